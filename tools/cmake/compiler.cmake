@@ -1,0 +1,23 @@
+# Warnings, sanitizers and hardening for every target of this project.
+add_compile_options(-Wall -Wextra -Werror -fvisibility=hidden -fno-omit-frame-pointer)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  add_compile_options(-Wthread-safety)
+endif()
+
+set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1 -D_GLIBCXX_ASSERTIONS")
+set(CMAKE_C_FLAGS_DEBUG "-O1 -g1")
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -D_FORTIFY_SOURCE=2 -D_GLIBCXX_ASSERTIONS -fstack-protector-strong")
+set(CMAKE_C_FLAGS_RELEASE "-O2 -g1")
+
+if(CKPTD_FAILPOINTS)
+  add_compile_definitions(CKPTD_FAILPOINTS=1)
+endif()
+if(CKPTD_SANITIZE)
+  add_compile_options(-fsanitize=${CKPTD_SANITIZE} -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${CKPTD_SANITIZE})
+endif()
+find_program(CKPTD_LLD ld.lld)
+if(CKPTD_LLD)
+  add_link_options(-fuse-ld=lld)
+endif()
+add_link_options(-Wl,-z,relro,-z,now)
