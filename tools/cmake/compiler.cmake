@@ -1,5 +1,6 @@
 # Warnings, sanitizers and hardening for every target of this project.
-add_compile_options(-Wall -Wextra -Werror -fvisibility=hidden -fno-omit-frame-pointer)
+# One code model for libraries and programs, so that they can share the precompiled header.
+add_compile_options(-fPIC -Wall -Wextra -Werror -fvisibility=hidden -fno-omit-frame-pointer)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   add_compile_options(-Wthread-safety)
 endif()
