@@ -1,0 +1,291 @@
+// The socket between trainer (T) and agent (A): SOCK_SEQPACKET, one struct a packet, descriptors by SCM_RIGHTS.
+//
+// Every packet begins with a MessageHead. `size` is the packet's length; a receiver accepts a longer packet of a known
+// type (a newer peer added fields at the end) and refuses a shorter one. Text is UTF-8, zero-filled, always with a final
+// zero. The first packet of each side is HELLO / HELLO_REPLY: T offers a range of protocol majors, A picks the highest
+// it speaks. No packet is above 64 KiB.
+//
+// Dialogue of a run:
+//
+//   T HELLO            A HELLO_REPLY
+//   T JOIN             A LOAD (descriptors: slot file, ctl file, both read-only)    or LOAD without a snapshot
+//   T LOADED | FAILED  A GO                        or LOAD again, of a new attempt, when any rank failed; ERROR ends it
+//   T LAYOUT (sealed memfd with the headers)       A LAYOUT_STATE (preparing, bytes so far) …,
+//                                                  A LAYOUT_READY (ctl, bell, hint eventfd, slot files)
+//   A GRANT            T SAVE … T DONE | DROP      A NEWS
+//   T BYE
+//
+// Reconnection (the agent was restarted, T keeps its ticket, attempt and bell): HELLO, then RESUME with the bell's
+// descriptor instead of JOIN; A answers LAYOUT_READY when region and bell belong together, else RESUME_REFUSED: the
+// trainer drops what it had and goes on with LAYOUT.
+//
+// JOIN, LOADED, LAYOUT and RESUME are repeated after a reconnection until answered; all are idempotent by ticket,
+// attempt and epoch. SAVE, DONE, DROP and GRANT are hints: what counts stands in the bell and in the ctl file. Sends
+// never block: a full socket drops the packet and counts it. NEWS repeats the last outcomes, so that a lost one is healed
+// by the next.
+#ifndef CKPTD_PROTO_LOCAL_MESSAGES_H_
+#define CKPTD_PROTO_LOCAL_MESSAGES_H_
+
+#include <cstdint>
+#include <type_traits>
+
+#include "proto/local/region.h"
+#include "proto/local/version.h"
+
+namespace ckptd {
+
+inline constexpr uint32_t kMessageMagic = 0x4d504b43;  // "CKPM"
+inline constexpr uint32_t kMaxPacketBytes = 64u << 10;
+inline constexpr uint32_t kMaxPacketFds = 16;
+inline constexpr uint32_t kMaxRanks = 1u << 16;
+
+enum class MessageType : uint16_t {
+  kHello = 1,
+  kHelloReply = 2,
+  kJoin = 3,
+  kLoad = 4,
+  kLoaded = 5,
+  kGo = 6,
+  kError = 7,
+  kLayout = 8,
+  kLayoutState = 9,
+  kLayoutReady = 10,
+  kGrant = 11,
+  kSave = 12,
+  kDone = 13,
+  kDrop = 14,
+  kNews = 15,
+  kResume = 16,
+  kResumeRefused = 17,
+  kBye = 18,
+  kSlot = 19,
+};
+
+struct MessageHead {
+  uint32_t magic;
+  uint16_t type;   // MessageType
+  uint16_t major;  // protocol major of the sender's choice; 0 before HELLO_REPLY
+  uint32_t size;   // bytes of the packet, this head included
+  uint32_t reserved;
+  uint64_t trace;  // of the save or restore this belongs to; 0 = none
+};
+static_assert(sizeof(MessageHead) == 24);
+
+struct HelloMessage {
+  MessageHead head;
+  uint16_t min_major;
+  uint16_t max_major;
+  uint32_t pid;        // as the trainer sees itself; SO_PEERCRED is what counts
+  char library[32];    // version of libckpt
+};
+
+struct HelloReplyMessage {
+  MessageHead head;
+  uint16_t major;
+  uint16_t reserved0;
+  uint32_t slots;          // per rank, configured
+  uint64_t region_id;
+  uint64_t job_quota;      // bytes
+  char agent[32];          // version
+  char node[64];
+};
+
+enum class Want : uint32_t { kNewest = 0, kStep = 1, kFresh = 2 };
+
+struct JoinMessage {
+  MessageHead head;
+  char job[kJobNameBytes];
+  uint32_t rank;
+  uint32_t world;
+  uint64_t ticket;
+  uint32_t want;      // Want
+  uint32_t implicit;  // 1: this is the first save of a process that did not call restore(): refused when a snapshot exists
+  uint64_t want_step;
+  uint64_t timeout_ms;
+};
+
+struct SkippedStep {
+  uint64_t attempt;
+  uint64_t step;
+  uint32_t code;  // number of errors.def
+  uint32_t rank;
+};
+
+enum class Source : uint32_t { kNone = 0, kRegion = 1, kReplica = 2, kParity = 3, kLocal = 4, kStorage = 5, kRescued = 6 };
+
+inline constexpr uint32_t kMaxSkipped = 32;
+
+// With a snapshot: two descriptors, the slot file and the ctl file whose record `slot` describes it.
+struct LoadMessage {
+  MessageHead head;
+  uint64_t attempt;
+  uint64_t snapshot_attempt;  // 0 = no snapshot: start at step 0
+  uint64_t snapshot_step;
+  uint32_t source;  // Source
+  uint32_t slot;
+  uint32_t layout;
+  uint32_t verified;  // 0: the agent has not re-checked this slot since it started; the trainer's own check decides anyway
+  uint64_t slot_bytes;
+  uint32_t skipped_count;
+  uint32_t reserved0;
+  SkippedStep skipped[kMaxSkipped];
+};
+
+struct LoadedMessage {  // code 0 = loaded and verified; else the number of an error, and `reason`
+  MessageHead head;
+  uint64_t attempt;
+  uint64_t ticket;
+  uint32_t code;
+  uint32_t reserved0;
+  uint64_t bytes;
+  char reason[256];
+};
+
+struct GoMessage {
+  MessageHead head;
+  uint64_t attempt;
+  uint64_t start_step;
+  uint64_t durable_step;  // newest committed on the lineage, 0 = none
+};
+
+struct ErrorMessage {
+  MessageHead head;
+  uint32_t code;  // number of errors.def
+  uint32_t answers;  // MessageType this refuses, 0 = none in particular
+  char sentence[1000];
+};
+
+// One descriptor: a memfd sealed SHRINK|GROW|WRITE|SEAL holding the headers of all images, one after the other, each
+// 8 + N bytes long. Data sizes follow from the headers.
+struct LayoutMessage {
+  MessageHead head;
+  uint64_t attempt;
+  uint64_t ticket;
+  uint64_t header_bytes;  // of the memfd
+  uint32_t image_count;
+  uint32_t header_crc;  // CRC32C of the memfd
+};
+
+struct LayoutStateMessage {
+  MessageHead head;
+  uint32_t layout;
+  uint32_t header_crc;
+  uint64_t prepared_bytes;
+  uint64_t total_bytes;
+};
+
+// Descriptors, in this order: ctl file (read-only), bell, hint eventfd, then slot_count slot files (read-write).
+struct LayoutReadyMessage {
+  MessageHead head;
+  uint64_t attempt;
+  uint32_t layout;
+  uint32_t header_crc;
+  uint32_t slot_count;
+  uint32_t chunk_count;
+  uint64_t chunk_bytes;
+  uint64_t slot_bytes;
+  uint64_t region_id;
+  uint64_t bell_id;
+  uint64_t file_id[kMaxSlots];
+};
+
+// One descriptor: the file that takes the place of a retired slot.
+struct SlotMessage {
+  MessageHead head;
+  uint32_t layout;
+  uint32_t slot;
+  uint64_t file_id;
+};
+
+struct GrantMessage {
+  MessageHead head;
+  uint64_t attempt;
+  uint64_t epoch;
+  uint64_t floor;
+  uint32_t layout;
+  uint32_t slot;
+};
+
+// SAVE, DONE and DROP.
+struct CaptureMessage {
+  MessageHead head;
+  uint64_t attempt;
+  uint64_t step;
+  uint64_t epoch;
+  uint32_t layout;
+  uint32_t slot;
+  uint32_t code;  // DROP: why
+  uint32_t reserved0;
+};
+
+inline constexpr uint32_t kStepCaptured = 1;  // on every rank
+inline constexpr uint32_t kStepProtected = 2;
+inline constexpr uint32_t kStepDurable = 4;
+inline constexpr uint32_t kStepDropped = 8;
+inline constexpr uint32_t kMaxOutcomes = 32;
+
+struct StepOutcome {
+  uint64_t step;
+  uint32_t flags;  // kStep…
+  uint32_t code;   // why it was dropped, or what keeps it from being durable
+};
+
+struct NewsMessage {
+  MessageHead head;
+  uint64_t attempt;
+  uint64_t fenced_by;      // a newer attempt, 0 = none
+  uint64_t captured_step;  // newest of this attempt
+  uint64_t durable_step;   // newest committed on the lineage
+  uint64_t protected_step;
+  uint32_t last_error;  // number of errors.def, 0 = none
+  uint32_t outcome_count;
+  char last_sentence[256];
+  StepOutcome outcomes[kMaxOutcomes];  // newest last
+};
+
+// One descriptor: the bell.
+struct ResumeMessage {
+  MessageHead head;
+  char job[kJobNameBytes];
+  uint32_t rank;
+  uint32_t world;
+  uint64_t ticket;
+  uint64_t attempt;
+  uint64_t region_id;
+  uint64_t bell_id;
+  uint32_t layout;
+  uint32_t header_crc;
+};
+
+struct ResumeRefusedMessage {
+  MessageHead head;
+  uint32_t code;
+  uint32_t reserved0;
+  char sentence[256];
+};
+
+struct ByeMessage {
+  MessageHead head;
+};
+
+static_assert(sizeof(HelloMessage) == 64);
+static_assert(sizeof(HelloReplyMessage) == 144);
+static_assert(sizeof(JoinMessage) == 24 + 136 + 40);
+static_assert(sizeof(LoadMessage) == 24 + 24 + 16 + 16 + kMaxSkipped * 24);
+static_assert(sizeof(LoadedMessage) == 24 + 32 + 256);
+static_assert(sizeof(GoMessage) == 48);
+static_assert(sizeof(ErrorMessage) == 1032);
+static_assert(sizeof(LayoutMessage) == 56);
+static_assert(sizeof(LayoutStateMessage) == 48);
+static_assert(sizeof(LayoutReadyMessage) == 24 + 8 + 16 + 32 + 64);
+static_assert(sizeof(SlotMessage) == 40);
+static_assert(sizeof(GrantMessage) == 56);
+static_assert(sizeof(CaptureMessage) == 64);
+static_assert(sizeof(NewsMessage) == 24 + 48 + 256 + kMaxOutcomes * 16);
+static_assert(sizeof(ResumeMessage) == 24 + 136 + 48);
+static_assert(sizeof(ResumeRefusedMessage) == 288);
+static_assert(std::is_trivially_copyable_v<NewsMessage> && sizeof(NewsMessage) <= kMaxPacketBytes);
+
+}  // namespace ckptd
+
+#endif  // CKPTD_PROTO_LOCAL_MESSAGES_H_

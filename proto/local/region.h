@@ -1,0 +1,145 @@
+// The control file of one rank's region, `<region.dir>/<job>/rank-00000/ctl.<layout>`: a tmpfs file that the agent maps
+// read-write and the trainer read-only. It is the journal from which a restarted agent takes over.
+//
+//   offset 0        Superblock      immutable, complete (and CRC-protected) before the file's name is linked
+//   images_offset   ImageExtent[image_count]              immutable, under the Superblock's tables_crc
+//   states_offset   Grant, then SlotState[slot_count]     single atomics, under no CRC
+//   records_offset  slot_count records of record_stride bytes: RecordHead, then uint32 chunk CRC32C[chunk_count]
+//
+// A record is written whole, with its own CRC, before the slot's state word says SEALED, and never changed while it
+// does. Flags live outside every CRC: a kill between two updates never makes a sealed slot look torn.
+//
+// Slot files `<rank dir>/slot-<file_id>` hold bytes only: the rank's safetensors images back to back, each a multiple of
+// 4096, cut into chunks of chunk_bytes (a power of two) from byte 0, the last one short. file_id never repeats within a
+// rank's directory; SlotState.file_id says which file is slot i today.
+//
+// `<job>/job` is one JobJournal: the highest attempt this agent has seen, stored before it is answered.
+#ifndef CKPTD_PROTO_LOCAL_REGION_H_
+#define CKPTD_PROTO_LOCAL_REGION_H_
+
+#include <atomic>
+#include <cstdint>
+#include <type_traits>
+
+#include "proto/local/version.h"
+
+namespace ckptd {
+
+inline constexpr uint64_t kSuperblockMagic = 0x314c544354504b43;  // "CKPTCTL1"
+inline constexpr uint64_t kRecordMagic = 0x31434552544b50;        // "PKTREC1"
+inline constexpr uint64_t kJobJournalMagic = 0x31424f4a54504b43;  // "CKPTJOB1"
+inline constexpr uint32_t kMaxSlots = 8;
+inline constexpr uint32_t kMaxImages = 1024;
+inline constexpr uint32_t kMaxChunks = 1u << 20;
+inline constexpr uint64_t kSlotAlignment = 2u << 20;
+inline constexpr uint64_t kImageAlignment = 4096;
+inline constexpr uint64_t kMinChunkBytes = 64u << 10;
+inline constexpr uint64_t kMaxChunkBytes = 64u << 20;
+inline constexpr uint32_t kJobNameBytes = 136;  // 128 characters, zero-filled
+
+struct Superblock {
+  uint64_t magic;
+  uint16_t major;
+  uint16_t minor;
+  uint32_t head_bytes;  // sizeof(Superblock) of the writer
+  uint32_t head_crc;    // CRC32C of the Superblock with this field 0
+  uint32_t tables_crc;  // CRC32C of the ImageExtent table
+  uint64_t region_id;   // of the agent's region directory; a new directory has a new id
+  uint64_t bell_id;     // random; the bell that belongs to this file carries the same
+  char job[kJobNameBytes];
+  uint32_t uid;  // owner of the job
+  uint32_t rank;
+  uint32_t world;
+  uint32_t layout;  // 1, 2, … per rank directory
+  uint32_t slot_count;
+  uint32_t image_count;
+  uint32_t chunk_count;
+  uint32_t header_crc;   // CRC32C over all image headers, one after the other: the identity of the layout's content
+  uint64_t chunk_bytes;  // power of two
+  uint64_t slot_bytes;   // sum of the images
+  uint64_t images_offset;
+  uint64_t states_offset;
+  uint64_t records_offset;
+  uint64_t record_stride;
+  uint64_t file_bytes;
+  uint64_t created_unix_ns;  // shown, never compared
+};
+static_assert(sizeof(Superblock) == 272 && std::is_trivially_copyable_v<Superblock>);
+
+struct ImageExtent {
+  uint64_t offset;        // in the slot
+  uint64_t bytes;         // header and data
+  uint64_t header_bytes;  // 8 + N of the safetensors header
+};
+static_assert(sizeof(ImageExtent) == 24);
+
+// What the next save may use. `word` is 0 (no grant) or (epoch << 8 | slot + 1). `floor` is G: a save below it is
+// dropped. Reading an old value is harmless: the capture word in the bell decides.
+struct Grant {
+  std::atomic<uint64_t> word;
+  std::atomic<uint64_t> floor;
+  std::atomic<uint64_t> attempt;  // of the granted fill
+  uint64_t reserved[5];
+};
+static_assert(sizeof(Grant) == 64 && std::atomic<uint64_t>::is_always_lock_free);
+
+enum class SlotStateCode : uint8_t {
+  kFree = 0,
+  kFilling = 1,
+  kSealed = 2,
+  kQuarantined = 3,  // its bytes failed a check; kept for nobody, freed by the ordinary rule
+  kRetired = 4,      // a writer that may still wake up has it mapped; the file is unlinked, the slot has a new one
+  kLoading = 5,      // the agent reads a snapshot from storage into it; free after a crash
+  kPreparing = 6,    // being populated; not yet usable
+};
+
+inline constexpr uint64_t kSlotPersisted = 1;   // on storage, fsynced
+inline constexpr uint64_t kSlotReplicated = 2;  // reserved for peers
+inline constexpr uint64_t kSlotParity = 4;      // reserved for peers
+inline constexpr uint64_t kSlotVerified = 8;    // CRCs matched after a restart of the agent
+
+struct SlotState {
+  std::atomic<uint64_t> word;   // epoch << 8 | SlotStateCode
+  std::atomic<uint64_t> flags;  // kSlot…
+  std::atomic<uint64_t> file_id;
+  std::atomic<uint64_t> owner_ticket;   // of the fill, for a successor agent
+  std::atomic<uint64_t> owner_attempt;  // of the fill
+  std::atomic<uint64_t> owner_pid;
+  std::atomic<uint64_t> owner_start;  // process start time in clock ticks after boot: pids are reused
+  uint64_t reserved;
+};
+static_assert(sizeof(SlotState) == 64);
+
+struct RecordHead {
+  uint64_t magic;
+  uint32_t bytes;  // RecordHead and CRC list
+  uint32_t crc;    // CRC32C over both with this field 0
+  uint64_t epoch;  // of the slot when it was sealed
+  uint64_t attempt;
+  uint64_t step;
+  uint64_t parent_attempt;  // the snapshot the attempt restored from; 0 = none
+  uint64_t parent_step;
+  uint64_t ticket;
+  uint64_t trace;  // 64-bit id of this save
+  uint64_t begin_unix_ns;
+  uint64_t captured_unix_ns;
+  uint64_t blocked_ns;   // the trainer was held up by this save
+  uint32_t layout;
+  uint32_t chunk_count;
+};
+static_assert(sizeof(RecordHead) == 104 && std::is_trivially_copyable_v<RecordHead>);
+
+struct JobJournal {
+  uint64_t magic;
+  uint16_t major;
+  uint16_t minor;
+  uint32_t uid;
+  uint64_t region_id;
+  char job[kJobNameBytes];
+  std::atomic<uint64_t> seen;  // highest attempt; only grows
+};
+static_assert(sizeof(JobJournal) == 168);
+
+}  // namespace ckptd
+
+#endif  // CKPTD_PROTO_LOCAL_REGION_H_
