@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Where the Python environment lives: keyed by its requirements and the interpreter, so that a fresh clone finds it.
 # Source this, then call one function. Needs: repo root in $CKPTD_ROOT.
 

@@ -1,0 +1,24 @@
+# shellcheck shell=bash
+# What every build of this repository shares: the compiler cache and one function that builds a preset.
+# Source this with the repository root in $CKPTD_ROOT.
+
+# The cache lies outside the checkout, so a fresh clone builds warm; NOHASHDIR and BASEDIR make its path irrelevant.
+export CCACHE_DIR="${CCACHE_DIR:-$HOME/.cache/ckptd/ccache}"
+export CCACHE_BASEDIR="$CKPTD_ROOT" CCACHE_NOHASHDIR=1 CCACHE_MAXSIZE=5G
+# Without these two ccache refuses every file that uses the precompiled header.
+export CCACHE_SLOPPINESS=pch_defines,time_macros
+
+# One compiler of a gRPC file takes up to 1 GiB: fewer jobs than cores when memory is short.
+build_jobs() {
+  local cores memory
+  cores=$(nproc)
+  memory=$(awk '/^MemAvailable:/ {print int($2 / 1048576)}' /proc/meminfo)
+  [ "$memory" -lt 1 ] && memory=1
+  echo $((cores < memory ? cores : memory))
+}
+
+# Configures and builds one preset. Output of cmake is the caller's to keep.
+build_preset() {
+  mkdir -p "$CCACHE_DIR" || return 1
+  (cd "$CKPTD_ROOT" && cmake --preset "$1" && cmake --build --preset "$1" -j "$(build_jobs)") </dev/null
+}

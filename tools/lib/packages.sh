@@ -1,0 +1,80 @@
+# shellcheck shell=bash
+# The distribution's packages this repository needs, in three sets, and one function that installs what is missing.
+# Source this, then: packages_ensure build sanitize test. Needs root or sudo only when something is missing.
+
+# Prints the packages of one set; fails on a distribution or set we do not know.
+packages_list() {
+  local id version clang
+  # shellcheck disable=SC1091
+  id=$(. /etc/os-release && echo "$ID-${VERSION_ID:-}")
+  case "$id" in
+    debian-12) clang=14 ;;
+    ubuntu-24.04) clang=18 ;;
+    *)
+      version=$(echo "$id" | tr - ' ')
+      echo "ckptd builds on Debian 12 and Ubuntu 24.04; this is $version. Next: a container of one of them." >&2
+      return 1 ;;
+  esac
+  case "$1" in
+    build)
+      echo g++ cmake ninja-build ccache pkg-config lld git ca-certificates \
+        libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev libboost-dev liburing-dev \
+        libsystemd-dev nlohmann-json3-dev libtomlplusplus-dev libgtest-dev libgmock-dev python3 python3-venv ;;
+    sanitize) echo clang clang-tidy clang-format "libclang-rt-$clang-dev" llvm ;;
+    test) echo binutils procps strace util-linux ;;
+    *) echo "packages_list: no set named $1" >&2; return 1 ;;
+  esac
+}
+
+# Prints those of the arguments that are not installed.
+packages_missing() {
+  local package
+  for package in "$@"; do
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || echo "$package"
+  done
+}
+
+_packages_apt() {
+  local sudo=()
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || { echo "Not root, and there is no sudo. Next: run this as root once." >&2; return 1; }
+    sudo=(sudo)
+    [ -t 0 ] || sudo+=(-n)
+  fi
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get -qq -o Dpkg::Use-Pty=0 "$@" </dev/null
+}
+
+# apt's own words for the size: "Need to get 61.2 MB of archives", "312 MB of additional disk space will be used".
+_packages_size() {
+  LC_ALL=C apt-get --assume-no --no-install-recommends install "$@" 2>/dev/null |
+    sed -nE 's/^Need to get ([^ ]+ [kMG]?B)( of|\/).*/\1 to fetch/p; s/^After this operation, ([^ ]+ [kMG]?B) of add.*/\1 on disk/p' |
+    paste -sd ',' | sed 's/,/, /'
+}
+
+# Lists older than a day name files the mirror no longer has.
+_packages_refresh() {
+  find /var/lib/apt/lists -maxdepth 1 -name '*_Packages*' -mtime -1 2>/dev/null | grep -q . && return 0
+  _packages_apt update
+}
+
+# packages_ensure SET...: one line of what is installed and how big it is, silence when nothing is missing.
+packages_ensure() {
+  local set list wanted=() missing=() log
+  for set in "$@"; do
+    list=$(packages_list "$set") || return 1
+    read -ra list <<<"$list"
+    wanted+=("${list[@]}")
+  done
+  mapfile -t missing < <(packages_missing "${wanted[@]}")
+  [ ${#missing[@]} -eq 0 ] && return 0
+  log=$(mktemp)
+  _packages_refresh >"$log" 2>&1
+  echo "Installing ${#missing[@]} packages ($(_packages_size "${missing[@]}")): ${missing[*]}"
+  if ! _packages_apt install -y --no-install-recommends "${missing[@]}" >"$log" 2>&1; then
+    tail -n 5 "$log" >&2
+    echo "apt could not install: ${missing[*]}" >&2
+    echo "Next: check the network and 'apt-get update', or install these by hand, then run this again. Log: $log" >&2
+    return 1
+  fi
+  rm -f "$log"
+}

@@ -1,0 +1,128 @@
+# shellcheck shell=bash
+# The legs of tools/test. Each leg_NAME writes its output to stdout (kept as $LOGS/NAME/log) and its results as XML where
+# tools/lib/count.py finds them; its exit status counts too. A leg whose own tests all passed but that exits non-zero
+# (a build that broke, a hang) is one failure more.
+
+LEG_LIMIT=1500 # seconds: a hang is told as this leg's failure, not as a silent job
+ROWS=() PASSED=0 FAILED=0 SKIPPED=0
+
+# ctest over one preset; arguments select tests. The gtest binaries write finer counts beside ctest's.
+run_ctest() {
+  local leg=$1 preset=$2
+  shift 2
+  GTEST_OUTPUT="xml:$LOGS/$leg/gtest/" timeout -k 10 "$LEG_LIMIT" \
+    ctest --test-dir "$CKPTD_ROOT/build/$preset" -j "$(nproc)" --no-tests=error --output-on-failure --timeout 300 \
+    --output-junit "$LOGS/$leg/ctest.xml" "$@"
+}
+
+# safe.directory: a CI job may run as root in a checkout of another user.
+repo_git() { git -C "$CKPTD_ROOT" -c safe.directory='*' "$@"; }
+
+# Our files of these patterns; never an empty list, which would pass any check.
+sources() { repo_git ls-files -- "$@" | grep . || { echo "git lists no $*" >&2; return 1; }; }
+
+leg_format() {
+  local bad=0
+  set -o pipefail
+  cd "$CKPTD_ROOT" || return 1
+  sources '*.cc' '*.h' '*.hpp' | xargs clang-format --dry-run -Werror || bad=1
+  if command -v shellcheck >/dev/null; then
+    sources '*.sh' .ci/run tools/build tools/test tools/quickstart | xargs shellcheck -x -S warning || bad=1
+  fi
+  return $bad
+}
+
+leg_release() { build_preset release && run_ctest release release -L package; }
+
+leg_unit() { build_preset dev && run_ctest unit dev; }
+
+leg_threads() { build_preset dev && CKPTD_TEST_IO=threads run_ctest threads dev -L integration; }
+
+leg_tsan() {
+  export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1"
+  build_preset tsan && run_ctest tsan tsan -LE package
+}
+
+leg_asan() {
+  export ASAN_OPTIONS="detect_stack_use_after_return=1 strict_string_checks=1" UBSAN_OPTIONS="print_stacktrace=1"
+  build_preset asan && run_ctest asan asan -LE package
+}
+
+leg_python() {
+  torch_env_build && build_preset release || return 1
+  cd "$CKPTD_ROOT" || return 1
+  PYTHONPATH="$CKPTD_ROOT/client/python" timeout -k 10 "$LEG_LIMIT" "$(torch_env_dir)/bin/python" -m pytest \
+    tests/python -q -rs -p no:cacheprovider --durations=10 --junit-xml="$LOGS/python/pytest.xml"
+}
+
+# Files to look at: all at night, else what changed since origin/main, or in the last commit when that is where we are.
+tidy_files() {
+  local base
+  base=${CKPTD_TIDY_BASE:-$(repo_git merge-base HEAD origin/main 2>/dev/null)}
+  if [ -z "$base" ] || [ "$base" = "$(repo_git rev-parse HEAD)" ]; then base=HEAD~1; fi
+  if [ -n "$CKPTD_NIGHTLY" ] || ! repo_git rev-parse -q --verify "$base^{commit}" >/dev/null; then
+    sources '*.cc'
+  else
+    repo_git diff --name-only --diff-filter=AMR "$base" -- '*.cc'
+  fi
+}
+
+# The asan preset's commands: they are clang's, and clang-tidy can read clang's precompiled header only.
+leg_tidy() {
+  local files
+  build_preset asan || return 1
+  cd "$CKPTD_ROOT" || return 1
+  mapfile -t files < <(tidy_files | grep -Fxf <(sed -n 's|^ *"file": ".*'"$CKPTD_ROOT"'/\(.*\)".*|\1|p' build/asan/compile_commands.json))
+  echo "clang-tidy: ${#files[@]} files"
+  [ ${#files[@]} -eq 0 ] && return 0
+  printf '%s\0' "${files[@]}" | timeout -k 10 "$LEG_LIMIT" xargs -0 -n 1 -P "$(nproc)" clang-tidy --quiet -p build/asan
+}
+
+# The Python environment is fetched while the compilers run.
+prefetch_torch() {
+  case " $* " in *" python "*) ;; *) return 0 ;; esac
+  [ -e "$(torch_env_dir)/.complete" ] && return 0
+  echo "Fetching torch from PyPI while the build runs (about 7 GB on disk)"
+  torch_env_build >"$LOGS/torch.log" 2>&1 </dev/null &
+  TORCH_JOB=$!
+  trap 'kill "$TORCH_JOB" 2>/dev/null' EXIT
+}
+
+# Runs one leg in a subshell, adds its counts and remembers its row.
+run_leg() {
+  local leg=$1 start=$SECONDS status=0 passed=0 failed=0 skipped=0
+  mkdir -p "$LOGS/$leg/gtest"
+  printf '%-9s ...' "$leg"
+  if [ "$leg" = python ] && [ -n "${TORCH_JOB:-}" ]; then wait "$TORCH_JOB"; fi
+  ( "leg_$leg" ) >"$LOGS/$leg/log" 2>&1 </dev/null || status=$?
+  python3 "$CKPTD_ROOT/tools/lib/count.py" "$LOGS/$leg" >"$LOGS/$leg/counts" 2>>"$LOGS/$leg/log" || status=1
+  read -r passed failed skipped <"$LOGS/$leg/counts"
+  if [ "$status" != 0 ] && [ "${failed:-0}" = 0 ]; then failed=1; fi
+  if [ "$status" = 0 ] && [ "${passed:-0}" = 0 ] && [ "${skipped:-0}" = 0 ]; then passed=1; fi # a leg that is one check
+  PASSED=$((PASSED + ${passed:-0})) FAILED=$((FAILED + ${failed:-0})) SKIPPED=$((SKIPPED + ${skipped:-0}))
+  printf ' %d passed, %d failed, %d skipped in %d s\n' "${passed:-0}" "${failed:-0}" "${skipped:-0}" $((SECONDS - start))
+  ROWS+=("$leg $((SECONDS - start)) ${passed:-0} ${failed:-0} ${skipped:-0}")
+  if [ "${failed:-0}" != 0 ]; then show_failure "$leg"; fi
+}
+
+show_failure() {
+  echo "---- $1: the last lines of build/logs/$1/log"
+  tail -n 60 "$LOGS/$1/log"
+  echo "----"
+}
+
+print_table() {
+  local row leg
+  echo
+  printf '%-9s %8s %8s %8s %8s\n' leg seconds passed failed skipped
+  for row in "${ROWS[@]}"; do
+    read -r -a row <<<"$row"
+    printf '%-9s %8s %8s %8s %8s\n' "${row[@]}"
+  done
+  echo "all in $SECONDS s; logs in build/logs"
+  for leg in "$LOGS"/*/counts; do
+    tail -n +2 "$leg" | sed "s/^/  $(basename "$(dirname "$leg")"): /"
+  done
+  echo "$PASSED passed, $FAILED failed, $SKIPPED skipped"
+  [ "$FAILED" = 0 ]
+}
