@@ -1,0 +1,37 @@
+// What works on this machine: plain facts for doctor, status and the choice of defaults. Each probe is harmless.
+#ifndef CKPTD_DAEMON_OS_PROBE_H_
+#define CKPTD_DAEMON_OS_PROBE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/os/files.h"
+
+namespace ckptd {
+
+// OK where files of directory `dir` can be opened with O_DIRECT and written from 4096-aligned memory; else the reason.
+// Writes and removes one small file with a random name.
+[[nodiscard]] absl::Status ProbeDirectIo(Files& files, const std::string& dir);
+
+struct TmpfsFacts {
+  bool is_tmpfs = false;
+  uint64_t total = 0;
+  uint64_t available = 0;
+  std::string huge;  // mount option huge=, "never" where absent
+};
+[[nodiscard]] absl::StatusOr<TmpfsFacts> ProbeTmpfs(const std::string& dir);
+
+struct MachineFacts {
+  absl::Status io_uring;       // OK, or why not
+  uint64_t memory = 0;         // bytes
+  uint64_t swap = 0;           // bytes; tmpfs pages can go there
+  uint64_t memlock_limit = 0;  // RLIMIT_MEMLOCK, bytes; UINT64_MAX = no limit
+  uint64_t open_files_limit = 0;
+};
+[[nodiscard]] MachineFacts ProbeMachine();
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_OS_PROBE_H_

@@ -1,0 +1,48 @@
+// Owned, named, joined threads, and a pool of them as an Executor.
+#ifndef CKPTD_DAEMON_OS_THREAD_H_
+#define CKPTD_DAEMON_OS_THREAD_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "daemon/base/executor.h"
+#include "daemon/base/queue.h"
+
+namespace ckptd {
+
+// Joined on destruction. `name` is what top and gdb show, cut to 15 bytes. All signals are blocked in it (signal.h).
+class Thread {
+ public:
+  Thread(const std::string& name, std::function<void()> body);
+  ~Thread();
+  Thread(Thread&&) = default;
+  Thread& operator=(Thread&&) = delete;
+
+  void Join();  // idempotent
+
+ private:
+  std::thread thread_;
+};
+
+// A fixed number of workers behind one bounded queue. Any thread.
+class ThreadPool final : public Executor {
+ public:
+  ThreadPool(const std::string& name, size_t threads, size_t queue_capacity);
+  ~ThreadPool() override;  // Stop()
+
+  [[nodiscard]] bool Run(std::function<void()> work) override;
+  // Takes no more work, runs what is queued, joins. Idempotent; not from a worker.
+  void Stop();
+  [[nodiscard]] size_t queued() { return queue_.size(); }
+
+ private:
+  BoundedQueue<std::function<void()>> queue_;
+  std::vector<Thread> workers_;
+};
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_OS_THREAD_H_

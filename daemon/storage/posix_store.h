@@ -1,0 +1,31 @@
+// Store over a directory of a POSIX file system, local or shared (NFS, Lustre, GPFS).
+//
+// Parts go through one IoQueue each, with O_DIRECT straight from the caller's memory where the file system can
+// (probed once, at Open), else buffered with early write-back. The protocol of publishing is in publish.h.
+#ifndef CKPTD_DAEMON_STORAGE_POSIX_STORE_H_
+#define CKPTD_DAEMON_STORAGE_POSIX_STORE_H_
+
+#include <memory>
+#include <string>
+
+#include "daemon/base/clock.h"
+#include "daemon/os/files.h"
+#include "daemon/os/io_queue.h"
+#include "daemon/storage/store.h"
+
+namespace ckptd {
+
+struct PosixStoreOptions {
+  std::string root;  // absolute; must exist
+  IoQueueFactory make_queue;
+  bool direct = true;                 // use O_DIRECT where the probe says it works
+  size_t io_bytes = size_t{8} << 20;  // largest single transfer; a multiple of kDirectAlignment
+};
+
+// `files` and `clock` outlive the store. Errors: the root is missing, is no directory, or cannot be written.
+[[nodiscard]] absl::StatusOr<std::unique_ptr<Store>> OpenPosixStore(Files& files, const Clock& clock,
+                                                                    const PosixStoreOptions& options);
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_STORAGE_POSIX_STORE_H_

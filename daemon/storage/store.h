@@ -1,0 +1,98 @@
+// One storage root, as rooms above see it: small records created exclusively, large parts written and read in parallel.
+//
+// Names are relative to the root ("job/step-0000001000.a0003/manifest.json"); room format makes them. Nothing here ever
+// replaces a name. When a call that writes returned OK, its effect survives a power failure of the node.
+//
+// Every call blocks as long as the storage does, and a hung server can hold it for ever: call from executor threads,
+// never from the control thread, and put the deadline where the answer is awaited. A Store may be used by any thread; a
+// PartWriter or PartReader by one.
+//
+// Errors: absl::StatusCode::kAlreadyExists for a name that is taken, NOT_FOUND, STORAGE_FULL, STORAGE_READ_ONLY,
+// STORAGE_IO, PERMISSION, CORRUPT (memory of a slot vanished while it was written: its file was truncated).
+#ifndef CKPTD_DAEMON_STORAGE_STORE_H_
+#define CKPTD_DAEMON_STORAGE_STORE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "daemon/os/files.h"
+
+namespace ckptd {
+
+// A part on its way to the storage. Invisible under its name until Finish; dropped without Finish, it leaves nothing.
+class PartWriter {
+ public:
+  virtual ~PartWriter() = default;
+
+  // Queues the write of `bytes` at `offset`; waits only while the queue is full. `bytes` stay valid and unchanged until
+  // Finish returned or the writer is gone. Chunks come in any order, once each, and cover [0, size). With direct I/O
+  // (part size a multiple of kDirectAlignment) address, offset and length are multiples of kDirectAlignment.
+  // After an error every later call returns that error: IsAbandoned.
+  [[nodiscard]] virtual absl::Status Write(uint64_t offset, std::span<const std::byte> bytes) = 0;
+
+  // All bytes written, durable, and visible under the final name. kAlreadyExists: somebody published that name before
+  // (it is durable then, and what was written here is gone). Any other error: IsAbandoned. Once.
+  [[nodiscard]] virtual absl::Status Finish() = 0;
+};
+
+class PartReader {
+ public:
+  virtual ~PartReader() = default;
+  [[nodiscard]] virtual uint64_t size() const = 0;
+
+  // Called on the reading thread for each piece when its bytes have arrived, in order of arrival; an error stops the
+  // read and is returned.
+  using OnPiece = std::function<absl::Status(uint64_t offset, std::span<std::byte> bytes)>;
+
+  // Reads [offset, offset + memory.size()) with many requests in flight, in pieces of `piece_bytes` (the last may be
+  // shorter). Direct I/O where all is aligned to kDirectAlignment. Beyond the end of the part: CORRUPT.
+  [[nodiscard]] virtual absl::Status Read(uint64_t offset, std::span<std::byte> memory, size_t piece_bytes,
+                                          const OnPiece& on_piece) = 0;
+};
+
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  // A record, atomically: afterwards the name is absent or holds exactly `bytes`. Makes missing directories.
+  // kAlreadyExists: another one won; what it wrote is complete and durable.
+  [[nodiscard]] virtual absl::Status CreateExclusive(const std::string& name, absl::string_view bytes) = 0;
+  [[nodiscard]] virtual absl::StatusOr<std::string> ReadSmall(const std::string& name, size_t max_bytes) = 0;
+  // Entries of a directory ("" = the root), sorted by name; a missing directory is empty. Temporary names are left out.
+  [[nodiscard]] virtual absl::StatusOr<std::vector<DirEntry>> List(const std::string& directory) = 0;
+  [[nodiscard]] virtual absl::StatusOr<FileInfo> Stat(const std::string& name) = 0;
+
+  // A file. A missing one is OK: deletion is repeated after a crash.
+  [[nodiscard]] virtual absl::Status Delete(const std::string& name) = 0;
+  // An empty directory; a missing one is OK, one that still holds names is an error.
+  [[nodiscard]] virtual absl::Status DeleteDirectory(const std::string& directory) = 0;
+  // Removes files with our temporary names in `directory` last modified at least `age` ago: what crashed writers left.
+  // Returns how many. A live writer whose file is removed notices at Finish and is IsAbandoned.
+  [[nodiscard]] virtual absl::StatusOr<size_t> RemoveTemporary(const std::string& directory, Nanos age) = 0;
+
+  // Makes missing directories and reserves `size` bytes (STORAGE_FULL here, not half way).
+  [[nodiscard]] virtual absl::StatusOr<std::unique_ptr<PartWriter>> OpenForWrite(const std::string& name,
+                                                                                 uint64_t size) = 0;
+  [[nodiscard]] virtual absl::StatusOr<std::unique_ptr<PartReader>> OpenForRead(const std::string& name) = 0;
+
+  [[nodiscard]] virtual absl::StatusOr<SpaceInfo> Space() = 0;
+  // For people: "io_uring, direct".
+  [[nodiscard]] virtual std::string Describe() const = 0;
+};
+
+// The file behind this error is dead: after a failed write, fsync, close or link its content on the disk is unknown and
+// a second fsync would lie. Write everything anew from memory: OpenForWrite or CreateExclusive take a new file by
+// themselves.
+[[nodiscard]] bool IsAbandoned(const absl::Status& status);
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_STORAGE_STORE_H_
