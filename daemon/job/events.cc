@@ -1,0 +1,110 @@
+#include "daemon/job/events.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace ckptd::job {
+namespace {
+
+struct Printer {
+  std::string operator()(const Started& e) const { return absl::StrCat("Started seen ", e.seen); }
+  std::string operator()(const Join& e) const {
+    return absl::StrCat("Join rank ", e.rank, " ticket ", e.ticket, " process ", e.process, " world ", e.world_size,
+                        " want ", e.want.ShortDebugString());
+  }
+  std::string operator()(const Withdrawn& e) const {
+    return absl::StrCat("Withdrawn rank ", e.rank, " ticket ", e.ticket);
+  }
+  std::string operator()(const Reaped& e) const { return absl::StrCat("Reaped rank ", e.rank, " process ", e.process); }
+  std::string operator()(const Resumed& e) const {
+    return absl::StrCat("Resumed rank ", e.rank, " process ", e.process);
+  }
+  std::string operator()(const StateReceived& e) const {
+    return absl::StrCat("StateReceived ", e.state->ShortDebugString());
+  }
+  std::string operator()(const ReportReceived& e) const {
+    return absl::StrCat("ReportReceived ", e.report->ShortDebugString());
+  }
+  std::string operator()(const RankChanged& e) const {
+    return absl::StrCat("RankChanged ", e.report->ShortDebugString());
+  }
+  std::string operator()(const TimerFired& e) const {
+    return absl::StrCat("TimerFired ", static_cast<int>(e.kind), " key ", e.key);
+  }
+  std::string operator()(const NewestRead& e) const {
+    return Answer("NewestRead", e.op, e.status, absl::StrCat(e.record.ShortDebugString(), e.decided ? " decided" : ""));
+  }
+  std::string operator()(const AttemptCreated& e) const { return Answer("AttemptCreated", e.op, e.status, ""); }
+  std::string operator()(const Listed& e) const {
+    return Answer("Listed", e.op, e.status, absl::StrCat(e.decisions.size(), " decisions, ", e.steps.size(), " steps"));
+  }
+  std::string operator()(const DecisionCreated& e) const {
+    return Answer("DecisionCreated", e.op, e.status, e.decision.ShortDebugString());
+  }
+  std::string operator()(const ManifestCreated& e) const { return Answer("ManifestCreated", e.op, e.status, ""); }
+  std::string operator()(const NewestChecked& e) const {
+    return Answer("NewestChecked", e.op, e.status, absl::StrCat("a", e.newest));
+  }
+  std::string operator()(const StepVerified& e) const { return Answer("StepVerified", e.op, e.status, ""); }
+  std::string operator()(const MarkerPut& e) const { return Answer("MarkerPut", e.op, e.status, ""); }
+  std::string operator()(const MarkerRemoved& e) const { return Answer("MarkerRemoved", e.op, e.status, ""); }
+  std::string operator()(const StepDeleted& e) const { return Answer("StepDeleted", e.op, e.status, ""); }
+  std::string operator()(const PinChanged& e) const {
+    return absl::StrCat("PinChanged ", ToString(e.id), e.pinned ? " pinned" : " unpinned");
+  }
+  std::string operator()(const DeleteRequested& e) const { return absl::StrCat("DeleteRequested ", e.step); }
+
+  std::string operator()(const PersistSeen& e) const { return absl::StrCat("PersistSeen a", e.attempt); }
+  std::string operator()(const ForwardState& e) const {
+    return absl::StrCat("ForwardState ", e.state->ShortDebugString());
+  }
+  std::string operator()(const SendState& e) const {
+    return absl::StrCat("SendState to ", e.agent, " ", e.state->ShortDebugString());
+  }
+  std::string operator()(const SendReport& e) const {
+    return absl::StrCat("SendReport to ", e.agent, " ", e.report->ShortDebugString());
+  }
+  std::string operator()(const Refuse& e) const {
+    return absl::StrCat("Refuse rank ", e.rank, " ticket ", e.ticket, " ", InfoOf(e.code).name, " ", e.message);
+  }
+  std::string operator()(const AcceptJoin& e) const {
+    return absl::StrCat("AcceptJoin rank ", e.rank, " ticket ", e.ticket, " process ", e.process);
+  }
+  std::string operator()(const StartTimer& e) const {
+    return absl::StrCat("StartTimer ", static_cast<int>(e.kind), " key ", e.key);
+  }
+  std::string operator()(const ReadNewest& e) const { return absl::StrCat("ReadNewest #", e.op); }
+  std::string operator()(const CreateAttempt& e) const {
+    return absl::StrCat("CreateAttempt #", e.op, " ", e.record.ShortDebugString());
+  }
+  std::string operator()(const List& e) const { return absl::StrCat("List #", e.op); }
+  std::string operator()(const CreateDecision& e) const {
+    return absl::StrCat("CreateDecision #", e.op, " ", e.decision.ShortDebugString());
+  }
+  std::string operator()(const CreateManifest& e) const {
+    return absl::StrCat("CreateManifest #", e.op, " ", ToString(e.id));
+  }
+  std::string operator()(const CheckNewest& e) const { return absl::StrCat("CheckNewest #", e.op); }
+  std::string operator()(const VerifyStep& e) const { return absl::StrCat("VerifyStep #", e.op, " ", ToString(e.id)); }
+  std::string operator()(const PutMarker& e) const {
+    return absl::StrCat("PutMarker #", e.op, " ", ToString(e.id), " by a", e.attempt);
+  }
+  std::string operator()(const RemoveMarker& e) const {
+    return absl::StrCat("RemoveMarker #", e.op, " ", ToString(e.id));
+  }
+  std::string operator()(const DeleteStep& e) const { return absl::StrCat("DeleteStep #", e.op, " ", ToString(e.id)); }
+  std::string operator()(const DeleteEnded& e) const {
+    return absl::StrCat("DeleteEnded ", e.request, " ", e.status.ToString());
+  }
+
+ private:
+  static std::string Answer(const char* name, OpId op, const absl::Status& status, const std::string& rest) {
+    return absl::StrCat(name, " #", op, " ", status.ToString(), " ", rest);
+  }
+};
+
+}  // namespace
+
+std::string ToString(const Event& event) { return std::visit(Printer{}, event); }
+std::string ToString(const Effect& effect) { return std::visit(Printer{}, effect); }
+
+}  // namespace ckptd::job

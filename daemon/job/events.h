@@ -1,0 +1,273 @@
+// What happens to one job on this agent (events), and what has to be done about it (effects).
+//
+// Plain values: no I/O, no clock, no threads. The executor (room app) carries out the effects of one Step() in their
+// order, all of them, before the next Step(). [sync] effects are done when the executor goes on; [async] effects are
+// only started and answered by the event named beside them, with the same `op` (an answer with an unknown op is
+// ignored, so nothing has to be cancelled). Messages to agents may be lost, doubled, delayed and reordered; a message
+// to this agent itself comes back as StateReceived or ReportReceived of a later Step().
+#ifndef CKPTD_DAEMON_JOB_EVENTS_H_
+#define CKPTD_DAEMON_JOB_EVENTS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "daemon/base/clock.h"
+#include "daemon/base/errors.h"
+#include "daemon/base/ids.h"
+#include "proto/ckptd/v1/job.pb.h"
+
+namespace ckptd::job {
+
+using StatePtr = std::shared_ptr<const v1::State>;
+using ReportPtr = std::shared_ptr<const v1::Report>;
+using RankReportPtr = std::shared_ptr<const v1::RankReport>;
+
+// As in room snapshot: never reused by another process.
+using ProcessId = uint64_t;
+
+// Numbers the requests of one Machine; 0 = none.
+using OpId = uint64_t;
+
+enum class TimerKind : uint8_t {
+  kResend,  // STATE and REPORT are repeated (only with more than one agent)
+  kDecide,  // decide_timeout: agents that have not reported have nothing. key = attempt
+  kRetry,   // storage failed in RUN: try again. key = attempt
+  kJoin,    // restore(timeout=) of a ticket is over. key = ticket
+};
+
+// ---------------------------------------------------------------------------------------------------------- events
+
+// First event. The job was found in the region, or a trainer named it: a coordinator that died is resumed when the
+// newest record names this agent.
+struct Started {
+  AttemptId seen = 0;  // from the job journal; 0 = new job
+  uint64_t region_id = 0;
+};
+
+// JOIN of a trainer on this node; repeated joins are harmless. `process` is alive now.
+struct Join {
+  Rank rank = 0;
+  Ticket ticket = 0;
+  ProcessId process = 0;
+  uint32_t world_size = 0;
+  v1::Want want;
+  Nanos timeout{};
+};
+
+// restore() of this ticket is over at the trainer's end (BYE, its own timeout).
+struct Withdrawn {
+  Rank rank = 0;
+  Ticket ticket = 0;
+};
+
+// The process is gone for good.
+struct Reaped {
+  Rank rank = 0;
+  ProcessId process = 0;
+};
+
+// RESUME after a restart of this agent: the process holds the rank and runs; it is not inside restore().
+struct Resumed {
+  Rank rank = 0;
+  ProcessId process = 0;
+};
+
+struct StateReceived {
+  StatePtr state;
+};
+struct ReportReceived {
+  ReportPtr report;
+};
+
+// snapshot::ReportChanged of a rank on this node.
+struct RankChanged {
+  RankReportPtr report;
+};
+
+struct TimerFired {
+  TimerKind kind = TimerKind::kResend;
+  uint64_t key = 0;
+};
+
+// A step directory as listed.
+struct StoredStep {
+  SnapshotId id;
+  uint32_t world_size = 0;  // 0 = not even one sidecar
+  uint32_t sidecars = 0;    // ranks whose sidecar is there
+  bool committed = false;   // a manifest that parses and whose CRC is good
+  AttemptId marker = 0;     // the deleting attempt; 0 = no marker
+  bool pinned = false;
+};
+
+// Answers. `status` not ok: the operation failed and may or may not have happened.
+struct NewestRead {  // the highest attempt record, and its decision when there is one
+  OpId op = 0;
+  absl::Status status;
+  bool found = false;
+  v1::AttemptRecord record;
+  bool decided = false;
+  v1::DecisionRecord decision;
+};
+struct AttemptCreated {  // kAlreadyExists: somebody was faster
+  OpId op = 0;
+  absl::Status status;
+};
+struct Listed {  // every decision, every step directory; incomplete listings are an error, never a short answer
+  OpId op = 0;
+  absl::Status status;
+  std::vector<v1::DecisionRecord> decisions;
+  std::vector<StoredStep> steps;
+};
+struct DecisionCreated {  // ok also when it existed: `decision` is what the file holds
+  OpId op = 0;
+  absl::Status status;
+  v1::DecisionRecord decision;
+};
+struct ManifestCreated {  // ok also when it existed; kNotFound: a sidecar is missing
+  OpId op = 0;
+  absl::Status status;
+};
+struct NewestChecked {
+  OpId op = 0;
+  absl::Status status;
+  AttemptId newest = 0;
+};
+struct StepVerified {  // manifest, sizes and every CRC of the step were read from storage and are right
+  OpId op = 0;
+  absl::Status status;
+};
+struct MarkerPut {
+  OpId op = 0;
+  absl::Status status;
+};
+struct MarkerRemoved {
+  OpId op = 0;
+  absl::Status status;
+};
+struct StepDeleted {
+  OpId op = 0;
+  absl::Status status;
+};
+
+// Operator: pin state changed on storage; delete this step although retention would keep it.
+struct PinChanged {
+  SnapshotId id;
+  bool pinned = false;
+};
+struct DeleteRequested {
+  uint64_t request = 0;  // comes back in DeleteEnded
+  StepId step = 0;
+};
+
+using Event =
+    std::variant<Started, Join, Withdrawn, Reaped, Resumed, StateReceived, ReportReceived, RankChanged, TimerFired,
+                 NewestRead, AttemptCreated, Listed, DecisionCreated, ManifestCreated, NewestChecked, StepVerified,
+                 MarkerPut, MarkerRemoved, StepDeleted, PinChanged, DeleteRequested>;
+
+// --------------------------------------------------------------------------------------------------------- effects
+
+// [sync] region: job journal. Everything after it in the list counts on it.
+struct PersistSeen {
+  AttemptId attempt = 0;
+};
+// [sync] snapshot::JobState for every rank of the job on this node, before the effects that follow.
+struct ForwardState {
+  StatePtr state;
+};
+// To `agent`; in-process when it is this one.
+struct SendState {
+  std::string agent;
+  StatePtr state;
+};
+struct SendReport {
+  std::string agent;
+  ReportPtr report;
+};
+// ERROR to the trainer of (rank, ticket): SessionSink::Refuse with Error(code, message). Feed snapshot::Withdrawn too.
+struct Refuse {
+  Rank rank = 0;
+  Ticket ticket = 0;
+  ErrorCode code = ErrorCode::INTERNAL;
+  std::string message;
+};
+// snapshot::Attached{process, ticket, running = 0} for the rank: its JOIN was accepted.
+struct AcceptJoin {
+  Rank rank = 0;
+  Ticket ticket = 0;
+  ProcessId process = 0;
+};
+// Feed TimerFired{kind, key} once, after `after`.
+struct StartTimer {
+  TimerKind kind = TimerKind::kResend;
+  uint64_t key = 0;
+  Nanos after{};
+};
+
+// [async: NewestRead]
+struct ReadNewest {
+  OpId op = 0;
+};
+// [async: AttemptCreated] exclusively
+struct CreateAttempt {
+  OpId op = 0;
+  v1::AttemptRecord record;
+};
+// [async: Listed]
+struct List {
+  OpId op = 0;
+};
+// [async: DecisionCreated] exclusively; existing: answer with its content
+struct CreateDecision {
+  OpId op = 0;
+  v1::DecisionRecord decision;
+};
+// [async: ManifestCreated] from the sidecars of all ranks, exclusively
+struct CreateManifest {
+  OpId op = 0;
+  SnapshotId id;
+};
+// [async: NewestChecked] number of the highest attempt record, read after everything before was durable
+struct CheckNewest {
+  OpId op = 0;
+};
+// [async: StepVerified]
+struct VerifyStep {
+  OpId op = 0;
+  SnapshotId id;
+};
+// [async: MarkerPut] `deleting` with the deleter's attempt
+struct PutMarker {
+  OpId op = 0;
+  SnapshotId id;
+  AttemptId attempt = 0;
+};
+// [async: MarkerRemoved]
+struct RemoveMarker {
+  OpId op = 0;
+  SnapshotId id;
+};
+// [async: StepDeleted] manifest first, then the files, the marker last
+struct DeleteStep {
+  OpId op = 0;
+  SnapshotId id;
+};
+struct DeleteEnded {
+  uint64_t request = 0;
+  absl::Status status;
+};
+
+using Effect = std::variant<PersistSeen, ForwardState, SendState, SendReport, Refuse, AcceptJoin, StartTimer,
+                            ReadNewest, CreateAttempt, List, CreateDecision, CreateManifest, CheckNewest, VerifyStep,
+                            PutMarker, RemoveMarker, DeleteStep, DeleteEnded>;
+using Effects = std::vector<Effect>;
+
+[[nodiscard]] std::string ToString(const Event& event);
+[[nodiscard]] std::string ToString(const Effect& effect);
+
+}  // namespace ckptd::job
+
+#endif  // CKPTD_DAEMON_JOB_EVENTS_H_

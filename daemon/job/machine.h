@@ -1,0 +1,132 @@
+// One job as this agent sees it (protocol.md, sections 1, 3 and 5): always a member, and the coordinator of an attempt
+// when rank 0 joined here.
+//
+// Member. Keeps `seen`, the highest attempt it heard of, persisted before it is answered; passes STATE on to the ranks'
+// slots (room snapshot) and sends what they hold as REPORT to the coordinator of `seen`. A rank belongs to one live
+// process; the second claim is refused. Ranks other than 0 wait here until an attempt names their ticket.
+//
+// Coordinator. Opens an attempt by exclusive creation of its record, *then* lists storage and decisions, sends
+// STATE(GATHER), and waits for every rank and every member (or decide_timeout). It chooses the newest snapshot on the
+// lineage of the newest decided attempt that every rank can get; the choice is a file created exclusively. LOAD until
+// every rank has loaded, then RUN. Any failed load opens the next attempt, and all ranks load again.
+// In RUN it publishes two numbers that only grow: W, the newest snapshot that every rank has sealed, and the floor G,
+// below which steps are dead. It commits snapshots whose sidecars are all there, reports *durable* only when its
+// attempt is still the newest after the manifest exists, and deletes by retention, never without having re-read a
+// successor.
+//
+//   IDLE ► READING ► CREATING ► LISTING ► COMMITTING ► GATHER ► DECIDING ► CHECKING ► LOAD ► RUN
+//   any of them ► STOPPED when a higher attempt is known.            TRANSITIONS.md is the whole table.
+//
+// A coordinator that restarts knows nothing and rebuilds W, G and RUN from REPORTs. Two things keep it from
+// contradicting its predecessor: it counts only REPORTs that answer its own incarnation, and it declares no step
+// dropped before every rank has reported, because until then it may not know what its predecessor saw captured.
+//
+// Every refusal carries a code of errors.def and a sentence that names job, ranks, steps or agents.
+//
+// Not thread-safe; one thread feeds it.
+#ifndef CKPTD_DAEMON_JOB_MACHINE_H_
+#define CKPTD_DAEMON_JOB_MACHINE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/job/events.h"
+
+namespace ckptd::job {
+
+// Switches for tests: each false removes one protection, and the simulation must notice.
+struct Rules {
+  bool go_after_all_loaded = true;          // I1
+  bool only_decided_tickets = true;         // I1
+  bool reuse_decision_file = true;          // I5
+  bool record_before_listing = true;        // I4
+  bool newest_check_after_manifest = true;  // I4
+  bool drop_passed_steps = true;            // I5
+  bool lineage_not_number = true;           // I6
+  bool verify_before_delete = true;         // I7
+  bool deletion_marker = true;              // I7
+  bool check_after_marker = true;           // I7
+  bool listing_skips_marked = true;         // I7
+  bool all_agents_before_zero = true;       // I8
+  bool persist_seen = true;
+  bool refuse_old_state = true;            // defence
+  bool check_after_decision = true;        // defence
+  bool intersection = true;                // defence
+  bool void_markers = true;                // defence
+  bool reports_answer_incarnation = true;  // I3 after a coordinator's restart
+  bool drop_after_all_reported = true;     // I3 after a coordinator's restart
+};
+
+struct Retention {
+  uint32_t keep_last = 2;   // committed steps on the lineage; at least 1
+  uint64_t keep_every = 0;  // and steps divisible by this; 0 = none
+};
+
+struct Config {
+  std::string job;
+  std::string agent;                 // this one
+  std::vector<std::string> members;  // all agents, this one among them
+  uint64_t incarnation = 0;          // random for each start of the agent, never 0
+  Nanos decide_timeout{};
+  Nanos resend{};  // between repeated STATEs and REPORTs; unused with one member
+  Nanos retry{};   // pause after a storage error
+  Retention retention;
+  Rules rules;
+};
+
+enum class Phase : uint8_t {
+  kIdle,
+  kReading,
+  kCreating,
+  kListing,
+  kCommitting,  // late commits
+  kGather,
+  kDeciding,
+  kChecking,
+  kLoad,
+  kRun,
+  kStopped,
+};
+
+// A copy for StatusView.
+struct View {
+  AttemptId seen = 0;
+  std::string coordinator;     // of `seen`, empty while unknown
+  Phase phase = Phase::kIdle;  // of this agent as coordinator
+  AttemptId attempt = 0;       // it coordinates
+  SnapshotId parent;
+  SnapshotId watermark;
+  StepId floor = 0;
+  SnapshotId durable;
+  uint32_t world_size = 0;
+  std::vector<Rank> missing;               // ranks waited for
+  std::vector<std::string> silent_agents;  // members without a REPORT in this attempt
+  std::vector<StoredStep> stored;          // as far as known
+  std::string last_error;
+};
+
+class Machine {
+ public:
+  explicit Machine(Config config);
+  ~Machine();
+  Machine(Machine&&) noexcept;
+  Machine& operator=(Machine&&) noexcept;
+
+  // Appends to `effects`.
+  void Step(const Event& event, Effects& effects);
+
+  // Live configuration.
+  void SetRetention(const Retention& retention);
+
+  [[nodiscard]] View view() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ckptd::job
+
+#endif  // CKPTD_DAEMON_JOB_MACHINE_H_
