@@ -17,8 +17,11 @@ build_jobs() {
   echo $((cores < memory ? cores : memory))
 }
 
-# Configures and builds one preset. Output of cmake is the caller's to keep.
+# build_preset PRESET [TARGET...]: configures and builds. Output of cmake is the caller's to keep.
 build_preset() {
+  local preset=$1
+  shift
   mkdir -p "$CCACHE_DIR" || return 1
-  (cd "$CKPTD_ROOT" && cmake --preset "$1" && cmake --build --preset "$1" -j "$(build_jobs)") </dev/null
+  (cd "$CKPTD_ROOT" && cmake --preset "$preset" &&
+    cmake --build --preset "$preset" -j "$(build_jobs)" ${1:+--target "$@"}) </dev/null
 }

@@ -114,7 +114,8 @@ def main():
                                 job=args.job, every=args.every)
         began = time.time()
         start = ck.restore()
-        report.event("restored", step=start, seconds=time.time() - began, detail=repr(ck.restored))
+        report.event("restored", step=start, seconds=time.time() - began, source=str(ck.restored.source),
+                     skipped=str(ck.restored.skipped))
     for step, batch in zip(range(start, args.steps), data):
         report.loss(step + 1, train_one(model, optimizer, scheduler, batch))
         if step == start:
