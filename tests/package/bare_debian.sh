@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# The proof of the README: both commands on a Debian 12 that has nothing. Run by hand or at night, as root; not in ctest.
+set -eu
+root=$(cd "$(dirname "$0")/../.." && pwd)
+
+usage() {
+  cat <<END
+usage: bare_debian.sh FOLDER [COMMAND]...
+
+Makes a minimal Debian 12 in FOLDER (debootstrap), clones this checkout's HEAD into it, and runs each COMMAND there from the
+top of the clone (default: tools/quickstart, then tools/test). Says how long each took; exit 0 only if all exited 0.
+FOLDER must not exist; it needs about 20 GB and is left for a look. Network settings of this machine are copied in:
+resolv.conf, certificates, Debian's apt sources, pip's configuration. Mounts live in a namespace of their own.
+END
+}
+
+case "${1:-}" in -h | --help | '') usage; exit 2 ;; esac
+folder=$1
+shift
+[ $# -gt 0 ] || set -- tools/quickstart tools/test
+[ "$(id -u)" = 0 ] || { echo "bare_debian.sh: debootstrap and chroot need root" >&2; exit 2; }
+[ ! -e "$folder" ] || { echo "bare_debian.sh: $folder is there already; remove it first" >&2; exit 2; }
+command -v debootstrap >/dev/null || { echo "bare_debian.sh: no debootstrap. Next: apt-get install debootstrap" >&2; exit 2; }
+
+# copy_in PATH...: files and folders of this machine to the same place inside
+copy_in() {
+  local path
+  for path in "$@"; do
+    [ -e "$path" ] || continue
+    mkdir -p "$folder$(dirname "$path")"
+    cp -aLT "$path" "$folder$path"
+  done
+}
+
+# Only Debian's own sources, and those apt settings that say how to reach them.
+copy_apt() {
+  local file
+  for file in /etc/apt/sources.list /etc/apt/sources.list.d/*; do
+    if grep -qsE 'debian(-security)?/? ' "$file" || grep -qsE '^URIs: .*/debian(-security)?/?$' "$file"; then copy_in "$file"; fi
+  done
+  for file in /etc/apt/apt.conf.d/*; do
+    if grep -qsiE 'proxy|verify-|cainfo' "$file"; then copy_in "$file"; fi
+  done
+}
+
+mirror=$(sed -nE 's/^(URIs: |deb (\[[^]]*\] )?)(https?:[^ ]*\/debian)\/?( .*)?$/\3/p' /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null | head -n 1)
+mkdir -p "$folder"
+folder=$(cd "$folder" && pwd)
+echo "debootstrap of Debian 12 into $folder"
+debootstrap --variant=minbase bookworm "$folder" "${mirror:-http://deb.debian.org/debian}" >"$folder.log" 2>&1 ||
+  { tail -n 5 "$folder.log"; exit 1; }
+rm -f "$folder/etc/apt/sources.list"
+copy_apt
+copy_in /etc/resolv.conf /etc/ssl/certs /usr/local/share/ca-certificates /etc/pip.conf
+git clone -q --no-hardlinks "$root" "$folder/root/ckptd"
+
+settings=(HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 TERM=dumb)
+while IFS= read -r line; do settings+=("$line"); done < <(env | grep -E '^(PIP_|https?_proxy=|no_proxy=|SSL_CERT_FILE=)' || true)
+
+# Everything mounted inside is gone with the namespace, whatever happens to this script.
+inside() {
+  # shellcheck disable=SC2016
+  env -i "${settings[@]}" unshare --mount --propagation private bash -c '
+    set -e
+    mount -t proc proc "$1/proc"
+    mount --rbind /dev "$1/dev"
+    mount -t tmpfs -o mode=1777 tmpfs "$1/dev/shm"
+    exec chroot "$1" bash -c "cd /root/ckptd && exec $2" </dev/null' bash "$folder" "$1"
+}
+
+failures=0
+summary=()
+for command in "$@"; do
+  echo "==== $command"
+  began=$SECONDS
+  status=0
+  inside "$command" || status=$?
+  [ "$status" = 0 ] || failures=$((failures + 1))
+  summary+=("$(printf '%6d s  exit %d  %s' $((SECONDS - began)) "$status" "$command")")
+done
+echo "==== on a bare Debian 12, $(nproc) cores"
+printf '%s\n' "${summary[@]}"
+exit $((failures > 0))
