@@ -1,0 +1,112 @@
+// The agent's settings as one value. Made once by load.h from defaults and file, then passed down by const reference;
+// a reload makes a new one. Defaults here are those of the system service; DefaultConfig() changes what differs for a
+// per-user agent. What each key means to an operator stands in keys.cc, beside its range.
+#ifndef CKPTD_DAEMON_CONFIG_CONFIG_H_
+#define CKPTD_DAEMON_CONFIG_CONFIG_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "daemon/base/clock.h"
+#include "daemon/base/log.h"
+#include "daemon/base/units.h"
+
+namespace ckptd {
+
+enum class IoChoice { kAuto, kUring, kThreads };
+enum class DirectChoice { kAuto, kOn, kOff };
+enum class Backpressure { kSkip, kWait, kReplaceQueued };
+
+// A number of bytes that the agent chooses itself when it is 0 ("auto" in the file).
+struct AutoBytes {
+  uint64_t bytes = 0;
+  bool operator==(const AutoBytes&) const = default;
+};
+
+struct AgentConfig {
+  std::string socket = "/run/ckptd/ckptd.sock";        // absolute path, at most 107 bytes
+  std::string admin_socket = "/run/ckptd/admin.sock";  // absolute path, or "off"
+  std::string node_name;                               // empty = the host name
+  LogLevel log_level = kInfo;
+  Nanos drain_timeout = std::chrono::seconds(60);
+  Nanos decide_timeout = std::chrono::seconds(10);
+  bool operator==(const AgentConfig&) const = default;
+};
+
+struct RegionConfig {
+  std::string dir = "/run/ckptd/region";  // absolute path on a tmpfs
+  AutoBytes size;                         // of all jobs; auto = what the tmpfs holds
+  AutoBytes job_quota;                    // of one job on this node; auto = size
+  uint64_t slots = 2;                     // per rank
+  AutoBytes chunk_bytes;                  // power of two; auto = by slot size
+  uint64_t populate_threads = 2;
+  bool operator==(const RegionConfig&) const = default;
+};
+
+struct StorageConfig {
+  std::string root = "/var/lib/ckptd";  // absolute path
+  IoChoice io = IoChoice::kAuto;
+  DirectChoice direct = DirectChoice::kAuto;
+  uint64_t write_depth = 8;  // I/O operations in flight
+  Nanos timeout = std::chrono::seconds(60);
+  bool operator==(const StorageConfig&) const = default;
+};
+
+struct DurabilityConfig {
+  uint64_t flush_every = 1;  // every n-th captured step goes to storage; 0 = only on `ckptctl flush` and drain
+  Backpressure backpressure = Backpressure::kSkip;
+  bool operator==(const DurabilityConfig&) const = default;
+};
+
+struct RetentionConfig {
+  uint64_t keep_last = 2;   // committed steps
+  uint64_t keep_every = 0;  // also steps divisible by this; 0 = none
+  bool operator==(const RetentionConfig&) const = default;
+};
+
+struct SecurityConfig {
+  uint32_t socket_mode = 0660;  // permission bits of both sockets
+  std::string socket_group;     // of both sockets; empty = the agent's own
+  bool operator==(const SecurityConfig&) const = default;
+};
+
+struct MetricsConfig {
+  std::string listen = "127.0.0.1:9464";  // loopback address and port, or "off"
+  bool operator==(const MetricsConfig&) const = default;
+};
+
+struct Config {
+  AgentConfig agent;
+  RegionConfig region;
+  StorageConfig storage;
+  DurabilityConfig durability;
+  RetentionConfig retention;
+  SecurityConfig security;
+  MetricsConfig metrics;
+  bool operator==(const Config&) const = default;
+};
+
+enum class ConfigMode { kSystem, kUser };
+
+// Where the process runs. Passed in, so that this room reads no environment and tests need none.
+struct Surroundings {
+  std::function<std::optional<std::string>(absl::string_view name)> environment;  // getenv
+  std::string uid;                                                                // decimal
+};
+
+struct Defaults {
+  Config config;
+  std::vector<std::string> notes;  // sentences for the log: a fallback that was taken
+};
+
+// kUser takes its socket from $XDG_RUNTIME_DIR, else from /tmp/ckptd-$UID, and its storage from $HOME; without HOME
+// storage.root is empty, and loading fails unless the file gives it.
+[[nodiscard]] Defaults DefaultConfig(ConfigMode mode, const Surroundings& surroundings);
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_CONFIG_CONFIG_H_

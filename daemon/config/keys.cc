@@ -1,0 +1,300 @@
+#include "daemon/config/keys.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <charconv>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "daemon/base/errors.h"
+
+namespace ckptd {
+namespace {
+
+constexpr size_t kSocketPathBytes = 107;  // sockaddr_un.sun_path less its NUL
+constexpr size_t kPathBytes = 1024;       // leaves room for our names below PATH_MAX
+
+absl::Status Expected(absl::string_view what) {
+  return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat("expected ", what));
+}
+
+struct Unit {
+  const char* name;
+  uint64_t factor;
+};
+
+// In the largest unit that divides it: what is printed reads back as the same number.
+template <size_t kCount>
+std::string ExactText(uint64_t value, const std::array<Unit, kCount>& units) {
+  for (const Unit& unit : units)
+    if (value != 0 && value % unit.factor == 0) return absl::StrCat(value / unit.factor, unit.name);
+  return absl::StrCat(value, units.back().name);
+}
+
+std::string ExactBytes(uint64_t bytes) {
+  constexpr std::array<Unit, 5> kUnits = {
+      {{" TiB", 1024 * kGiB}, {" GiB", kGiB}, {" MiB", kMiB}, {" KiB", kKiB}, {" B", 1}}};
+  return ExactText(bytes, kUnits);
+}
+
+std::string ExactDuration(Nanos duration) {
+  constexpr std::array<Unit, 4> kUnits = {{{"s", 1'000'000'000}, {"ms", 1'000'000}, {"us", 1000}, {"ns", 1}}};
+  return ExactText(static_cast<uint64_t>(duration.count()), kUnits);
+}
+
+bool IsPath(absl::string_view text, size_t limit) {
+  return text.size() > 1 && text.size() <= limit && text[0] == '/' &&
+         !absl::StrContains(text, absl::string_view("\0", 1));
+}
+
+// 127.0.0.1:PORT or [::1]:PORT. Nothing else: the page has no login.
+bool IsLoopback(absl::string_view text) {
+  size_t colon = text.rfind(':');
+  if (colon == absl::string_view::npos) return false;
+  absl::string_view host = text.substr(0, colon);
+  absl::string_view port = text.substr(colon + 1);
+  uint32_t number = 0;
+  bool digits = !port.empty() && std::all_of(port.begin(), port.end(), absl::ascii_isdigit);
+  bool loopback = host == "[::1]" || host == "127.0.0.1";
+  return loopback && digits && absl::SimpleAtoi(port, &number) && number <= 65535;
+}
+
+bool IsName(absl::string_view text) {
+  auto plain = [](unsigned char c) { return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-'; };
+  return text.size() <= 253 && std::all_of(text.begin(), text.end(), plain);
+}
+
+// The builders below make one Key for one type of member. `field` is a generic lambda that names the member in a Config
+// or a const Config.
+
+template <typename Field, typename Valid>
+Key Text(std::string name, Key::Effect effect, Field field, std::string type, Valid valid, std::string help) {
+  auto set = [field, valid, type](const TomlScalar& value, Config* config) -> absl::Status {
+    const auto* text = std::get_if<std::string>(&value);
+    if (text == nullptr || !valid(*text)) return Expected(absl::StrCat("a string: ", type));
+    field(*config) = *text;
+    return absl::OkStatus();
+  };
+  auto get = [field](const Config& config) { return TomlScalar(field(config)); };
+  return {std::move(name), effect, std::move(type), std::move(help), set, get};
+}
+
+template <typename Field>
+Key Count(std::string name, Key::Effect effect, Field field, uint64_t low, uint64_t high, std::string help) {
+  std::string type = absl::StrCat(low, " to ", high);
+  auto set = [field, low, high, type](const TomlScalar& value, Config* config) -> absl::Status {
+    const auto* number = std::get_if<int64_t>(&value);
+    bool fits = number != nullptr && *number >= 0 && std::in_range<uint64_t>(*number) &&
+                static_cast<uint64_t>(*number) >= low && static_cast<uint64_t>(*number) <= high;
+    if (!fits) return Expected(absl::StrCat("an integer from ", type));
+    field(*config) = static_cast<uint64_t>(*number);
+    return absl::OkStatus();
+  };
+  auto get = [field](const Config& config) { return TomlScalar(static_cast<int64_t>(field(config))); };
+  return {std::move(name), effect, type, std::move(help), set, get};
+}
+
+enum class Shape { kAny, kPowerOfTwo };
+
+template <typename Field>
+Key Size(std::string name, Field field, Key::Effect effect, Shape shape, uint64_t low, uint64_t high,
+         std::string help) {
+  std::string type = absl::StrCat(shape == Shape::kPowerOfTwo ? "power of two, " : "", ExactBytes(low), " to ",
+                                  ExactBytes(high), ", or auto");
+  auto set = [=](const TomlScalar& value, Config* config) -> absl::Status {
+    const auto* text = std::get_if<std::string>(&value);
+    if (text != nullptr && *text == "auto") return field(*config).bytes = 0, absl::OkStatus();
+    auto bytes = ParseBytes(text == nullptr ? "" : *text);
+    bool fits = bytes.ok() && *bytes >= low && *bytes <= high;
+    if (fits && shape == Shape::kPowerOfTwo) fits = std::has_single_bit(*bytes);
+    if (!fits) return Expected(absl::StrCat("a size in quotes, such as \"64 MiB\": ", type));
+    field(*config).bytes = *bytes;
+    return absl::OkStatus();
+  };
+  auto get = [field](const Config& config) {
+    uint64_t bytes = field(config).bytes;
+    return TomlScalar(bytes == 0 ? "auto" : ExactBytes(bytes));
+  };
+  return {std::move(name), effect, type, std::move(help), set, get};
+}
+
+template <typename Field>
+Key Duration(std::string name, Key::Effect effect, Field field, Nanos low, Nanos high, std::string help) {
+  std::string type = absl::StrCat(ExactDuration(low), " to ", ExactDuration(high));
+  auto set = [=](const TomlScalar& value, Config* config) -> absl::Status {
+    const auto* text = std::get_if<std::string>(&value);
+    auto duration = ParseDuration(text == nullptr ? "" : *text);
+    if (!duration.ok() || *duration < low || *duration > high)
+      return Expected(absl::StrCat("a duration in quotes, such as \"30s\": ", type));
+    field(*config) = *duration;
+    return absl::OkStatus();
+  };
+  auto get = [field](const Config& config) { return TomlScalar(ExactDuration(field(config))); };
+  return {std::move(name), effect, type, std::move(help), set, get};
+}
+
+template <typename Field, typename Enum>
+Key Choice(std::string name, Key::Effect effect, Field field, std::vector<std::pair<const char*, Enum>> values,
+           std::string help) {
+  std::string type = absl::StrJoin(values, " | ", [](std::string* out, const auto& value) { *out += value.first; });
+  auto set = [=](const TomlScalar& value, Config* config) -> absl::Status {
+    const auto* text = std::get_if<std::string>(&value);
+    for (const auto& [word, meaning] : values)
+      if (text != nullptr && *text == word) return field(*config) = meaning, absl::OkStatus();
+    return Expected(absl::StrCat("one of ", type));
+  };
+  auto get = [=](const Config& config) {
+    for (const auto& [word, meaning] : values)
+      if (meaning == field(config)) return TomlScalar(std::string(word));
+    return TomlScalar(std::string());
+  };
+  return {std::move(name), effect, type, std::move(help), set, get};
+}
+
+// Octal in quotes: TOML's own 0o660 would print back as 432.
+template <typename Field>
+Key Mode(std::string name, Key::Effect effect, Field field, std::string help) {
+  auto set = [=](const TomlScalar& value, Config* config) -> absl::Status {
+    const auto* text = std::get_if<std::string>(&value);
+    uint32_t mode = 0;
+    bool fits = text != nullptr && (text->size() == 3 || (text->size() == 4 && (*text)[0] == '0'));
+    if (fits) {
+      auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), mode, 8);
+      fits = error == std::errc() && end == text->data() + text->size();
+    }
+    if (!fits) return Expected("permission bits in quotes, such as \"0660\"");
+    field(*config) = mode;
+    return absl::OkStatus();
+  };
+  auto get = [field](const Config& config) { return TomlScalar(absl::StrFormat("%04o", field(config))); };
+  return {std::move(name), effect, "octal mode", std::move(help), set, get};
+}
+
+#define CKPTD_FIELD(member) \
+  [](auto& config) -> auto& { return config.member; }
+
+void AddAgentKeys(std::vector<Key>* keys) {
+  auto socket = [](absl::string_view text) { return IsPath(text, kSocketPathBytes); };
+  auto socket_or_off = [socket](absl::string_view text) { return text == "off" || socket(text); };
+  keys->push_back(
+      Text("agent.socket", Key::kRestart, CKPTD_FIELD(agent.socket), "absolute path", socket, "Socket for trainers."));
+  keys->push_back(Text("agent.admin_socket", Key::kRestart, CKPTD_FIELD(agent.admin_socket), "absolute path, or off",
+                       socket_or_off, "Socket for ckptctl (gRPC)."));
+  keys->push_back(Text("agent.node_name", Key::kRestart, CKPTD_FIELD(agent.node_name), "A-Z a-z 0-9 . _ -", IsName,
+                       "Name of this node in status and logs; empty is the host name."));
+  keys->push_back(Choice("agent.log_level", Key::kLive, CKPTD_FIELD(agent.log_level),
+                         std::vector<std::pair<const char*, LogLevel>>{
+                             {"error", kError}, {"warning", kWarning}, {"info", kInfo}, {"debug", kDebug}},
+                         "Least important log lines to write."));
+  keys->push_back(Duration("agent.drain_timeout", Key::kLive, CKPTD_FIELD(agent.drain_timeout), std::chrono::seconds(0),
+                           std::chrono::hours(24),
+                           "How long SIGTERM waits for flushes; what is left stays in the region."));
+  keys->push_back(Duration("agent.decide_timeout", Key::kLive, CKPTD_FIELD(agent.decide_timeout),
+                           std::chrono::milliseconds(100), std::chrono::minutes(10),
+                           "How long a restore waits for the inventory of other agents."));
+}
+
+void AddRegionKeys(std::vector<Key>* keys) {
+  auto path = [](absl::string_view text) { return IsPath(text, kPathBytes); };
+  keys->push_back(Text("region.dir", Key::kRestart, CKPTD_FIELD(region.dir), "absolute path", path,
+                       "Directory on a tmpfs that holds the snapshots in memory."));
+  keys->push_back(Size("region.size", CKPTD_FIELD(region.size), Key::kRestart, Shape::kAny, kMiB, 1024 * 1024 * kGiB,
+                       "Memory for all jobs of this node; auto is what the tmpfs holds."));
+  keys->push_back(Size("region.job_quota", CKPTD_FIELD(region.job_quota), Key::kLive, Shape::kAny, kMiB,
+                       1024 * 1024 * kGiB, "Memory for one job on this node; auto is region.size."));
+  keys->push_back(Count("region.slots", Key::kRestart, CKPTD_FIELD(region.slots), 2, 8,
+                        "Snapshots held per rank: one to keep, the others to fill and to flush."));
+  keys->push_back(Size("region.chunk_bytes", CKPTD_FIELD(region.chunk_bytes), Key::kRestart, Shape::kPowerOfTwo, kMiB,
+                       kGiB, "Unit of checksums, flushes and progress; auto goes by the size of the snapshot."));
+  keys->push_back(Count("region.populate_threads", Key::kRestart, CKPTD_FIELD(region.populate_threads), 1, 64,
+                        "Threads that prepare memory when a job registers."));
+}
+
+void AddStorageKeys(std::vector<Key>* keys) {
+  auto path = [](absl::string_view text) { return IsPath(text, kPathBytes); };
+  keys->push_back(Text("storage.root", Key::kRestart, CKPTD_FIELD(storage.root), "absolute path", path,
+                       "Directory for committed checkpoints, one folder per job."));
+  keys->push_back(Choice("storage.io", Key::kRestart, CKPTD_FIELD(storage.io),
+                         std::vector<std::pair<const char*, IoChoice>>{
+                             {"auto", IoChoice::kAuto}, {"uring", IoChoice::kUring}, {"threads", IoChoice::kThreads}},
+                         "How files are written: io_uring, or worker threads where it is blocked."));
+  keys->push_back(Choice("storage.direct", Key::kRestart, CKPTD_FIELD(storage.direct),
+                         std::vector<std::pair<const char*, DirectChoice>>{
+                             {"auto", DirectChoice::kAuto}, {"on", DirectChoice::kOn}, {"off", DirectChoice::kOff}},
+                         "O_DIRECT: past the page cache; auto uses it where the file system can."));
+  keys->push_back(Count("storage.write_depth", Key::kRestart, CKPTD_FIELD(storage.write_depth), 1, 256,
+                        "Reads and writes in flight."));
+  keys->push_back(Duration("storage.timeout", Key::kLive, CKPTD_FIELD(storage.timeout), std::chrono::seconds(1),
+                           std::chrono::hours(1), "An operation older than this is reported as a hung storage."));
+}
+
+void AddPolicyKeys(std::vector<Key>* keys) {
+  keys->push_back(Count("durability.flush_every", Key::kLive, CKPTD_FIELD(durability.flush_every), 0, 1'000'000,
+                        "Every n-th captured step is flushed to storage; 0 only on `ckptctl flush` and drain."));
+  keys->push_back(
+      Choice("durability.backpressure", Key::kLive, CKPTD_FIELD(durability.backpressure),
+             std::vector<std::pair<const char*, Backpressure>>{{"skip", Backpressure::kSkip},
+                                                               {"wait", Backpressure::kWait},
+                                                               {"replace-queued", Backpressure::kReplaceQueued}},
+             "When saves outrun the storage: skip the save, wait, or give up a queued flush."));
+  keys->push_back(Count("retention.keep_last", Key::kLive, CKPTD_FIELD(retention.keep_last), 1, 1'000'000,
+                        "Newest committed steps to keep."));
+  keys->push_back(Count("retention.keep_every", Key::kLive, CKPTD_FIELD(retention.keep_every), 0, 1'000'000'000,
+                        "Also keep steps divisible by this; 0 none."));
+}
+
+void AddOutsideKeys(std::vector<Key>* keys) {
+  auto listen = [](absl::string_view text) { return text == "off" || IsLoopback(text); };
+  keys->push_back(Mode("security.socket_mode", Key::kRestart, CKPTD_FIELD(security.socket_mode),
+                       "Permissions of both sockets: who may save, restore and administrate."));
+  keys->push_back(Text("security.socket_group", Key::kRestart, CKPTD_FIELD(security.socket_group), "A-Z a-z 0-9 . _ -",
+                       IsName, "Group of both sockets; empty is the agent's own."));
+  keys->push_back(Text("metrics.listen", Key::kRestart, CKPTD_FIELD(metrics.listen),
+                       "127.0.0.1:PORT, [::1]:PORT, or off", listen,
+                       "Where /metrics, /healthz and /status.json are served."));
+}
+
+}  // namespace
+
+absl::Span<const Section> Sections() {
+  static constexpr std::array<Section, 8> kSections = {{{"agent", "The process and its sockets."},
+                                                        {"region", "Memory for snapshots."},
+                                                        {"storage", "Where checkpoints become durable."},
+                                                        {"durability", "What is flushed, and when that is too slow."},
+                                                        {"retention", "Which committed steps are kept."},
+                                                        {"peers", "Other nodes. No keys yet."},
+                                                        {"security", "Who may connect."},
+                                                        {"metrics", "Prometheus and the status page."}}};
+  return kSections;
+}
+
+absl::Span<const Key> Keys() {
+  static const std::vector<Key>* const keys = [] {
+    auto* all = new std::vector<Key>;  // never destroyed: used until the last instruction of main
+    for (auto add : {AddAgentKeys, AddRegionKeys, AddStorageKeys, AddPolicyKeys, AddOutsideKeys}) add(all);
+    return all;
+  }();
+  return *keys;
+}
+
+std::string TomlText(const TomlScalar& value) {
+  if (const auto* number = std::get_if<int64_t>(&value)) return absl::StrCat(*number);
+  std::string text = "\"";
+  for (unsigned char c : std::get<std::string>(value)) {
+    if (c == '"' || c == '\\') text += '\\';
+    if (c < 0x20 || c == 0x7F)
+      absl::StrAppend(&text, "\\u", absl::Hex(c, absl::kZeroPad4));
+    else
+      text += static_cast<char>(c);
+  }
+  return text + "\"";
+}
+
+}  // namespace ckptd

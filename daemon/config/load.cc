@@ -1,0 +1,154 @@
+#include "daemon/config/load.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "daemon/base/errors.h"
+#include "daemon/config/keys.h"
+
+namespace ckptd {
+namespace {
+
+constexpr size_t kFileBytes = 1 << 20;
+
+// Levenshtein, one row at a time.
+size_t EditDistance(absl::string_view a, absl::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+absl::string_view LastPart(absl::string_view name) {
+  size_t dot = name.rfind('.');
+  return dot == absl::string_view::npos ? name : name.substr(dot + 1);
+}
+
+// The right word in the wrong section counts as one mistake.
+size_t Distance(absl::string_view given, absl::string_view known) {
+  return std::min(EditDistance(given, known), EditDistance(LastPart(given), LastPart(known)) + 1);
+}
+
+std::string NearestKey(absl::string_view given) {
+  auto nearer = [&](const Key& a, const Key& b) { return Distance(given, a.name) < Distance(given, b.name); };
+  return std::min_element(Keys().begin(), Keys().end(), nearer)->name;
+}
+
+const Key* FindKey(absl::string_view name) {
+  auto found = std::find_if(Keys().begin(), Keys().end(), [&](const Key& key) { return key.name == name; });
+  return found == Keys().end() ? nullptr : &*found;
+}
+
+bool IsSection(absl::string_view name) {
+  return std::any_of(Sections().begin(), Sections().end(), [&](const Section& known) { return known.name == name; });
+}
+
+class Loader {
+ public:
+  Loader(absl::string_view file, const Config& defaults) : file_(file), config_(defaults) {}
+
+  absl::StatusOr<Config> Load(const toml::table& root) {
+    for (const auto& [key, node] : root) LoadSection(key.str(), node);
+    if (errors_.empty()) {
+      absl::Status whole = CheckConfig(config_);
+      if (!whole.ok()) errors_.push_back(absl::StrCat(file_, ": ", whole.message()));
+    }
+    if (errors_.empty()) return config_;
+    return Error(ErrorCode::INVALID_ARGUMENT, absl::StrJoin(errors_, "\n"));
+  }
+
+ private:
+  void LoadSection(std::string_view key, const toml::node& node) {
+    std::string name(key);
+    const toml::table* table = node.as_table();
+    if (!IsSection(name)) return Unknown(node, table == nullptr ? "key " : "section ", name);
+    if (table == nullptr) return Complain(node, absl::StrCat(name, " is a section: write [", name, "]"));
+    for (const auto& [leaf, value] : *table) LoadKey(absl::StrCat(name, ".", std::string(leaf.str())), value);
+  }
+
+  void LoadKey(const std::string& name, const toml::node& node) {
+    const Key* key = FindKey(name);
+    if (key == nullptr) return Unknown(node, "key ", name);
+    absl::Status status = Set(*key, node);
+    if (!status.ok()) Complain(node, absl::StrCat(name, ": ", status.message()));
+  }
+
+  absl::Status Set(const Key& key, const toml::node& node) {
+    if (const auto* text = node.as_string()) return key.set(TomlScalar(text->get()), &config_);
+    if (const auto* number = node.as_integer()) return key.set(TomlScalar(number->get()), &config_);
+    return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat("expected ", key.type));
+  }
+
+  void Unknown(const toml::node& node, absl::string_view what, absl::string_view name) {
+    Complain(node, absl::StrCat("unknown ", what, name, "; did you mean ", Suggestion(what, name), "?"));
+  }
+
+  static std::string Suggestion(absl::string_view what, absl::string_view name) {
+    if (what == "key ") return NearestKey(name);
+    auto nearer = [&](const Section& a, const Section& b) {
+      return EditDistance(name, a.name) < EditDistance(name, b.name);
+    };
+    return absl::StrCat("[", std::min_element(Sections().begin(), Sections().end(), nearer)->name, "]");
+  }
+
+  void Complain(const toml::node& node, absl::string_view what) {
+    errors_.push_back(absl::StrCat(file_, ":", node.source().begin.line, ": ", what));
+  }
+
+  const absl::string_view file_;
+  Config config_;
+  std::vector<std::string> errors_;
+};
+
+}  // namespace
+
+absl::StatusOr<Config> LoadConfig(absl::string_view text, absl::string_view file, const Config& defaults) {
+  if (text.size() > kFileBytes)
+    return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat(file, ": ", text.size(), " bytes; at most ", kFileBytes));
+  try {  // the library's only way to report; nothing of it leaves this function
+    return Loader(file, defaults).Load(toml::parse(std::string_view(text.data(), text.size())));
+  } catch (const toml::parse_error& error) {
+    return Error(ErrorCode::INVALID_ARGUMENT,
+                 absl::StrCat(file, ":", error.source().begin.line, ": ", std::string(error.description())));
+  }
+}
+
+absl::Status CheckConfig(const Config& config) {
+  if (config.storage.root.empty())
+    return Error(ErrorCode::INVALID_ARGUMENT, "storage.root: HOME is not set, so the key must be given");
+  if (config.agent.socket == config.agent.admin_socket)
+    return Error(ErrorCode::INVALID_ARGUMENT, "agent.socket and agent.admin_socket are the same path");
+  if (config.region.dir == config.storage.root)
+    return Error(ErrorCode::INVALID_ARGUMENT, "region.dir and storage.root are the same path");
+  uint64_t size = config.region.size.bytes;
+  if (size != 0 && config.region.job_quota.bytes > size)
+    return Error(ErrorCode::INVALID_ARGUMENT, "region.job_quota is larger than region.size");
+  return absl::OkStatus();
+}
+
+std::string PrintConfig(const Config& config) {
+  std::string text;
+  for (const Section& section : Sections()) {
+    absl::StrAppend(&text, text.empty() ? "" : "\n", "[", section.name, "]\n");
+    for (const Key& key : Keys())
+      if (absl::StartsWith(key.name, absl::StrCat(section.name, ".")))
+        absl::StrAppend(&text, LastPart(key.name), " = ", TomlText(key.get(config)), "\n");
+  }
+  return text;
+}
+
+}  // namespace ckptd

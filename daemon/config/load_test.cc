@@ -1,0 +1,167 @@
+#include "daemon/config/load.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/errors.h"
+#include "daemon/config/keys.h"
+
+namespace ckptd {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string ErrorOf(absl::string_view text) {
+  auto config = LoadConfig(text, "ckptd.toml", Config());
+  EXPECT_EQ(CodeOf(config.status()), ErrorCode::INVALID_ARGUMENT) << text;
+  return std::string(config.status().message());
+}
+
+TEST(Load, EmptyFileIsTheDefaults) {
+  auto config = LoadConfig("", "f", Config());
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(*config, Config());
+}
+
+TEST(Load, EveryType) {
+  auto config = LoadConfig(R"(
+    [agent]
+    socket = "/a/b.sock"
+    admin_socket = "off"
+    log_level = "debug"
+    drain_timeout = "1m"
+    [region]
+    size = "1.5 GiB"
+    job_quota = "auto"
+    slots = 3
+    chunk_bytes = "8 MiB"
+    [storage]
+    io = "threads"
+    direct = "off"
+    [durability]
+    backpressure = "replace-queued"
+    [peers]
+    [security]
+    socket_mode = "0666"
+    [metrics]
+    listen = "[::1]:80"
+  )",
+                           "f", Config());
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->agent.socket, "/a/b.sock");
+  EXPECT_EQ(config->agent.log_level, kDebug);
+  EXPECT_EQ(config->agent.drain_timeout, std::chrono::minutes(1));
+  EXPECT_EQ(config->region.size.bytes, 1536 * kMiB);
+  EXPECT_EQ(config->region.job_quota.bytes, 0U);
+  EXPECT_EQ(config->region.slots, 3U);
+  EXPECT_EQ(config->region.chunk_bytes.bytes, 8 * kMiB);
+  EXPECT_EQ(config->storage.io, IoChoice::kThreads);
+  EXPECT_EQ(config->durability.backpressure, Backpressure::kReplaceQueued);
+  EXPECT_EQ(config->security.socket_mode, 0666U);
+  EXPECT_EQ(config->metrics.listen, "[::1]:80");
+}
+
+TEST(Load, WhatIsPrintedReadsBackTheSame) {
+  Config config;
+  config.agent.drain_timeout = std::chrono::milliseconds(1500);
+  config.agent.node_name = "node-7";
+  config.agent.log_level = kWarning;
+  config.region.size.bytes = 5 * kMiB + 1;
+  config.region.dir = "/a \"b\"\\\x01\xc3\xa4";
+  config.security.socket_mode = 07;
+  config.durability.backpressure = Backpressure::kWait;
+  auto read = LoadConfig(PrintConfig(config), "f", Config());
+  ASSERT_TRUE(read.ok()) << read.status() << PrintConfig(config);
+  EXPECT_EQ(*read, config);
+}
+
+TEST(Load, UnknownNamesSuggestTheNearest) {
+  EXPECT_EQ(ErrorOf("[region]\n\nslot = 2"), "ckptd.toml:3: unknown key region.slot; did you mean region.slots?");
+  EXPECT_THAT(ErrorOf("slots = 2"), HasSubstr("unknown key slots; did you mean region.slots?"));
+  EXPECT_THAT(ErrorOf("[storage]\nslots = 2"), HasSubstr("did you mean region.slots?"));
+  EXPECT_THAT(ErrorOf("[durability]\nflush_evry = 2"), HasSubstr("did you mean durability.flush_every?"));
+  EXPECT_THAT(ErrorOf("[regions]\nslots = 2"), HasSubstr("unknown section regions; did you mean [region]?"));
+  EXPECT_THAT(ErrorOf("[peers]\nlist = []"), HasSubstr("unknown key peers.list"));
+}
+
+TEST(Load, AllErrorsAtOnce) {
+  std::string errors = ErrorOf("[region]\nslots = 9\ndir = 3\n[agent]\nlog_level = \"loud\"");
+  EXPECT_THAT(errors, HasSubstr("ckptd.toml:2: region.slots: expected an integer from 2 to 8"));
+  EXPECT_THAT(errors, HasSubstr("ckptd.toml:3: region.dir: expected a string: absolute path"));
+  EXPECT_THAT(errors, HasSubstr("ckptd.toml:5: agent.log_level: expected one of error | warning | info | debug"));
+}
+
+TEST(Load, TypesAndRangesAreStrict) {
+  for (const char* line : {"region.slots = \"2\"",
+                           "region.slots = 2.0",
+                           "region.slots = 1",
+                           "region.slots = -1",
+                           "region.slots = true",
+                           "region.slots = [2]",
+                           "region.slots.x = 2",
+                           "region = 2",
+                           "region.size = 1048576",
+                           "region.size = \"1\"",
+                           "region.size = \"1 XiB\"",
+                           "region.size = \"-1 GiB\"",
+                           "region.chunk_bytes = \"3 MiB\"",
+                           "agent.drain_timeout = 30",
+                           "agent.drain_timeout = \"30\"",
+                           "agent.drain_timeout = \"25h\"",
+                           "agent.socket = \"relative\"",
+                           "agent.socket = \"off\"",
+                           "agent.socket = \"/\"",
+                           "agent.node_name = \"a b\"",
+                           "agent.socket = \"/a\\u0000b\"",
+                           "security.socket_mode = \"0999\"",
+                           "security.socket_mode = 432",
+                           "security.socket_mode = \"10666\"",
+                           "security.socket_mode = \"4755\"",
+                           "metrics.listen = \"0.0.0.0:9464\"",
+                           "metrics.listen = \"127.0.0.1\"",
+                           "metrics.listen = \"127.0.0.1:65536\"",
+                           "metrics.listen = \"127.0.0.1:+1\"",
+                           "storage.io = \"URING\"",
+                           "retention.keep_last = 0",
+                           "agent.log_level = 1"})
+    EXPECT_FALSE(LoadConfig(line, "f", Config()).ok()) << line;
+}
+
+TEST(Load, SocketPathsFitTheKernel) {
+  auto with_length = [](size_t length) {
+    return LoadConfig(absl::StrCat("agent.socket = \"/", std::string(length - 1, 'x'), "\""), "f", Config());
+  };
+  EXPECT_TRUE(with_length(107).ok());
+  EXPECT_FALSE(with_length(108).ok());
+}
+
+TEST(Load, KeysTogether) {
+  EXPECT_THAT(ErrorOf("region.size = \"1 GiB\"\nregion.job_quota = \"2 GiB\""), HasSubstr("job_quota is larger"));
+  EXPECT_THAT(ErrorOf("region.dir = \"/a\"\nstorage.root = \"/a\""), HasSubstr("the same path"));
+  EXPECT_THAT(ErrorOf("agent.socket = \"/a\"\nagent.admin_socket = \"/a\""), HasSubstr("the same path"));
+}
+
+TEST(Load, NotToml) {
+  EXPECT_THAT(ErrorOf("[agent\n"), HasSubstr("ckptd.toml:1: "));
+  EXPECT_THAT(ErrorOf("[agent]\nsocket = "), HasSubstr("ckptd.toml:2: "));
+  EXPECT_THAT(ErrorOf("[agent]\nsocket = \"/a\"\nsocket = \"/b\""), HasSubstr("ckptd.toml:3: "));
+  EXPECT_THAT(ErrorOf(std::string(1 << 20, ' ') + "x"), HasSubstr("at most"));
+  EXPECT_FALSE(LoadConfig("a = " + std::string(100'000, '['), "f", Config()).ok());
+}
+
+TEST(Keys, NamesAreUniqueAndTheirDefaultsValid) {
+  std::set<std::string> names;
+  for (const Key& key : Keys()) {
+    EXPECT_TRUE(names.insert(key.name).second) << key.name;
+    Config config;
+    EXPECT_TRUE(key.set(key.get(Config()), &config).ok()) << key.name;
+    EXPECT_EQ(config, Config()) << key.name;
+    EXPECT_FALSE(key.help.empty() || key.type.empty()) << key.name;
+  }
+}
+
+}  // namespace
+}  // namespace ckptd
