@@ -68,7 +68,12 @@ enum class IoQueueChoice { kAuto, kUring, kThreads };
 // How rooms above get a queue for one piece of work.
 using IoQueueFactory = std::function<absl::StatusOr<std::unique_ptr<IoQueue>>()>;
 
-// How far one request has come: what all kinds do with the result of one system call.
+// What the kinds share. An error when the request cannot be queued.
+[[nodiscard]] absl::Status CheckRequest(const IoRequest& request, size_t in_flight, size_t depth);
+// The whole transfer on this thread.
+[[nodiscard]] absl::Status TransferNow(const IoRequest& request);
+
+// How far one request of io_uring has come: what to do with the result of one system call.
 class IoProgress {
  public:
   IoProgress() = default;

@@ -31,7 +31,7 @@ struct AcceptedSocket {
 struct ListenOptions {
   std::string path;
   uint32_t mode = 0600;
-  std::optional<gid_t> group;  // the socket's group, for mode 0660
+  std::optional<gid_t> group{};  // the socket's group, for mode 0660
 };
 
 class UnixListener {

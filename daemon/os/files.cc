@@ -1,0 +1,82 @@
+#include "daemon/os/files.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/errors.h"
+#include "daemon/base/status_macros.h"
+
+namespace ckptd {
+namespace {
+
+// The rows that ErrnoError has no opinion on, or one that is wrong for files.
+ErrorCode CodeOfFileErrno(int error) {
+  switch (error) {
+    case EFAULT:
+      return ErrorCode::CORRUPT;
+    case EINVAL:
+    case ENAMETOOLONG:
+      return ErrorCode::INVALID_ARGUMENT;
+    case EFBIG:
+      return ErrorCode::STORAGE_FULL;
+    case ENOTDIR:
+    case EISDIR:
+    case ENOTEMPTY:
+    case ELOOP:
+    case EXDEV:
+      return ErrorCode::REFUSED;
+    case ESTALE:
+    case ETIMEDOUT:
+    case EREMOTEIO:
+    case EHOSTDOWN:
+    case ENOTCONN:
+    case ENXIO:
+    case ENODEV:
+    case EBUSY:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      return ErrorCode::STORAGE_IO;
+    default:
+      return ErrorCode::OK;
+  }
+}
+
+}  // namespace
+
+absl::Status FileError(int error, absl::string_view operation, absl::string_view path) {
+  absl::Status plain = ErrnoError(error, operation, path);
+  if (error == EEXIST) return absl::AlreadyExistsError(plain.message());
+  if (error == EOPNOTSUPP || error == ENOSYS) return absl::UnimplementedError(plain.message());
+  ErrorCode code = CodeOfFileErrno(error);
+  return code == ErrorCode::OK ? plain : Error(code, plain.message());
+}
+
+absl::StatusOr<bool> Exists(Files& files, const std::string& path) {
+  absl::Status status = files.Stat(path).status();
+  if (status.ok()) return true;
+  if (absl::IsNotFound(status)) return false;
+  return status;
+}
+
+absl::StatusOr<std::string> ReadSmall(Files& files, const std::string& path, size_t max_bytes) {
+  CKPTD_ASSIGN_OR_RETURN(std::unique_ptr<File> file, files.Open(path, {}));
+  CKPTD_ASSIGN_OR_RETURN(FileInfo info, file->Stat());
+  if (info.type != FileType::kRegular) return Error(ErrorCode::REFUSED, absl::StrCat(path, ": not a regular file"));
+  if (info.size > max_bytes) {
+    return Error(ErrorCode::CORRUPT, absl::StrCat(path, ": ", info.size, " bytes, at most ", max_bytes, " expected"));
+  }
+  std::string text(info.size, '\0');
+  CKPTD_ASSIGN_OR_RETURN(size_t got, file->PRead(0, std::as_writable_bytes(std::span(text))));
+  text.resize(got);  // it may have been cut since Stat; whoever parses it will notice
+  return text;
+}
+
+std::string ParentOf(absl::string_view path) {
+  size_t slash = path.rfind('/');
+  if (slash == absl::string_view::npos || slash == 0) return "/";
+  return std::string(path.substr(0, slash));
+}
+
+}  // namespace ckptd

@@ -1,0 +1,94 @@
+// Mappings and memfds.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "daemon/base/errors.h"
+#include "daemon/os/mapping.h"
+#include "daemon/os/memfd.h"
+#include "daemon/os/posix_files.h"
+#include "daemon/os/testing/temp_dir.h"
+
+namespace ckptd {
+namespace {
+
+constexpr uint64_t kSize = 1 << 20;
+
+TEST(Mapping, IsSharedWithTheFile) {
+  UniqueFd fd = *CreateMemfd("m", kSize);
+  auto writer = Mapping::Map(fd.get(), kSize, MapAccess::kReadWrite);
+  auto reader = Mapping::Map(fd.get(), kSize, MapAccess::kReadOnly);
+  ASSERT_TRUE(writer.ok() && reader.ok());
+  ASSERT_TRUE(Populate(*writer, 4096, kSize - 4096).ok());
+  writer->data()[kSize - 1] = std::byte{42};
+  EXPECT_EQ(reader->bytes().back(), std::byte{42});
+  Mapping moved = *std::move(reader);
+  EXPECT_EQ(moved.size(), kSize);
+}
+
+TEST(Mapping, RefusesMoreThanTheFileHas) {
+  UniqueFd fd = *CreateMemfd("m", 4096);
+  EXPECT_EQ(CodeOf(Mapping::Map(fd.get(), 8192, MapAccess::kReadOnly).status()), ErrorCode::CORRUPT);
+  EXPECT_FALSE(Mapping::Map(fd.get(), 0, MapAccess::kReadOnly).ok());
+  EXPECT_FALSE(Mapping::Map(-1, 4096, MapAccess::kReadOnly).ok());
+}
+
+TEST(Mapping, WriteAccessNeedsAWritableDescriptor) {
+  TempDir dir;
+  ASSERT_TRUE((*PosixFiles().Open(dir.path() + "/f", {.write = true, .create = true}))->Fallocate(4096).ok());
+  auto file = PosixFiles().Open(dir.path() + "/f", {});
+  EXPECT_EQ(CodeOf(Mapping::Map((*file)->fd(), 4096, MapAccess::kReadWrite).status()), ErrorCode::PERMISSION);
+}
+
+TEST(Mapping, ForkedChildrenDoNotInheritIt) {
+  UniqueFd fd = *CreateMemfd("m", 4096);
+  auto mapping = Mapping::Map(fd.get(), 4096, MapAccess::kReadWrite);
+  ASSERT_TRUE(mapping.ok());
+  pid_t pid = fork();
+  if (pid == 0) {
+    unsigned char present = 0;
+    _exit(mincore(mapping->data(), 4096, &present) == 0 ? 1 : 0);  // ENOMEM: nothing mapped there
+  }
+  int status = -1;
+  waitpid(pid, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(Populate, OfATruncatedFileIsAnError) {
+  UniqueFd fd = *CreateMemfd("m", kSize);
+  auto mapping = Mapping::Map(fd.get(), kSize, MapAccess::kReadWrite);
+  EXPECT_EQ(CodeOf(Populate(*mapping, kSize, 4096)), ErrorCode::INVALID_ARGUMENT);
+  ASSERT_EQ(ftruncate(fd.get(), 4096), 0);
+  EXPECT_EQ(CodeOf(Populate(*mapping, 0, kSize)), ErrorCode::REGION_FULL);
+}
+
+TEST(Memfd, SealedContentIsCopied) {
+  UniqueFd fd = *CreateMemfd("header", 5);
+  ASSERT_EQ(pwrite(fd.get(), "hello", 5, 0), 5);
+  EXPECT_FALSE(ReadSealedMemfd(fd.get(), 10).ok()) << "not sealed";
+  ASSERT_TRUE(AddSeals(fd.get(), kSealsOfSize).ok());
+  EXPECT_EQ(*CheckMemfd(fd.get(), kSealsOfSize, 5), 5u);
+  EXPECT_FALSE(ReadSealedMemfd(fd.get(), 10).ok()) << "still writable";
+  ASSERT_TRUE(AddSeals(fd.get(), kSealsOfContent).ok());
+  EXPECT_EQ(*ReadSealedMemfd(fd.get(), 5), "hello");
+  EXPECT_EQ(CodeOf(ReadSealedMemfd(fd.get(), 4).status()), ErrorCode::INVALID_ARGUMENT);
+  EXPECT_LT(pwrite(fd.get(), "x", 1, 0), 0) << "the seal holds";
+}
+
+TEST(Memfd, RefusesWhatIsNoMemfd) {
+  TempDir dir;
+  auto file = PosixFiles().Open(dir.path() + "/f", {.write = true, .create = true});
+  EXPECT_FALSE(CheckMemfd((*file)->fd(), 0, 10).ok());
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  UniqueFd reading(ends[0]), writing(ends[1]);
+  EXPECT_FALSE(CheckMemfd(reading.get(), 0, 10).ok());
+  EXPECT_FALSE(CheckMemfd((*PosixFiles().Open("/dev/shm", {}))->fd(), 0, 10).ok());
+}
+
+}  // namespace
+}  // namespace ckptd

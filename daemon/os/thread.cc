@@ -1,0 +1,54 @@
+#include "daemon/os/thread.h"
+
+#include <pthread.h>
+
+#include <csignal>
+#include <utility>
+
+namespace ckptd {
+namespace {
+
+constexpr size_t kMaxThreadName = 15;
+
+// A new thread inherits the maker's mask; set it around the creation, so that no signal can arrive in between.
+std::thread StartWithSignalsBlocked(std::function<void()> body) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread(std::move(body));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+}  // namespace
+
+Thread::Thread(const std::string& name, std::function<void()> body)
+    : thread_(StartWithSignalsBlocked(std::move(body))) {
+  pthread_setname_np(thread_.native_handle(), name.substr(0, kMaxThreadName).c_str());
+}
+
+Thread::~Thread() { Join(); }
+
+void Thread::Join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+ThreadPool::ThreadPool(const std::string& name, size_t threads, size_t queue_capacity) : queue_(queue_capacity) {
+  for (size_t i = 0; i < threads; ++i) {
+    workers_.emplace_back(name, [this] {
+      while (auto work = queue_.Pop()) (*work)();
+    });
+  }
+}
+
+ThreadPool::~ThreadPool() { Stop(); }
+
+bool ThreadPool::Run(std::function<void()> work) { return queue_.TryPush(std::move(work)); }
+
+void ThreadPool::Stop() {
+  queue_.Close();
+  for (Thread& worker : workers_) worker.Join();
+}
+
+}  // namespace ckptd

@@ -1,0 +1,126 @@
+#include "daemon/os/unix_listener.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/errors.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/os/files.h"
+#include "daemon/os/pidfd.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77  // Linux 6.5; older C libraries do not name it
+#endif
+
+namespace ckptd {
+namespace {
+
+constexpr int kBacklog = 128;
+
+absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
+    return Error(ErrorCode::INVALID_ARGUMENT,
+                 absl::StrCat("socket path ", path, ": ", path.size(), " bytes, 1 to ", sizeof(address.sun_path) - 1,
+                              " are possible; choose a shorter directory"));
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+absl::StatusOr<UniqueFd> NewSocket() {
+  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return ErrnoError(errno, "socket", "unix");
+  return fd;
+}
+
+// A name with nobody behind it (ECONNREFUSED) is what a killed agent leaves; all else stays as it is.
+absl::Status RemoveStale(const sockaddr_un& address) {
+  const char* path = address.sun_path;
+  struct stat info {};
+  if (lstat(path, &info) != 0) return errno == ENOENT ? absl::OkStatus() : FileError(errno, "stat", path);
+  if (!S_ISSOCK(info.st_mode)) return Error(ErrorCode::REFUSED, absl::StrCat(path, ": exists and is not a socket"));
+  CKPTD_ASSIGN_OR_RETURN(UniqueFd probe, NewSocket());
+  if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
+      errno != ECONNREFUSED) {
+    return Error(ErrorCode::REFUSED, absl::StrCat(path, ": another program listens there"));
+  }
+  return unlink(path) == 0 || errno == ENOENT ? absl::OkStatus() : FileError(errno, "unlink", path);
+}
+
+absl::Status Bind(int fd, const sockaddr_un& address, const ListenOptions& options) {
+  // The mode is set before the name exists, so that there is no moment in which more people can connect; the umask may
+  // have taken bits away, so it is set again afterwards.
+  if (fchmod(fd, 0600) != 0) return FileError(errno, "chmod", options.path);
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    return FileError(errno, "bind", options.path);
+  }
+  if (options.group && chown(options.path.c_str(), static_cast<uid_t>(-1), *options.group) != 0) {
+    return FileError(errno, "chown", options.path);
+  }
+  if (chmod(options.path.c_str(), options.mode) != 0) return FileError(errno, "chmod", options.path);
+  return listen(fd, kBacklog) == 0 ? absl::OkStatus() : FileError(errno, "listen", options.path);
+}
+
+bool PeerHasGone(int error) { return error == ECONNABORTED || error == EPROTO; }
+
+absl::StatusOr<UniqueFd> PeerPidFd(int socket, pid_t pid) {
+  int pidfd = -1;
+  socklen_t length = sizeof(pidfd);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &length) == 0) return UniqueFd(pidfd);
+  if (errno == ENOPROTOOPT) return OpenPidFd(pid);
+  // Kernels differ in how they say that the peer has ended.
+  const bool ended = errno == ESRCH || errno == EINVAL;
+  return ErrnoError(ended ? ENOENT : errno, "peer pidfd", absl::StrCat("process ", pid));
+}
+
+absl::StatusOr<AcceptedSocket> Identify(UniqueFd fd) {
+  CKPTD_ASSIGN_OR_RETURN(PeerCredentials peer, PeerOf(fd.get()));
+  CKPTD_ASSIGN_OR_RETURN(UniqueFd pidfd, PeerPidFd(fd.get(), peer.pid));
+  return AcceptedSocket{std::move(fd), peer, std::move(pidfd)};
+}
+
+}  // namespace
+
+absl::StatusOr<PeerCredentials> PeerOf(int socket) {
+  ucred credentials{};
+  socklen_t length = sizeof(credentials);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) {
+    return ErrnoError(errno, "SO_PEERCRED", absl::StrCat("fd ", socket));
+  }
+  return PeerCredentials{credentials.pid, credentials.uid, credentials.gid};
+}
+
+absl::StatusOr<UnixListener> UnixListener::Listen(const ListenOptions& options) {
+  CKPTD_ASSIGN_OR_RETURN(sockaddr_un address, AddressOf(options.path));
+  CKPTD_RETURN_IF_ERROR(RemoveStale(address));
+  CKPTD_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket());
+  CKPTD_RETURN_IF_ERROR(Bind(fd.get(), address, options));
+  return UnixListener(std::move(fd), options.path);
+}
+
+UnixListener::~UnixListener() {
+  if (fd_.valid()) unlink(path_.c_str());
+}
+
+absl::StatusOr<std::optional<AcceptedSocket>> UnixListener::Accept() {
+  for (;;) {
+    UniqueFd fd(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd.valid() && (errno == EAGAIN || errno == EWOULDBLOCK)) return std::nullopt;
+    if (!fd.valid() && (errno == EINTR || PeerHasGone(errno))) continue;
+    if (!fd.valid()) return FileError(errno, "accept", path_);
+    absl::StatusOr<AcceptedSocket> accepted = Identify(std::move(fd));
+    if (absl::IsNotFound(accepted.status())) continue;  // it ended before it was accepted
+    if (!accepted.ok()) return accepted.status();
+    return std::optional<AcceptedSocket>(*std::move(accepted));
+  }
+}
+
+}  // namespace ckptd
