@@ -1,6 +1,7 @@
-// The bell: shared memory that the trainer writes and the agent believes only after copying it out. One per layout of a
-// rank; an anonymous memfd made by the agent, sealed against shrinking and growing. The trainer keeps the descriptor and
-// hands it back to a restarted agent; when both died, fills that were not sealed are lost, and none had been reported.
+// The bell: shared memory that the trainer writes and the agent believes only after copying it out. One per trainer
+// process and layout; an anonymous memfd made by the agent, sealed against shrinking and growing. The trainer keeps the
+// descriptor and hands it back to a restarted agent; when both died, fills that were not sealed are lost, and none had
+// been reported.
 //
 //   offset 0        BellHead
 //   slots_offset    BellSlot[slot_count]
@@ -13,8 +14,9 @@
 //   whoever gives up:         (e, OPEN)   -> (e, ABANDONED)   agent, or the trainer at its deadline
 //   trainer, after ABANDONED: ack = e                         its threads have stopped writing
 //
-// A chunk's entry counts only while its epoch half equals the word's epoch. Entries may appear in any order; the trainer
-// stores them with release order, then writes the hint eventfd. The hint may be lost; the bell is the truth.
+// A chunk's entry counts only while its epoch half equals the word's epoch. (No epoch has 32 low bits of 0: the entries
+// of a fresh bell are 0.) Entries may appear in any order; the trainer stores them with release order, then writes the
+// hint eventfd. The hint may be lost; the bell is the truth.
 //
 // `pos` is the last step passed to save(), whether it was captured or dropped.
 #ifndef CKPTD_PROTO_LOCAL_BELL_H_
@@ -38,9 +40,7 @@ enum class CaptureState : uint8_t { kNone = 0, kOpen = 1, kComplete = 2, kAbando
 [[nodiscard]] constexpr CaptureState CaptureStateOf(uint64_t word) { return static_cast<CaptureState>(word & 3); }
 
 [[nodiscard]] constexpr uint64_t ChunkEntry(uint64_t epoch, uint32_t crc) { return epoch << 32 | crc; }
-[[nodiscard]] constexpr bool ChunkDone(uint64_t entry, uint64_t epoch) {
-  return entry >> 32 == (epoch & 0xffffffffu);
-}
+[[nodiscard]] constexpr bool ChunkDone(uint64_t entry, uint64_t epoch) { return entry >> 32 == (epoch & 0xffffffffu); }
 
 struct BellHead {
   uint64_t magic;
@@ -70,7 +70,7 @@ struct BellSlot {
   std::atomic<uint64_t> step;  // of this fill; stored before the first chunk entry
   std::atomic<uint64_t> attempt;
   std::atomic<uint64_t> trace;
-  std::atomic<uint64_t> begin_ns;      // CLOCK_MONOTONIC
+  std::atomic<uint64_t> begin_ns;  // CLOCK_MONOTONIC
   std::atomic<uint64_t> end_ns;
   std::atomic<uint64_t> blocked_ns;
 };

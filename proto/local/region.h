@@ -9,9 +9,10 @@
 // A record is written whole, with its own CRC, before the slot's state word says SEALED, and never changed while it
 // does. Flags live outside every CRC: a kill between two updates never makes a sealed slot look torn.
 //
-// Slot files `<rank dir>/slot-<file_id>` hold bytes only: the rank's safetensors images back to back, each a multiple of
-// 4096, cut into chunks of chunk_bytes (a power of two) from byte 0, the last one short. file_id never repeats within a
-// rank's directory; SlotState.file_id says which file is slot i today.
+// Slot files `<rank dir>/slot-<file_id in 16 hex digits>` hold bytes only: the rank's safetensors images back to back,
+// each a multiple of 4096, cut into chunks of chunk_bytes (a power of two) from byte 0, the last one short. file_id is
+// random, so it never repeats, also not over a restart of the agent; SlotState.file_id says which file is slot i today
+// (0: the slot has none).
 //
 // `<job>/job` is one JobJournal: the highest attempt this agent has seen, stored before it is answered.
 #ifndef CKPTD_PROTO_LOCAL_REGION_H_
@@ -45,7 +46,7 @@ struct Superblock {
   uint32_t head_crc;    // CRC32C of the Superblock with this field 0
   uint32_t tables_crc;  // CRC32C of the ImageExtent table
   uint64_t region_id;   // of the agent's region directory; a new directory has a new id
-  uint64_t bell_id;     // random; the bell that belongs to this file carries the same
+  uint64_t bell_id;     // random; every bell that belongs to this file carries the same
   char job[kJobNameBytes];
   uint32_t uid;  // owner of the job
   uint32_t rank;

@@ -1,0 +1,56 @@
+// `<job>/job`: who owns a job on this node and the highest attempt seen. One mapped word on tmpfs: it survives the
+// agent, not the node, which is all the protocol asks (a new region id tells the others). One thread.
+#ifndef CKPTD_DAEMON_REGION_JOB_JOURNAL_H_
+#define CKPTD_DAEMON_REGION_JOB_JOURNAL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "daemon/base/ids.h"
+#include "daemon/os/files.h"
+#include "daemon/os/mapping.h"
+#include "proto/local/region.h"
+
+namespace ckptd::region {
+
+struct JournalContent {
+  uint32_t uid = 0;
+  AttemptId seen = 0;
+};
+
+// `file`: the whole file, copied out. CORRUPT unless it is the journal of `job` in this region; NEWER_VERSION for a
+// newer major.
+[[nodiscard]] absl::StatusOr<JournalContent> ParseJournal(std::span<const std::byte> file, absl::string_view job,
+                                                          uint64_t region_id);
+
+class JobJournal {
+ public:
+  // Made complete under a temporary name, then linked.
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<JobJournal>> Create(Files& files, const std::string& job_dir,
+                                                                          absl::string_view job, uint64_t region_id,
+                                                                          const JournalContent& content);
+  // One that ParseJournal accepted.
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<JobJournal>> Open(Files& files, const std::string& job_dir,
+                                                                        const JournalContent& content);
+
+  [[nodiscard]] AttemptId seen() const { return content_.seen; }
+  [[nodiscard]] uint32_t uid() const { return content_.uid; }
+  // When this returns a successor agent will read `attempt`. Lower ones are ignored.
+  void SetSeen(AttemptId attempt);
+
+ private:
+  explicit JobJournal(const JournalContent& content) : content_(content) {}
+
+  JournalContent content_;
+  Mapping mapping_;
+};
+
+}  // namespace ckptd::region
+
+#endif  // CKPTD_DAEMON_REGION_JOB_JOURNAL_H_

@@ -1,0 +1,56 @@
+// Making slot files ready in the background: reserved, so that a full tmpfs is an error here and not a SIGBUS in
+// training, and populated, so that no save pays for the first touch (0.3 to 0.7 GB/s against 5 to 20 afterwards). The
+// files are new, so they hold zeros: nobody sees another tenant's bytes.
+#ifndef CKPTD_DAEMON_REGION_POPULATE_H_
+#define CKPTD_DAEMON_REGION_POPULATE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/base/executor.h"
+#include "daemon/os/files.h"
+#include "daemon/region/progress.h"
+#include "daemon/region/quota.h"
+#include "daemon/region/slot_file.h"
+
+namespace ckptd::region {
+
+struct SlotBuildOrder {
+  std::string rank_dir;
+  uint32_t count = 0;
+  uint64_t file_bytes = 0;  // each
+  QuotaHold hold;           // count * file_bytes
+};
+
+// Files of a build that are not taken are unlinked when the last reference goes.
+class SlotBuild {
+ public:
+  // Runs once, on the executor's thread (with an inline executor before Start returns). CANCELLED after Cancel().
+  using Done = std::function<void(const absl::Status&)>;
+
+  // An error when the files cannot be created or the executor's queue is full; `done` will then not run.
+  [[nodiscard]] static absl::StatusOr<std::shared_ptr<SlotBuild>> Start(Files& files, SlotBuildOrder order,
+                                                                        Executor& executor, Done done);
+  ~SlotBuild();
+
+  [[nodiscard]] Progress& progress() { return progress_; }  // any thread
+  // After `done` was called with OK; once.
+  [[nodiscard]] std::vector<std::shared_ptr<SlotFile>> Take() { return std::move(files_); }
+
+ private:
+  explicit SlotBuild(uint64_t total_bytes) : progress_(total_bytes) {}
+  absl::Status Work();
+  absl::Status PopulateFile(SlotFile& file);
+
+  Progress progress_;
+  std::vector<std::shared_ptr<SlotFile>> files_;
+};
+
+}  // namespace ckptd::region
+
+#endif  // CKPTD_DAEMON_REGION_POPULATE_H_

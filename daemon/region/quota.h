@@ -1,0 +1,75 @@
+// Who may use how much of the region: pure accounting of bytes, per job and for the node. Whether the tmpfs really has
+// them is another question, answered when files are reserved.
+#ifndef CKPTD_DAEMON_REGION_QUOTA_H_
+#define CKPTD_DAEMON_REGION_QUOTA_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "daemon/base/mutex.h"
+
+namespace ckptd::region {
+
+class Quota;
+
+// Bytes taken from a Quota, given back on destruction. May be destroyed on any thread.
+class QuotaHold {
+ public:
+  QuotaHold() = default;
+  QuotaHold(QuotaHold&& other) noexcept;
+  QuotaHold& operator=(QuotaHold&& other) noexcept;
+  ~QuotaHold();
+
+  [[nodiscard]] uint64_t bytes() const { return bytes_; }
+  // The part of this hold above `keep` bytes, as a hold of its own.
+  [[nodiscard]] QuotaHold Split(uint64_t bytes);
+
+ private:
+  friend class Quota;
+  QuotaHold(std::shared_ptr<Quota> quota, std::string job, uint64_t bytes);
+
+  std::shared_ptr<Quota> quota_;
+  std::string job_;
+  uint64_t bytes_ = 0;
+};
+
+// Any thread.
+class Quota : public std::enable_shared_from_this<Quota> {
+ public:
+  // Bytes; 0 = no limit.
+  [[nodiscard]] static std::shared_ptr<Quota> Create(uint64_t node_limit, uint64_t job_limit);
+
+  // QUOTA_EXCEEDED with the numbers, or all of `bytes`.
+  [[nodiscard]] absl::StatusOr<QuotaHold> Take(absl::string_view job, uint64_t bytes) CKPTD_EXCLUDES(mutex_);
+  // For what a predecessor had allocated: counted even above the limits, which may have been lowered since.
+  [[nodiscard]] QuotaHold TakeAdopted(absl::string_view job, uint64_t bytes) CKPTD_EXCLUDES(mutex_);
+
+  // How much Take would still give this job; UINT64_MAX without limits.
+  [[nodiscard]] uint64_t Left(absl::string_view job) CKPTD_EXCLUDES(mutex_);
+  [[nodiscard]] uint64_t used() CKPTD_EXCLUDES(mutex_);
+  [[nodiscard]] uint64_t UsedBy(absl::string_view job) CKPTD_EXCLUDES(mutex_);
+  [[nodiscard]] uint64_t node_limit() const { return node_limit_; }
+  [[nodiscard]] uint64_t job_limit() const { return job_limit_; }
+
+ private:
+  friend class QuotaHold;
+  Quota(uint64_t node_limit, uint64_t job_limit) : node_limit_(node_limit), job_limit_(job_limit) {}
+  QuotaHold TakeLocked(absl::string_view job, uint64_t bytes) CKPTD_REQUIRES(mutex_);
+  uint64_t LeftLocked(absl::string_view job) const CKPTD_REQUIRES(mutex_);
+  void GiveBack(const std::string& job, uint64_t bytes) CKPTD_EXCLUDES(mutex_);
+
+  const uint64_t node_limit_;
+  const uint64_t job_limit_;
+  Mutex mutex_;
+  uint64_t used_ CKPTD_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, uint64_t, std::less<>> by_job_ CKPTD_GUARDED_BY(mutex_);
+};
+
+}  // namespace ckptd::region
+
+#endif  // CKPTD_DAEMON_REGION_QUOTA_H_

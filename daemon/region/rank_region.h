@@ -1,0 +1,116 @@
+// The memory of one rank of a job: its directory and its layouts, old and new side by side. One thread.
+//
+// A layout is made in three steps, because reserving and populating gigabytes takes seconds:
+//
+//   PlanLayout    does it fit? (quota, tmpfs, what shrinking the old ones would give)
+//   StartLayout   slot files are made on a worker; progress for LAYOUT_STATE
+//   FinishLayout  ctl file linked: the layout exists, all its slots FREE
+//
+// A crash before the link leaves files that no ctl file names: the next agent removes them.
+#ifndef CKPTD_DAEMON_REGION_RANK_REGION_H_
+#define CKPTD_DAEMON_REGION_RANK_REGION_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/base/clock.h"
+#include "daemon/base/executor.h"
+#include "daemon/os/files.h"
+#include "daemon/region/layout_set.h"
+#include "daemon/region/populate.h"
+#include "daemon/region/quota.h"
+#include "daemon/region/superblock.h"
+
+namespace ckptd::region {
+
+// What all ranks of a region share.
+struct RegionContext {
+  Files& files;
+  const Clock& clock;
+  std::shared_ptr<Quota> quota;
+  uint64_t region_id = 0;
+};
+
+enum class LayoutFit {
+  kFits,
+  kFitsAfterShrinking,  // every older layout to its newest sealed slot (LayoutSet::ShrinkTo)
+  kRefused,
+};
+
+struct LayoutPlan {
+  LayoutFit fit = LayoutFit::kRefused;
+  uint64_t need = 0;        // bytes
+  uint64_t free = 0;        // of the tmpfs
+  uint64_t quota = 0;       // left to the job; UINT64_MAX without limits
+  uint64_t shrinkable = 0;  // bytes that shrinking would give back
+  absl::Status refusal;     // of kRefused: REGION_FULL or QUOTA_EXCEEDED with the numbers
+};
+
+// A layout being made. Dropping it before FinishLayout removes its files (after the worker let go of them).
+class LayoutBuild {
+ public:
+  [[nodiscard]] Progress& progress() { return slots_->progress(); }
+  [[nodiscard]] uint32_t layout() const { return head_.block.layout; }
+  [[nodiscard]] uint32_t header_crc() const { return head_.block.header_crc; }
+
+ private:
+  friend class RankRegion;
+  CtlHead head_;
+  QuotaHold ctl_hold_;
+  std::shared_ptr<SlotBuild> slots_;
+};
+
+class RankRegion {
+ public:
+  // Makes the directory where it is missing.
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<RankRegion>> Open(const RegionContext& context,
+                                                                        const std::string& job_dir, Rank rank);
+
+  // Takes over a scanned layout by the rules of adopt.h; sentences about what was given up go to `notes`.
+  [[nodiscard]] absl::Status AdoptLayout(const ScannedLayout& scanned, std::vector<std::string>& notes);
+
+  [[nodiscard]] absl::StatusOr<LayoutPlan> PlanLayout(const LayoutSpec& spec) const;
+  // INVALID_ARGUMENT, QUOTA_EXCEEDED or REGION_FULL at once where that is known; `done` brings the rest, on the
+  // executor's thread.
+  [[nodiscard]] absl::StatusOr<std::unique_ptr<LayoutBuild>> StartLayout(const LayoutSpec& spec, Executor& executor,
+                                                                         SlotBuild::Done done);
+  // After `done` said OK. The LayoutSet is owned by this.
+  [[nodiscard]] absl::StatusOr<LayoutSet*> FinishLayout(std::unique_ptr<LayoutBuild> build);
+  // ctl file first, then the slot files. Readers that hold a SlotFile keep its bytes.
+  [[nodiscard]] absl::Status RemoveLayout(uint32_t layout);
+
+  [[nodiscard]] LayoutSet* FindLayout(uint32_t layout);  // null when unknown
+  // A layout with these images, complete or not; null when there is none.
+  [[nodiscard]] LayoutSet* FindSame(const LayoutSpec& spec);
+  [[nodiscard]] const std::map<uint32_t, std::unique_ptr<LayoutSet>>& layouts() const { return layouts_; }
+
+  // Above every epoch that any slot of this rank has had; never with 32 low bits of 0.
+  [[nodiscard]] Epoch NextEpoch();
+
+  // All layouts and the directory. For RemoveJob.
+  [[nodiscard]] absl::Status Remove();
+
+  [[nodiscard]] Rank rank() const { return rank_; }
+  [[nodiscard]] const std::string& dir() const { return dir_; }
+
+ private:
+  RankRegion(const RegionContext& context, std::string dir, Rank rank)
+      : context_(context), dir_(std::move(dir)), rank_(rank) {}
+  uint64_t Shrinkable() const;
+  absl::Status AdoptSlot(LayoutSet& set, uint32_t slot, const ScannedSlot& scanned, std::vector<std::string>& notes);
+
+  const RegionContext context_;
+  const std::string dir_;
+  const Rank rank_;
+  std::map<uint32_t, std::unique_ptr<LayoutSet>> layouts_;
+  uint32_t last_layout_ = 0;
+  Epoch last_epoch_ = 0;
+};
+
+}  // namespace ckptd::region
+
+#endif  // CKPTD_DAEMON_REGION_RANK_REGION_H_

@@ -1,0 +1,32 @@
+// Which jobs may go when memory is needed.
+//
+// A job is an orphan when no session of it is connected or expected and every sealed snapshot it holds is on storage.
+// Orphans go oldest first (by their newest sealed snapshot; jobs without one are the oldest), and only as many as are
+// needed. A job with a sealed snapshot that is not on storage never goes by itself: only by an explicit `ckptctl rm`.
+// A fill that was not sealed is no reason to stay: nobody was told of it.
+#ifndef CKPTD_DAEMON_REGION_RECLAIM_H_
+#define CKPTD_DAEMON_REGION_RECLAIM_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace ckptd::region {
+
+struct JobFacts {
+  std::string job;
+  uint64_t bytes = 0;
+  uint32_t unpersisted = 0;     // sealed snapshots that are not on storage
+  uint64_t newest_unix_ns = 0;  // of the newest sealed snapshot; 0 = none
+  bool in_use = false;          // filled in by the caller: a session, a flush or a reader
+};
+
+// Names to remove, in order, that give back at least `need` bytes together. REGION_FULL naming what stands in the way
+// when there is not enough; nothing should be removed then.
+[[nodiscard]] absl::StatusOr<std::vector<std::string>> PlanReclaim(std::vector<JobFacts> jobs, uint64_t need);
+
+}  // namespace ckptd::region
+
+#endif  // CKPTD_DAEMON_REGION_RECLAIM_H_

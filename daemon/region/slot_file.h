@@ -1,0 +1,76 @@
+// One slot file: the bytes of one slot, on tmpfs.
+//
+// The trainer maps it and may truncate it at any time. The agent therefore never touches its bytes through a mapping:
+// it reads and writes by descriptor, where a short file is an error, and maps it only as source or target of direct
+// I/O, where the kernel answers EFAULT.
+//
+// Shared by those who read it (flush, verification, restore): an unlinked file keeps its bytes, and its share of the
+// quota, until the last of them lets go. Read, Write and Map may be called by any thread.
+#ifndef CKPTD_DAEMON_REGION_SLOT_FILE_H_
+#define CKPTD_DAEMON_REGION_SLOT_FILE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "daemon/os/files.h"
+#include "daemon/os/mapping.h"
+#include "daemon/region/quota.h"
+
+namespace ckptd::region {
+
+[[nodiscard]] std::string SlotFileName(uint64_t file_id);
+
+class SlotFile {
+ public:
+  // A new, empty file with a random id; nothing reserved yet (Reserve).
+  [[nodiscard]] static absl::StatusOr<std::shared_ptr<SlotFile>> Create(Files& files, const std::string& rank_dir,
+                                                                        uint64_t size, QuotaHold hold);
+  // A file of a predecessor. CORRUPT when it is no regular file of `size` bytes.
+  [[nodiscard]] static absl::StatusOr<std::shared_ptr<SlotFile>> Open(Files& files, const std::string& rank_dir,
+                                                                      uint64_t file_id, uint64_t size, QuotaHold hold);
+
+  // Reserves all of it: zeros that can be written without ever failing. REGION_FULL when the tmpfs has too little.
+  [[nodiscard]] absl::Status Reserve();
+  // CORRUPT when the trainer has changed the file's size.
+  [[nodiscard]] absl::Status CheckSize() const;
+
+  // All of `bytes`; CORRUPT when the file ends before.
+  [[nodiscard]] absl::Status Read(uint64_t offset, std::span<std::byte> bytes) const;
+  [[nodiscard]] absl::Status Write(uint64_t offset, std::span<const std::byte> bytes);
+  // Source (read-only) or target of direct I/O; never to be touched by the CPU.
+  [[nodiscard]] absl::StatusOr<Mapping> Map(MapAccess access) const;
+
+  // Removes the name; idempotent. The bytes stay as long as somebody has the file open or mapped.
+  void Unlink();
+
+  [[nodiscard]] uint64_t file_id() const { return file_id_; }
+  [[nodiscard]] uint64_t size() const { return size_; }
+  [[nodiscard]] const std::string& path() const { return path_; }
+  // To be passed to a trainer; owned by this.
+  [[nodiscard]] int write_fd() const { return writable_->fd(); }
+  [[nodiscard]] int read_fd() const { return readable_->fd(); }
+
+ private:
+  SlotFile(Files& files, std::string path, uint64_t file_id, uint64_t size, QuotaHold hold)
+      : files_(files), path_(std::move(path)), file_id_(file_id), size_(size), hold_(std::move(hold)) {}
+  absl::Status OpenDescriptors(bool create);
+
+  Files& files_;
+  const std::string path_;
+  const uint64_t file_id_;
+  const uint64_t size_;
+  QuotaHold hold_;
+  std::unique_ptr<File> writable_;
+  std::unique_ptr<File> readable_;
+  bool linked_ = true;
+};
+
+}  // namespace ckptd::region
+
+#endif  // CKPTD_DAEMON_REGION_SLOT_FILE_H_
