@@ -1,0 +1,170 @@
+#include "client/core/copy/crc32c.h"
+
+#include <array>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#include <wmmintrin.h>
+#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
+#include <arm_acle.h>
+#endif
+
+namespace ckptd {
+namespace {
+
+// A CRC is a polynomial over GF(2) modulo P, written with its highest bit first: bit 31 is the coefficient of x^0.
+constexpr uint32_t kPolynomial = 0x82F63B78;
+
+constexpr uint32_t TimesX(uint32_t a) { return (a >> 1) ^ ((a & 1) != 0 ? kPolynomial : 0); }
+
+constexpr uint32_t Multiply(uint32_t a, uint32_t b) {
+  uint32_t product = 0;
+  for (uint32_t bit = uint32_t{1} << 31; bit != 0; bit >>= 1) {
+    if ((a & bit) != 0) product ^= b;
+    b = TimesX(b);
+  }
+  return product;
+}
+
+// x^(2^k) for each k: 64 bits of a length in bytes, and three more for bits.
+constexpr std::array<uint32_t, 67> MakeSquares() {
+  std::array<uint32_t, 67> squares{};
+  squares[0] = uint32_t{1} << 30;  // x
+  for (size_t k = 1; k < squares.size(); ++k) squares[k] = Multiply(squares[k - 1], squares[k - 1]);
+  return squares;
+}
+constexpr std::array<uint32_t, 67> kSquares = MakeSquares();
+
+constexpr uint32_t PowerOfX(uint64_t exponent) {
+  uint32_t power = uint32_t{1} << 31;  // 1
+  for (size_t k = 0; exponent != 0; ++k, exponent >>= 1) {
+    if ((exponent & 1) != 0) power = Multiply(power, kSquares[k]);
+  }
+  return power;
+}
+
+// Slice by 8: kTables[k][b] is byte b followed by k zero bytes.
+using Tables = std::array<std::array<uint32_t, 256>, 8>;
+constexpr Tables MakeTables() {
+  Tables tables{};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t crc = byte;
+    for (int bit = 0; bit < 8; ++bit) crc = TimesX(crc);
+    tables[0][byte] = crc;
+  }
+  for (size_t k = 1; k < tables.size(); ++k) {
+    for (uint32_t byte = 0; byte < 256; ++byte) {
+      uint32_t shorter = tables[k - 1][byte];
+      tables[k][byte] = (shorter >> 8) ^ tables[0][shorter & 255];
+    }
+  }
+  return tables;
+}
+constexpr Tables kTables = MakeTables();
+
+uint64_t Load64(const uint8_t* at) {
+  uint64_t value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+uint32_t TableStep(uint32_t crc, uint64_t word) {
+  word ^= crc;
+  uint32_t next = 0;
+  for (size_t i = 0; i < 8; ++i) next ^= kTables[7 - i][(word >> (8 * i)) & 255];
+  return next;
+}
+
+// The inner functions work on the inverted CRC.
+uint32_t TableRun(uint32_t crc, const uint8_t* at, size_t size) {
+  for (; size >= 8; at += 8, size -= 8) crc = TableStep(crc, Load64(at));
+  for (; size > 0; ++at, --size) crc = (crc >> 8) ^ kTables[0][(crc ^ *at) & 255];
+  return crc;
+}
+
+#if defined(__x86_64__)
+
+bool DetectHardware() { return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul"); }
+
+// The instruction has a latency of 3 and a throughput of 1: three independent lanes side by side keep it busy.
+constexpr size_t kLane = 1024;
+
+// What moves a lane's CRC over the `bytes` that follow it. The product of two 32-bit halves by PCLMUL is one power of x
+// too high in a 64-bit word, and the CRC instruction multiplies by x^32 while it reduces, hence 33.
+constexpr uint64_t ShiftOver(size_t bytes) { return PowerOfX(8 * bytes - 33); }
+
+__attribute__((target("sse4.2,pclmul"))) uint32_t Shift(uint32_t crc, uint64_t factor) {
+  __m128i product = _mm_clmulepi64_si128(_mm_cvtsi32_si128(static_cast<int>(crc)),
+                                         _mm_cvtsi64_si128(static_cast<long long>(factor)), 0);
+  return static_cast<uint32_t>(_mm_crc32_u64(0, static_cast<uint64_t>(_mm_cvtsi128_si64(product))));
+}
+
+__attribute__((target("sse4.2,pclmul"))) uint32_t ThreeLanes(uint32_t crc, const uint8_t* at) {
+  uint64_t a = crc, b = 0, c = 0;
+  for (const uint8_t* end = at + kLane; at < end; at += 8) {
+    a = _mm_crc32_u64(a, Load64(at));
+    b = _mm_crc32_u64(b, Load64(at + kLane));
+    c = _mm_crc32_u64(c, Load64(at + 2 * kLane));
+  }
+  constexpr uint64_t kTwo = ShiftOver(2 * kLane), kOne = ShiftOver(kLane);
+  return Shift(static_cast<uint32_t>(a), kTwo) ^ Shift(static_cast<uint32_t>(b), kOne) ^ static_cast<uint32_t>(c);
+}
+
+__attribute__((target("sse4.2,pclmul"))) uint32_t HardwareRun(uint32_t crc, const uint8_t* at, size_t size) {
+  for (; size >= 3 * kLane; at += 3 * kLane, size -= 3 * kLane) crc = ThreeLanes(crc, at);
+  for (; size >= 8; at += 8, size -= 8) crc = static_cast<uint32_t>(_mm_crc32_u64(crc, Load64(at)));
+  for (; size > 0; ++at, --size) crc = _mm_crc32_u8(crc, *at);
+  return crc;
+}
+
+#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
+
+bool DetectHardware() { return true; }
+
+uint32_t HardwareRun(uint32_t crc, const uint8_t* at, size_t size) {
+  for (; size >= 8; at += 8, size -= 8) crc = __crc32cd(crc, Load64(at));
+  for (; size > 0; ++at, --size) crc = __crc32cb(crc, *at);
+  return crc;
+}
+
+#else
+
+bool DetectHardware() { return false; }
+
+uint32_t HardwareRun(uint32_t crc, const uint8_t* at, size_t size) { return TableRun(crc, at, size); }
+
+#endif
+
+const bool kHardware = DetectHardware();
+
+}  // namespace
+
+namespace crc32c_internal {
+
+bool HasHardware() { return kHardware; }
+
+uint32_t ByTable(uint32_t crc, const void* data, size_t size) {
+  return ~TableRun(~crc, static_cast<const uint8_t*>(data), size);
+}
+
+uint32_t ByHardware(uint32_t crc, const void* data, size_t size) {
+  return ~HardwareRun(~crc, static_cast<const uint8_t*>(data), size);
+}
+
+}  // namespace crc32c_internal
+
+uint32_t Crc32c(uint32_t crc, const void* data, size_t size) {
+  return kHardware ? crc32c_internal::ByHardware(crc, data, size) : crc32c_internal::ByTable(crc, data, size);
+}
+
+uint32_t Crc32cCombine(uint32_t crc1, uint32_t crc2, uint64_t size2) {
+  // x^(8 * size2), the multiplication by 8 done by starting three squares further: 8 * size2 may not fit.
+  uint32_t shift = uint32_t{1} << 31;
+  for (size_t k = 3; size2 != 0; ++k, size2 >>= 1) {
+    if ((size2 & 1) != 0) shift = Multiply(shift, kSquares[k]);
+  }
+  return Multiply(shift, crc1) ^ crc2;
+}
+
+}  // namespace ckptd
