@@ -1,0 +1,88 @@
+// Every metric of the agent. Names follow Prometheus: base units, `_total` for counters; the label for a job is
+// `training_job`, because `job` is Prometheus' own. No step numbers, paths or pids in labels.
+//
+// Values of labels: tier is "region" or "storage"; source is "region" or "storage"; result is "captured" or "dropped"
+// (saves), "ok" or "failed" (restores); reason and kind are names in proto/local/errors.def.
+#ifndef CKPTD_DAEMON_METRICS_AGENT_METRICS_H_
+#define CKPTD_DAEMON_METRICS_AGENT_METRICS_H_
+
+#include <functional>
+#include <memory>
+
+#include "absl/strings/string_view.h"
+#include "daemon/metrics/metrics.h"
+
+namespace ckptd {
+
+[[nodiscard]] std::unique_ptr<Histogram> StallHistogram();     // 0.5 ms to 30 s
+[[nodiscard]] std::unique_ptr<Histogram> DurationHistogram();  // 10 ms to 600 s
+
+struct AgentMetrics {
+  Family<Gauge> build_info{{"ckptd_build_info", "Version of the running agent; always 1.", {"version", "revision"}}};
+
+  Family<Counter> saves{{"ckptd_saves_total", "Saves of one rank, by how they ended.", {"training_job", "result"}}};
+  Family<Counter> saves_dropped{
+      {"ckptd_saves_dropped_total", "Saves of one rank that were dropped, by reason.", {"training_job", "reason"}}};
+  Family<Histogram> save_stall{
+      {"ckptd_save_stall_seconds", "Time that training waited for one save.", {"training_job"}}, StallHistogram};
+  Family<Histogram> capture_duration{
+      {"ckptd_capture_duration_seconds", "From save() until one rank's snapshot was sealed.", {"training_job"}},
+      DurationHistogram};
+  Family<Counter> captured_bytes{{"ckptd_captured_bytes_total", "Bytes of sealed snapshots.", {"training_job"}}};
+
+  Family<Histogram> persist_duration{
+      {"ckptd_persist_duration_seconds", "From seal until one rank's files were synced.", {"training_job", "tier"}},
+      DurationHistogram};
+  Family<Counter> written_bytes{{"ckptd_written_bytes_total", "Bytes of images written.", {"tier"}}};
+  Family<Counter> read_bytes{{"ckptd_read_bytes_total", "Bytes of images read back.", {"tier"}}};
+  Family<Gauge> flushes_queued{{"ckptd_flushes_queued", "Snapshots that wait to be flushed or are being flushed.", {}}};
+
+  Family<Counter> restores{
+      {"ckptd_restores_total", "Loads of one rank, by how they ended.", {"training_job", "result"}}};
+  Family<Histogram> restore_duration{
+      {"ckptd_restore_duration_seconds", "From the first join until the ranks went on.", {"training_job", "source"}},
+      DurationHistogram};
+
+  Family<Gauge> last_success_timestamp{{"ckptd_last_success_timestamp_seconds",
+                                        "When a step of the job last became complete in this tier, since 1970.",
+                                        {"training_job", "tier"}}};
+  Family<Gauge> last_success_step{{"ckptd_last_success_step", "That step.", {"training_job", "tier"}}};
+  Family<Gauge> tier_lag_steps{{"ckptd_tier_lag_steps",
+                                "Steps between the newest captured one and the newest in this tier.",
+                                {"training_job", "tier"}}};
+
+  Family<Gauge> region_size{{"ckptd_region_size_bytes", "Memory that snapshots may take on this node.", {}}};
+  Family<Gauge> region_used{{"ckptd_region_used_bytes", "Memory reserved for snapshots.", {}}};
+  Family<Gauge> clients{{"ckptd_clients", "Connected trainers.", {}}};
+  Family<Counter> verify_failures{
+      {"ckptd_verify_failures_total", "Chunks whose checksum was wrong when read back.", {"tier"}}};
+  Family<Counter> errors{{"ckptd_errors_total", "Errors, by name.", {"kind"}}};
+  Family<Counter> log_lines_dropped{{"ckptd_log_lines_dropped_total", "Log lines that stderr did not take.", {}}};
+
+  Family<Counter> process_cpu{{"process_cpu_seconds_total", "User and system CPU time.", {}}};
+  Family<Gauge> process_resident{{"process_resident_memory_bytes", "Resident memory.", {}}};
+  Family<Gauge> process_fds{{"process_open_fds", "Open file descriptors.", {}}};
+  Family<Gauge> process_start{{"process_start_time_seconds", "Start of the process, since 1970.", {}}};
+
+  // Makes the series that every agent has. Those without labels are at zero from the start.
+  AgentMetrics(absl::string_view version, absl::string_view revision);
+  AgentMetrics(const AgentMetrics&) = delete;
+  AgentMetrics& operator=(const AgentMetrics&) = delete;
+
+  // Makes the job's known series at zero, so that rates and alerts work from its first save on. Again = no effect.
+  void AddJob(absl::string_view job);
+
+  // In order of declaration.
+  template <typename Visitor>
+  void ForEachFamily(const Visitor& visit) const {
+    auto visit_all = [&visit](const auto&... families) { (visit(families), ...); };
+    visit_all(build_info, saves, saves_dropped, save_stall, capture_duration, captured_bytes, persist_duration,
+              written_bytes, read_bytes, flushes_queued, restores, restore_duration, last_success_timestamp,
+              last_success_step, tier_lag_steps, region_size, region_used, clients, verify_failures, errors,
+              log_lines_dropped, process_cpu, process_resident, process_fds, process_start);
+  }
+};
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_METRICS_AGENT_METRICS_H_
