@@ -37,7 +37,7 @@ uint32_t PlainCopy(uint32_t crc, uint8_t* to, const uint8_t* from, size_t size) 
 
 // From here stores go around the cache: the destination is not read first (a third of the traffic less), and the
 // trainer's working set stays where it is.
-constexpr size_t kStreamFrom = 64 << 10;
+constexpr size_t kStreamFrom = 8 << 10;
 
 void StreamBlock(uint8_t* to, const uint8_t* from) {
   for (size_t i = 0; i < kBlock; i += 64) {

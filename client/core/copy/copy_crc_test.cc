@@ -53,6 +53,8 @@ TEST(CopyCrc, EveryAlignment) {
       Check(3072 * 22 + 5, from, to, Plain);
       Check((64 << 10) - 1, from, to, Plain);
       Check(64 << 10, from, to, Plain);
+      Check((8 << 10) - 1, from, to, Plain);
+      Check(8 << 10, from, to, Plain);
     }
   }
   Check(1 << 20, 3, 5, Plain);
