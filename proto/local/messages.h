@@ -26,6 +26,7 @@
 #ifndef CKPTD_PROTO_LOCAL_MESSAGES_H_
 #define CKPTD_PROTO_LOCAL_MESSAGES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -35,8 +36,8 @@
 namespace ckptd {
 
 inline constexpr uint32_t kMessageMagic = 0x4d504b43;  // "CKPM"
-inline constexpr uint32_t kMaxPacketBytes = 64u << 10;
-inline constexpr uint32_t kMaxPacketFds = 16;
+inline constexpr size_t kMaxPacketBytes = 64u << 10;
+inline constexpr size_t kMaxPacketFds = 16;
 inline constexpr uint32_t kMaxRanks = 1u << 16;
 
 enum class MessageType : uint16_t {

@@ -28,6 +28,7 @@
 
 #include "client/core/image/dtype.h"
 #include "client/core/image/image_error.h"
+#include "proto/local/region.h"
 
 namespace ckptd {
 
@@ -40,7 +41,6 @@ struct HeaderLimits {
   uint64_t max_images = 4096;    // of a slot
 };
 
-inline constexpr uint64_t kImageAlignment = 4096;
 inline constexpr uint64_t kLengthFieldBytes = 8;
 
 struct TensorEntry {

@@ -14,11 +14,9 @@
 #include <vector>
 
 #include "client/core/wire/fds.h"
+#include "proto/local/messages.h"
 
 namespace ckptd {
-
-inline constexpr size_t kMaxPacketBytes = 64 << 10;
-inline constexpr size_t kMaxPacketFds = 16;
 
 // Never blocks. 0; EAGAIN: the peer's buffer is full, nothing was sent; EINVAL: empty; EMSGSIZE: too many bytes or
 // descriptors; EPIPE, ECONNRESET: the peer is gone (never a SIGPIPE). The descriptors stay the caller's.

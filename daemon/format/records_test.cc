@@ -1,0 +1,85 @@
+#include "daemon/format/records.h"
+
+#include <gtest/gtest.h>
+
+#include "daemon/base/errors.h"
+#include "daemon/format/paths.h"
+
+namespace ckptd {
+namespace {
+
+v1::Sidecar SidecarOf(Rank rank, uint32_t world) {
+  v1::Sidecar sidecar;
+  sidecar.set_job("gpt");
+  sidecar.set_rank(rank);
+  sidecar.set_world_size(world);
+  sidecar.set_attempt(3);
+  sidecar.set_step(1000);
+  v1::SidecarImage* image = sidecar.add_images();
+  image->set_name(ImageFileName(rank, world, 0));
+  image->set_bytes(3 * 65536 + 4096);
+  image->set_header_bytes(4096);
+  sidecar.set_chunk_bytes(65536);
+  sidecar.set_slot_bytes(image->bytes());
+  for (uint32_t i = 0; i < 4; ++i) sidecar.add_chunk_crc32c(i * 77 + rank);
+  sidecar.set_trace_id(0xfedcba9876543210);
+  return sidecar;
+}
+
+TEST(Records, SidecarRoundTrip) {
+  std::string text = SidecarText(SidecarOf(1, 2));
+  auto read = ParseSidecar(text, "x.json");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->chunk_crc32c(3), 3u * 77 + 1);
+  EXPECT_EQ(read->trace_id(), 0xfedcba9876543210u);
+}
+
+TEST(Records, EveryFlippedByteIsNoticed) {
+  std::string text = SidecarText(SidecarOf(1, 2));
+  for (size_t i = 0; i < text.size(); ++i) {
+    std::string bad = text;
+    bad[i] ^= 1;
+    EXPECT_FALSE(ParseSidecar(bad, "x.json").ok()) << "byte " << i;
+    EXPECT_FALSE(ParseSidecar(absl::string_view(text).substr(0, i), "x.json").ok()) << "cut at " << i;
+  }
+}
+
+TEST(Records, ManifestBindsTheSidecars) {
+  std::vector<std::string> texts = {SidecarText(SidecarOf(0, 2)), SidecarText(SidecarOf(1, 2))};
+  auto manifest = MakeManifest(texts);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  std::string text = ManifestText(*manifest);
+  EXPECT_EQ(text, ManifestText(*MakeManifest(texts)));
+  auto read = ParseManifest(text, "manifest.json");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->files_size(), 2);
+  EXPECT_EQ(read->total_bytes(), 2u * (3 * 65536 + 4096));
+}
+
+TEST(Records, ChimeraIsRefused) {
+  v1::Sidecar other = SidecarOf(1, 2);
+  other.set_attempt(4);
+  EXPECT_EQ(CodeOf(MakeManifest({SidecarText(SidecarOf(0, 2)), SidecarText(other)}).status()), ErrorCode::CORRUPT);
+  EXPECT_EQ(CodeOf(MakeManifest({SidecarText(SidecarOf(0, 2))}).status()), ErrorCode::CORRUPT);
+}
+
+TEST(Records, ImpossibleSidecarsAreRefused) {
+  v1::Sidecar short_list = SidecarOf(0, 1);
+  short_list.mutable_chunk_crc32c()->RemoveLast();
+  v1::Sidecar foreign = SidecarOf(0, 1);
+  foreign.mutable_images(0)->set_name("../../etc/passwd");
+  v1::Sidecar odd = SidecarOf(0, 1);
+  odd.set_chunk_bytes(65537);
+  for (const v1::Sidecar& bad : {short_list, foreign, odd}) {
+    EXPECT_EQ(CodeOf(ParseSidecar(SidecarText(bad), "x").status()), ErrorCode::CORRUPT);
+  }
+}
+
+TEST(Records, Marker) {
+  EXPECT_EQ(ParseMarkerText(MarkerText(7), "deleting").value(), 7u);
+  EXPECT_FALSE(ParseMarkerText("", "deleting").ok());
+  EXPECT_FALSE(ParseMarkerText("attempt x", "deleting").ok());
+}
+
+}  // namespace
+}  // namespace ckptd
