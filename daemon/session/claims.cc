@@ -1,0 +1,59 @@
+#include "daemon/session/claims.h"
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/errors.h"
+
+namespace ckptd {
+
+void Claims::SetOwner(const std::string& job, uint32_t uid) { owners_.emplace(job, uid); }
+
+absl::Status Claims::Claim(const std::string& job, Rank rank, const Holder& holder) {
+  if (auto owner = owners_.find(job); owner != owners_.end() && owner->second != holder.uid) {
+    return Error(ErrorCode::JOB_OWNED, absl::StrCat("job ", job, " belongs to uid ", owner->second,
+                                                    ", this process runs as uid ", holder.uid));
+  }
+  auto [held, fresh] = held_.try_emplace({job, rank}, holder);
+  if (!fresh && (held->second.pid != holder.pid || held->second.start_time != holder.start_time)) {
+    return Error(ErrorCode::RANK_TAKEN,
+                 absl::StrCat("job ", job, " rank ", rank, " is held by the live process ", held->second.pid));
+  }
+  held->second = holder;
+  owners_.emplace(job, holder.uid);
+  return absl::OkStatus();
+}
+
+void Claims::Disconnect(SessionId session) {
+  for (auto& [key, holder] : held_) {
+    if (holder.session == session) holder.session = 0;
+  }
+}
+
+std::vector<std::pair<std::string, Rank>> Claims::EndProcess(uint32_t pid, uint64_t start_time) {
+  std::vector<std::pair<std::string, Rank>> ended;
+  for (auto it = held_.begin(); it != held_.end();) {
+    bool same = it->second.pid == pid && it->second.start_time == start_time;
+    if (same) ended.push_back(it->first);
+    it = same ? held_.erase(it) : std::next(it);
+  }
+  return ended;
+}
+
+bool Claims::Release(const std::string& job, Rank rank, Ticket ticket) {
+  auto held = held_.find({job, rank});
+  if (held == held_.end() || held->second.ticket != ticket) return false;
+  held_.erase(held);
+  return true;
+}
+
+std::optional<Holder> Claims::Find(const std::string& job, Rank rank) const {
+  auto held = held_.find({job, rank});
+  if (held == held_.end()) return std::nullopt;
+  return held->second;
+}
+
+SessionId Claims::SessionOf(const std::string& job, Rank rank, Ticket ticket) const {
+  auto held = held_.find({job, rank});
+  return held != held_.end() && held->second.ticket == ticket ? held->second.session : 0;
+}
+
+}  // namespace ckptd

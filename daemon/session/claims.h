@@ -1,0 +1,61 @@
+// Who holds which rank of which job on this node. Pure bookkeeping, one thread, no I/O.
+//
+//  - A job belongs to the uid that opened it first on this node; another uid is refused.
+//  - A rank is held by one process. A second process is refused while the holder lives; the holder is named.
+//  - The same process may claim again with a new ticket (a new restore()): the old ticket is then void.
+//  - A closed socket ends a connection, not a claim: forked children keep sockets open, agents restart, networks of
+//    containers hiccup. A claim ends with the process (pidfd) or with BYE.
+#ifndef CKPTD_DAEMON_SESSION_CLAIMS_H_
+#define CKPTD_DAEMON_SESSION_CLAIMS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "daemon/base/ids.h"
+
+namespace ckptd {
+
+using SessionId = uint64_t;  // a connection; 0 = none; never reused
+
+struct Holder {
+  uint32_t pid = 0;
+  uint64_t start_time = 0;
+  uint32_t uid = 0;
+  Ticket ticket = 0;
+  SessionId session = 0;  // 0 while not connected
+  bool operator==(const Holder&) const = default;
+};
+
+class Claims {
+ public:
+  // The uid of a job that is known from its region, before anyone connects.
+  void SetOwner(const std::string& job, uint32_t uid);
+
+  // RANK_TAKEN or JOB_OWNED; on success the rank is `holder`'s.
+  [[nodiscard]] absl::Status Claim(const std::string& job, Rank rank, const Holder& holder);
+
+  // The connection is gone; the claims stay.
+  void Disconnect(SessionId session);
+  // The process is gone: its claims, now ended.
+  std::vector<std::pair<std::string, Rank>> EndProcess(uint32_t pid, uint64_t start_time);
+  // BYE. False when `ticket` does not hold the rank.
+  bool Release(const std::string& job, Rank rank, Ticket ticket);
+
+  [[nodiscard]] std::optional<Holder> Find(const std::string& job, Rank rank) const;
+  // 0 when the rank is not held by `ticket` or its holder is not connected.
+  [[nodiscard]] SessionId SessionOf(const std::string& job, Rank rank, Ticket ticket) const;
+
+ private:
+  std::map<std::string, uint32_t> owners_;
+  std::map<std::pair<std::string, Rank>, Holder> held_;
+};
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_SESSION_CLAIMS_H_

@@ -1,0 +1,121 @@
+// The trainers' socket: accepts, agrees on the protocol version, decodes, and hands requests to the agent. Who may hold
+// which rank is claims.h; what a request means is the handler's.
+//
+// A peer is known by SO_PEERCRED and its pidfd. A packet that breaks the protocol ends its connection with an ERROR and
+// touches no other. All on the loop's thread; nothing blocks.
+#ifndef CKPTD_DAEMON_SESSION_SERVER_H_
+#define CKPTD_DAEMON_SESSION_SERVER_H_
+
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/core/wire/packet.h"
+#include "daemon/os/loop.h"
+#include "daemon/os/unix_listener.h"
+#include "daemon/session/claims.h"
+#include "daemon/session/process_watch.h"
+#include "daemon/session/requests.h"
+
+namespace ckptd {
+
+struct Peer {
+  ProcessId process;
+  uint32_t uid = 0;
+};
+
+class SessionHandler {
+ public:
+  virtual ~SessionHandler() = default;
+  // Any request but HELLO, after HELLO.
+  virtual void OnRequest(SessionId session, const Peer& peer, Request request, std::vector<UniqueFd> fds) = 0;
+  // The connection is gone; the process may live.
+  virtual void OnDisconnected(SessionId session) = 0;
+  // No thread of the process runs any more. After OnDisconnected of its sessions or before.
+  virtual void OnProcessDead(const ProcessId& process) = 0;
+};
+
+struct ServerOptions {
+  ListenOptions listen;
+  size_t max_sessions = 4096;
+  HelloReplyMessage hello;  // what HELLO is answered with; head and major are filled in here
+};
+
+class Server {
+ public:
+  // `loop` and `handler` outlive it.
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<Server>> Start(Loop& loop, SessionHandler& handler,
+                                                                     const ServerOptions& options);
+  ~Server();
+
+  // Sends `message` (a struct of proto/local/messages.h, head.trace set by the caller). A peer that does not read is
+  // disconnected: it reconnects when it runs again, and asks anew.
+  template <typename Message>
+  void Send(SessionId session, MessageType type, Message message, std::span<const int> fds = {}) {
+    SendRaw(session, Packed(type, message), fds, false);
+  }
+  // The same for what is repeated or stands in shared memory anyway: dropped and counted when the peer does not read.
+  template <typename Message>
+  void Hint(SessionId session, MessageType type, Message message) {
+    SendRaw(session, Packed(type, message), {}, true);
+  }
+  // ERROR with the status' code and sentence.
+  void SendError(SessionId session, MessageType answers, const absl::Status& status);
+
+  // Watches a process that has no connection (yet): the owner of an adopted slot.
+  [[nodiscard]] absl::Status WatchProcess(const ProcessId& process) { return watch_.Watch(process); }
+
+  [[nodiscard]] size_t sessions() const { return sessions_.size(); }
+  [[nodiscard]] uint64_t dropped_hints() const { return dropped_hints_; }
+
+ private:
+  struct Session;
+
+  Server(Loop& loop, SessionHandler& handler, UnixListener listener, const ServerOptions& options);
+  void AcceptAll();
+  void Add(AcceptedSocket accepted);
+  void OnReadable(SessionId session);
+  bool TakePacket(SessionId id, Session& session, Packet packet);
+  absl::Status Greet(SessionId id, Session& session, const HelloRequest& hello);
+  void SendRaw(SessionId session, std::vector<uint8_t> packet, std::span<const int> fds, bool hint);
+  void Close(SessionId session);
+
+  template <typename Message>
+  std::vector<uint8_t> Packed(MessageType type, Message& message) {
+    message.head.magic = kMessageMagic;
+    message.head.type = static_cast<uint16_t>(type);
+    message.head.major = kProtocolMajorMax;
+    message.head.size = sizeof(message);
+    message.head.reserved = 0;
+    std::vector<uint8_t> bytes(sizeof(message));
+    std::memcpy(bytes.data(), &message, sizeof(message));
+    return bytes;
+  }
+
+  Loop& loop_;
+  SessionHandler& handler_;
+  UnixListener listener_;
+  const ServerOptions options_;
+  ProcessWatch watch_;
+  SessionId next_session_ = 1;
+  std::map<SessionId, std::unique_ptr<Session>> sessions_;
+  uint64_t dropped_hints_ = 0;
+};
+
+// Copies `text` into a zero-filled field of a message, cut to fit with its final zero.
+template <size_t kSize>
+void SetText(char (&field)[kSize], absl::string_view text) {
+  size_t length = text.size() < kSize ? text.size() : kSize - 1;
+  std::memset(field, 0, kSize);
+  std::memcpy(field, text.data(), length);
+}
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_SESSION_SERVER_H_
