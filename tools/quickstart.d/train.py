@@ -1,8 +1,8 @@
-"""One training run with ckptd, 1 rank or N under torchrun; this is what a user would write, plus the reports for the scenes.
+"""One training run with ckptd, 1 rank or N under torchrun: what a user would write, plus the reports for the scenes.
 
-Reports: OUT/loss.<rank> gets a line "step loss" for each step, appended by each attempt; OUT/final.<rank>.json the SHA-256
-of every tensor at the end; OUT/events.<rank> what happened when, one JSON object a line. Without --job nothing is saved: that
-is the undisturbed run.
+Reports: OUT/loss.<rank> gets a line "step loss" for each step, appended by each attempt; OUT/final.<rank>.json the
+SHA-256 of every tensor at the end; OUT/events.<rank> what happened when, one JSON object a line. Without --job nothing
+is saved: that is the undisturbed run.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def arguments():
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--every", type=int, default=5, help="save each so many steps")
     parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--die-at", type=int, default=0, help="SIGKILL this process as soon as the save of this step began")
+    parser.add_argument("--die-at", type=int, default=0, help="SIGKILL oneself as soon as the save of this step began")
     parser.add_argument("--die-rank", type=int, default=0)
     parser.add_argument("--pause-at", type=int, default=0, help="after this step wait until OUT/go exists")
     return parser.parse_args()
