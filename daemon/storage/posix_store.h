@@ -22,7 +22,8 @@ struct PosixStoreOptions {
   size_t io_bytes = size_t{8} << 20;  // largest single transfer; a multiple of kDirectAlignment
 };
 
-// `files` and `clock` outlive the store. Errors: the root is missing, is no directory, or cannot be written.
+// `files` and `clock` outlive the store. A root that cannot be written opens (it can still be read); one that is
+// missing or is no directory does not. Blocks as long as the storage does.
 [[nodiscard]] absl::StatusOr<std::unique_ptr<Store>> OpenPosixStore(Files& files, const Clock& clock,
                                                                     const PosixStoreOptions& options);
 

@@ -28,6 +28,7 @@ struct SimState {
   size_t drop_sync = SIZE_MAX;
   bool links = true;
   bool renames = true;
+  bool lose_link_reply = false;
   size_t open_files = 0;
 
   void Do(Op op) {
@@ -198,6 +199,7 @@ void SimFiles::DropSync(size_t n) { state_->drop_sync = state_->syncs + n; }
 size_t SimFiles::SyncCount() const { return state_->syncs; }
 void SimFiles::DisableLinks() { state_->links = false; }
 void SimFiles::DisableRenames() { state_->renames = false; }
+void SimFiles::LoseReplyOfNextLink() { state_->lose_link_reply = true; }
 size_t SimFiles::OpenFiles() const { return state_->open_files; }
 
 absl::StatusOr<std::unique_ptr<File>> SimFiles::Open(const std::string& path, const OpenOptions& options) {
@@ -241,7 +243,7 @@ absl::Status SimFiles::Link(const std::string& from, const std::string& to) {
   CKPTD_ASSIGN_OR_RETURN(InodeId inode, state_->Find(from));
   CKPTD_ASSIGN_OR_RETURN(InodeId parent, state_->FindFree("link", to));
   state_->Do({.inode = parent, .name = NameOf(to), .target = inode, .text = absl::StrCat("link ", to)});
-  return absl::OkStatus();
+  return std::exchange(state_->lose_link_reply, false) ? FileError(EEXIST, "link", to) : absl::OkStatus();
 }
 
 absl::Status SimFiles::RenameNoReplace(const std::string& from, const std::string& to) {

@@ -44,6 +44,8 @@ class SimFiles final : public Files {
   // Link and RenameNoReplace answer UNIMPLEMENTED, as on file systems without them.
   void DisableLinks();
   void DisableRenames();
+  // The next Link takes effect and says kAlreadyExists, as NFS does after a lost reply.
+  void LoseReplyOfNextLink();
   [[nodiscard]] size_t OpenFiles() const;
 
   absl::StatusOr<std::unique_ptr<File>> Open(const std::string& path, const OpenOptions& options) override;

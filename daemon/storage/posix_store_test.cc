@@ -1,0 +1,235 @@
+#include "daemon/storage/posix_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "daemon/base/errors.h"
+#include "daemon/os/mapping.h"
+#include "daemon/os/memfd.h"
+#include "daemon/os/posix_files.h"
+#include "daemon/os/testing/temp_dir.h"
+
+namespace ckptd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::Field;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+constexpr size_t kChunk = 256 << 10;
+constexpr size_t kPart = 4 * kChunk;
+
+struct Variant {
+  std::string name;
+  IoQueueChoice queue;
+  bool direct;
+};
+
+class PosixStoreTest : public ::testing::TestWithParam<Variant> {
+ protected:
+  PosixStoreTest() {
+    memory_ = *Mapping::Map(CreateMemfd("slot", kPart)->get(), kPart, MapAccess::kReadWrite);
+    for (size_t i = 0; i < kPart; ++i) memory_.data()[i] = static_cast<std::byte>(i * 37 >> 5);
+  }
+
+  std::unique_ptr<Store> Open() {
+    IoQueueChoice choice = GetParam().queue;
+    auto store = OpenPosixStore(PosixFiles(), SystemClock(),
+                                {.root = dir_.path(),
+                                 .make_queue = [choice] { return MakeIoQueue(choice, 3); },
+                                 .direct = GetParam().direct,
+                                 .io_bytes = 64 << 10});
+    EXPECT_TRUE(store.ok()) << store.status();
+    return *std::move(store);
+  }
+
+  std::span<const std::byte> ChunkAt(size_t offset) const { return memory_.bytes().subspan(offset, kChunk); }
+
+  absl::Status WritePart(Store& store, const std::string& name) {
+    auto part = store.OpenForWrite(name, kPart);
+    if (!part.ok()) return part.status();
+    for (size_t offset : {2 * kChunk, size_t{0}, 3 * kChunk, kChunk}) {
+      absl::Status status = (*part)->Write(offset, ChunkAt(offset));
+      if (!status.ok()) return status;
+    }
+    return (*part)->Finish();
+  }
+
+  std::vector<std::string> FilesIn(const std::string& directory) {
+    auto entries = PosixFiles().ReadDir(dir_.path() + "/" + directory, 100);
+    std::vector<std::string> names;
+    for (const DirEntry& entry : *entries) names.push_back(entry.name);
+    return names;
+  }
+
+  TempDir dir_;
+  Mapping memory_;
+};
+
+TEST_P(PosixStoreTest, PartsRoundTrip) {
+  auto store = Open();
+  ASSERT_TRUE(WritePart(*store, "job/step-1/a.safetensors").ok());
+  EXPECT_THAT(FilesIn("job/step-1"), ElementsAre("a.safetensors")) << "no temporary name stays";
+  auto reader = store->OpenForRead("job/step-1/a.safetensors");
+  ASSERT_TRUE(reader.ok());
+  EXPECT_EQ((*reader)->size(), kPart);
+  auto target = *Mapping::Map(CreateMemfd("slot", kPart)->get(), kPart, MapAccess::kReadWrite);
+  std::vector<uint64_t> arrived;
+  auto on_piece = [&](uint64_t offset, std::span<std::byte> bytes) {
+    EXPECT_EQ(std::memcmp(bytes.data(), memory_.data() + offset, bytes.size()), 0) << "piece at " << offset;
+    arrived.push_back(offset);
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE((*reader)->Read(0, target.bytes(), kChunk, on_piece).ok());
+  EXPECT_THAT(arrived, UnorderedElementsAre(0, kChunk, 2 * kChunk, 3 * kChunk));
+  EXPECT_EQ(std::memcmp(target.data(), memory_.data(), kPart), 0);
+}
+
+TEST_P(PosixStoreTest, UnalignedRangesAreReadToo) {
+  auto store = Open();
+  ASSERT_TRUE(WritePart(*store, "a").ok());
+  std::vector<std::byte> some(1000);
+  auto reader = *store->OpenForRead("a");
+  ASSERT_TRUE(reader->Read(4097, some, 300, nullptr).ok());
+  EXPECT_EQ(std::memcmp(some.data(), memory_.data() + 4097, some.size()), 0);
+  EXPECT_EQ(CodeOf(reader->Read(kPart - 999, some, 300, nullptr)), ErrorCode::CORRUPT);
+  EXPECT_EQ(CodeOf(reader->Read(UINT64_MAX, some, 300, nullptr)), ErrorCode::CORRUPT) << "no overflow";
+}
+
+TEST_P(PosixStoreTest, AnErrorOfTheReceiverStopsTheRead) {
+  auto store = Open();
+  ASSERT_TRUE(WritePart(*store, "a").ok());
+  std::vector<std::byte> all(kPart);
+  int pieces = 0;
+  auto refuse = [&](uint64_t, std::span<std::byte>) {
+    ++pieces;
+    return Error(ErrorCode::CORRUPT, "crc");
+  };
+  EXPECT_EQ(CodeOf((*store->OpenForRead("a"))->Read(0, all, kChunk, refuse)), ErrorCode::CORRUPT);
+  EXPECT_EQ(pieces, 1);
+}
+
+TEST_P(PosixStoreTest, ALostRaceIsDistinctAndKeepsTheWinner) {
+  auto store = Open();
+  ASSERT_TRUE(WritePart(*store, "a").ok());
+  memory_.data()[0] ^= std::byte{1};
+  absl::Status lost = WritePart(*store, "a");
+  EXPECT_TRUE(absl::IsAlreadyExists(lost)) << lost;
+  EXPECT_FALSE(IsAbandoned(lost));
+  std::byte first{};
+  ASSERT_TRUE((*store->OpenForRead("a"))->Read(0, {&first, 1}, 1, nullptr).ok());
+  EXPECT_NE(first, memory_.data()[0]);
+  EXPECT_THAT(FilesIn(""), ElementsAre("a"));
+}
+
+TEST_P(PosixStoreTest, AWriterThatIsDroppedLeavesNothing) {
+  auto store = Open();
+  {
+    auto part = *store->OpenForWrite("job/a", kPart);
+    ASSERT_TRUE(part->Write(0, ChunkAt(0)).ok());
+    EXPECT_EQ(FilesIn("job").size(), 1u);
+    EXPECT_THAT(*store->List("job"), IsEmpty()) << "temporary names are not listed";
+  }
+  EXPECT_THAT(FilesIn("job"), IsEmpty());
+}
+
+TEST_P(PosixStoreTest, MemoryThatVanishesIsAnErrorAndNothingIsPublished) {
+  auto store = Open();
+  UniqueFd fd = *CreateMemfd("slot", kPart);
+  Mapping slot = *Mapping::Map(fd.get(), kPart, MapAccess::kReadWrite);
+  auto part = *store->OpenForWrite("job/a", kPart);
+  ASSERT_EQ(ftruncate(fd.get(), kChunk), 0);
+  absl::Status status = part->Write(0, slot.bytes());
+  if (status.ok()) status = part->Finish();
+  EXPECT_EQ(CodeOf(status), ErrorCode::CORRUPT) << status;
+  EXPECT_TRUE(IsAbandoned(status));
+  EXPECT_EQ(part->Finish(), status) << "it stays dead";
+  part.reset();
+  EXPECT_THAT(FilesIn("job"), IsEmpty());
+}
+
+TEST_P(PosixStoreTest, APartIsWhole) {
+  auto store = Open();
+  auto part = *store->OpenForWrite("a", kPart);
+  ASSERT_TRUE(part->Write(0, ChunkAt(0)).ok());
+  EXPECT_FALSE(part->Finish().ok());
+  auto other = *store->OpenForWrite("b", kChunk);
+  EXPECT_FALSE(other->Write(4096, ChunkAt(0)).ok()) << "beyond its size";
+  part.reset();
+  other.reset();
+  EXPECT_THAT(FilesIn(""), IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, PosixStoreTest,
+                         ::testing::Values(Variant{"auto_direct", IoQueueChoice::kAuto, true},
+                                           Variant{"auto_buffered", IoQueueChoice::kAuto, false},
+                                           Variant{"threads_direct", IoQueueChoice::kThreads, true},
+                                           Variant{"threads_buffered", IoQueueChoice::kThreads, false}),
+                         [](const auto& info) { return info.param.name; });
+
+class RecordsTest : public ::testing::Test {
+ protected:
+  RecordsTest() : store_(OpenStore(dir_.path())) {}
+  std::unique_ptr<Store> OpenStore(const std::string& root) {
+    return *OpenPosixStore(PosixFiles(), clock_, {.root = root, .make_queue = [] { return MakeInlineIoQueue(1); }});
+  }
+
+  FakeClock clock_;
+  TempDir dir_;
+  std::unique_ptr<Store> store_;
+};
+
+TEST_F(RecordsTest, CreatedOnceReadListedDeleted) {
+  ASSERT_TRUE(store_->CreateExclusive("job/attempts/a0001.json", "{}").ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(store_->CreateExclusive("job/attempts/a0001.json", "other")));
+  EXPECT_EQ(*store_->ReadSmall("job/attempts/a0001.json", 10), "{}");
+  EXPECT_EQ(CodeOf(store_->ReadSmall("job/attempts/a0001.json", 1).status()), ErrorCode::CORRUPT);
+  EXPECT_THAT(*store_->List("job/attempts"), ElementsAre(Field(&DirEntry::name, "a0001.json")));
+  EXPECT_THAT(*store_->List(""), ElementsAre(Field(&DirEntry::name, "job")));
+  EXPECT_THAT(*store_->List("nothing"), IsEmpty());
+  EXPECT_FALSE(store_->DeleteDirectory("job/attempts").ok()) << "not empty";
+  EXPECT_EQ(store_->Stat("job/attempts/a0001.json")->size, 2u);
+  for (int twice = 0; twice < 2; ++twice) {
+    EXPECT_TRUE(store_->Delete("job/attempts/a0001.json").ok());
+    EXPECT_TRUE(store_->DeleteDirectory("job/attempts").ok());
+  }
+  EXPECT_EQ(CodeOf(store_->Stat("job/attempts").status()), ErrorCode::NOT_FOUND);
+  EXPECT_TRUE(store_->Delete("never/was").ok());
+}
+
+TEST_F(RecordsTest, NamesStayInsideTheRoot) {
+  for (const char* bad : {"", "/etc/x", "../x", "a/../x", "a//x", "a/", "./x", ".tmp-0123456789abcdef"}) {
+    EXPECT_EQ(CodeOf(store_->CreateExclusive(bad, "x")), ErrorCode::INVALID_ARGUMENT) << bad;
+    EXPECT_EQ(CodeOf(store_->Delete(bad)), ErrorCode::INVALID_ARGUMENT) << bad;
+    EXPECT_EQ(CodeOf(store_->OpenForRead(bad).status()), ErrorCode::INVALID_ARGUMENT) << bad;
+  }
+  EXPECT_FALSE(store_->List("..").ok());
+}
+
+TEST_F(RecordsTest, RemovesOldTemporaryFilesAndNothingElse) {
+  ASSERT_TRUE(store_->CreateExclusive("job/keep", "x").ok());
+  for (const char* name : {".tmp-0123456789abcdef", ".hidden", "tmp-x"}) {
+    ASSERT_TRUE(PosixFiles().Open(dir_.path() + "/job/" + name, {.write = true, .create = true}).ok());
+  }
+  ASSERT_TRUE(PosixFiles().Mkdir(dir_.path() + "/job/.tmp-directory", 0700).ok());
+  clock_.Advance(SystemClock().Wall());
+  EXPECT_EQ(*store_->RemoveTemporary("job", std::chrono::hours(1)), 0u) << "its writer may live";
+  clock_.Advance(std::chrono::hours(2));
+  EXPECT_EQ(*store_->RemoveTemporary("job", std::chrono::hours(1)), 1u);
+  EXPECT_EQ(PosixFiles().ReadDir(dir_.path() + "/job", 10)->size(), 4u);
+}
+
+TEST_F(RecordsTest, AMissingRootIsSaid) {
+  PosixStoreOptions options{.root = dir_.path() + "/none", .make_queue = [] { return MakeInlineIoQueue(1); }};
+  EXPECT_EQ(CodeOf(OpenPosixStore(PosixFiles(), clock_, options).status()), ErrorCode::NOT_FOUND);
+  options.root = "relative";
+  EXPECT_EQ(CodeOf(OpenPosixStore(PosixFiles(), clock_, options).status()), ErrorCode::INVALID_ARGUMENT);
+}
+
+}  // namespace
+}  // namespace ckptd

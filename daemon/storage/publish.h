@@ -1,0 +1,71 @@
+// How a file gets its name on storage: the publish protocol.
+//
+//   1. mkdir what is missing on the way, from the root down; fsync the parent of each level, also where mkdir said
+//      EEXIST (whoever made it may not have come to its fsync yet).
+//   2. open(O_CREAT|O_EXCL) `<directory>/.tmp-<16 hex digits>`; fallocate (a full storage shows here); write.
+//      No reader takes a temporary name for data: it ends in nothing we read.
+//   3. fsync, close. The bytes are durable before any name shows them.
+//   4. link() to the final name, or renameat2(RENAME_NOREPLACE) where the file system has no hard links. No call here
+//      can replace a name. EEXIST = somebody else won; NFS may also say it after it lost the reply of our own link, so
+//      a temporary file with two links means that we won.
+//   5. unlink the temporary name, fsync the directory. Only now is the caller told that the file is durable. The loser
+//      fsyncs too: it goes on to rely on the winner's file.
+//
+// After any failure in 2 to 4 the file is abandoned: unlinked, never fsynced again, because a second fsync of a file
+// that failed once says OK over lost bytes (ext4 and XFS do that). The caller writes all anew from memory. The same is
+// true of directories, and those cannot be written anew: a directory whose fsync failed is refused until this process
+// ends.
+#ifndef CKPTD_DAEMON_STORAGE_PUBLISH_H_
+#define CKPTD_DAEMON_STORAGE_PUBLISH_H_
+
+#include <memory>
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "daemon/base/mutex.h"
+#include "daemon/os/files.h"
+
+namespace ckptd {
+
+struct TempFile {
+  std::unique_ptr<File> file;
+  std::string path;
+};
+
+[[nodiscard]] bool IsTemporaryName(absl::string_view name);
+
+// Any thread. `files` outlives it. Paths are absolute.
+class Publisher {
+ public:
+  explicit Publisher(Files& files) : files_(files) {}
+
+  // Step 1 for `relative` ("a/b"; "" = nothing to do) below `root`, which exists.
+  [[nodiscard]] absl::Status MakeDirectories(const std::string& root, absl::string_view relative);
+  // Step 2 without the writing.
+  [[nodiscard]] absl::StatusOr<TempFile> CreateTemp(const std::string& directory, bool direct);
+  // Steps 3 to 5; takes the file whatever happens. kAlreadyExists: the name is another one's, and durable. Any other
+  // error: IsAbandoned (store.h).
+  [[nodiscard]] absl::Status Publish(TempFile temp, const std::string& final_path);
+  // Drops a file that shall not be published.
+  void Discard(TempFile temp);
+  // fsync of a directory, at most one failure each.
+  [[nodiscard]] absl::Status SyncDirectory(const std::string& path) CKPTD_EXCLUDES(mutex_);
+
+ private:
+  absl::Status MakeDurable(File& file);
+  absl::Status GiveName(const std::string& temp_path, const std::string& final_path);
+
+  Files& files_;
+  Mutex mutex_;
+  std::set<std::string> failed_directories_ CKPTD_GUARDED_BY(mutex_);
+};
+
+// `status` marked for IsAbandoned; OK and kAlreadyExists are returned as they are.
+[[nodiscard]] absl::Status Abandoned(absl::Status status);
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_STORAGE_PUBLISH_H_

@@ -1,0 +1,268 @@
+// Power failures, lying disks and errors at every operation of the publish protocol, over the crash simulator.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <functional>
+#include <set>
+
+#include "daemon/base/errors.h"
+#include "daemon/os/testing/sim_files.h"
+#include "daemon/storage/posix_store.h"
+#include "daemon/storage/publish.h"
+
+namespace ckptd {
+namespace {
+
+constexpr uint64_t kSeeds = 100;
+constexpr uint64_t kFewSeeds = 20;  // where there are many logs
+constexpr size_t kChunk = 8192;
+constexpr char kRoot[] = "/store";
+constexpr char kName[] = "job/step/rank.safetensors";
+
+// What every published file of these tests holds; aligned for direct I/O.
+alignas(kDirectAlignment) const std::array<char, 3 * kChunk> kContent = [] {
+  std::array<char, 3 * kChunk> content{};
+  for (size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>('a' + i % 23);
+  return content;
+}();
+absl::string_view Content() { return {kContent.data(), kContent.size()}; }
+
+using Act = std::function<absl::Status(Store&)>;
+
+absl::Status PublishRecord(Store& store) { return store.CreateExclusive(kName, Content()); }
+
+absl::Status PublishPart(Store& store) {
+  auto part = store.OpenForWrite(kName, kContent.size());
+  if (!part.ok()) return part.status();
+  for (size_t offset : {kChunk, size_t{0}, 2 * kChunk}) {
+    absl::Status status = (*part)->Write(offset, std::as_bytes(std::span(kContent)).subspan(offset, kChunk));
+    if (!status.ok()) return status;
+  }
+  return (*part)->Finish();
+}
+
+struct World {
+  World() {
+    EXPECT_TRUE(files.Mkdir(kRoot, 0755).ok());
+    EXPECT_TRUE(files.SyncDir("/").ok());
+    store = OpenOn(files);
+  }
+  static std::unique_ptr<Store> OpenOn(SimFiles& files) {
+    return *OpenPosixStore(files, SystemClock(),
+                           {.root = kRoot, .make_queue = [] { return MakeInlineIoQueue(2); }, .io_bytes = 4096});
+  }
+  SimFiles files;
+  std::unique_ptr<Store> store;
+};
+
+enum class Found { kAbsent, kWhole, kTorn };
+
+Found Look(SimFiles& files) {
+  auto content = ReadSmall(files, std::string(kRoot) + "/" + kName, 1 << 20);
+  if (!content.ok()) return Found::kAbsent;
+  return *content == Content() ? Found::kWhole : Found::kTorn;
+}
+
+struct Tally {
+  size_t states = 0;
+  size_t torn = 0;
+  size_t lost = 0;  // acknowledged, and not there
+};
+
+// Every operation boundary, `seeds` disks each. `acknowledged`: the operation count when the store said OK.
+Tally CrashEverywhere(const SimFiles& files, size_t acknowledged, uint64_t seeds = kSeeds) {
+  Tally tally;
+  for (size_t op = 0; op <= files.OpCount(); ++op) {
+    for (uint64_t seed = 0; seed < seeds; ++seed) {
+      SimFiles image = files.CrashImage(op, seed);
+      Found found = Look(image);
+      ++tally.states;
+      tally.torn += found == Found::kTorn ? 1 : 0;
+      tally.lost += op >= acknowledged && found != Found::kWhole ? 1 : 0;
+    }
+  }
+  return tally;
+}
+
+struct Scenario {
+  std::string name;
+  Act act;
+  std::function<void(SimFiles&)> prepare = [](SimFiles&) {};
+};
+
+// Another agent has made the directories and has not come to its fsyncs yet.
+void OthersMadeTheDirectories(SimFiles& files) {
+  ASSERT_TRUE(files.Mkdir("/store/job", 0755).ok());
+  ASSERT_TRUE(files.Mkdir("/store/job/step", 0755).ok());
+}
+
+void NoHardLinks(SimFiles& files) { files.DisableLinks(); }
+
+std::vector<Scenario> Scenarios() {
+  return {{"record", PublishRecord},
+          {"part", PublishPart},
+          {"record_in_others_directories", PublishRecord, OthersMadeTheDirectories},
+          {"part_without_hard_links", PublishPart, NoHardLinks}};
+}
+
+size_t CallsWithoutError(const Scenario& scenario) {
+  World world;
+  scenario.prepare(world.files);
+  const size_t before = world.files.CallCount();
+  EXPECT_TRUE(scenario.act(*world.store).ok());
+  return world.files.CallCount() - before;
+}
+
+class PublishCrashTest : public ::testing::TestWithParam<Scenario> {};
+
+TEST_P(PublishCrashTest, IsAtomicAndDurable) {
+  World world;
+  GetParam().prepare(world.files);
+  ASSERT_TRUE(GetParam().act(*world.store).ok());
+  Tally tally = CrashEverywhere(world.files, world.files.OpCount());
+  EXPECT_EQ(tally.torn, 0u);
+  EXPECT_EQ(tally.lost, 0u);
+  EXPECT_EQ(world.files.OpenFiles(), 0u);
+  std::printf("states: %zu (%zu operations x %zu disks)\n", tally.states, world.files.OpCount(), size_t{kSeeds});
+}
+
+// The check of the check: without any one of its fsyncs the protocol is caught.
+TEST_P(PublishCrashTest, EveryFsyncIsNeeded) {
+  size_t syncs = 0;
+  for (size_t dropped = 0; dropped == 0 || dropped < syncs; ++dropped) {
+    World world;
+    GetParam().prepare(world.files);
+    const size_t before = world.files.SyncCount();
+    world.files.DropSync(dropped);
+    ASSERT_TRUE(GetParam().act(*world.store).ok());
+    syncs = world.files.SyncCount() - before;
+    Tally tally = CrashEverywhere(world.files, world.files.OpCount());
+    EXPECT_GT(tally.torn + tally.lost, 0u) << "fsync " << dropped << " of " << syncs << " can go unnoticed";
+  }
+  EXPECT_EQ(syncs, 4u) << "two directories made, the file, its directory";
+  std::printf("mutants killed: %zu of %zu\n", syncs, syncs);
+}
+
+// One error at every call. The answer is typed; nothing torn is ever visible; a retry that says OK (or that the name is
+// there) is durable, although the failed fsync's successor may lie; nothing leaks.
+TEST_P(PublishCrashTest, ErrorsAtEveryCall) {
+  const size_t calls = CallsWithoutError(GetParam());
+  EXPECT_GE(calls, 10u);
+  for (int error : {EIO, ENOSPC, EDQUOT}) {
+    for (size_t call = 0; call < calls; ++call) {
+      SCOPED_TRACE("call " + std::to_string(call) + " fails with " + std::to_string(error));
+      World world;
+      GetParam().prepare(world.files);
+      world.files.FailCall(call, error);
+      absl::Status status = GetParam().act(*world.store);
+      EXPECT_EQ(world.files.OpenFiles(), 0u);
+      if (!status.ok()) {
+        EXPECT_EQ(CodeOf(status), error == EIO ? ErrorCode::STORAGE_IO : ErrorCode::STORAGE_FULL) << status;
+        EXPECT_NE(Look(world.files), Found::kTorn);
+        status = GetParam().act(*world.store);
+      }
+      const bool settled = status.ok() || absl::IsAlreadyExists(status);
+      EXPECT_TRUE(settled || CodeOf(status) == ErrorCode::STORAGE_IO) << status;
+      Tally tally = CrashEverywhere(world.files, settled ? world.files.OpCount() : SIZE_MAX, kFewSeeds);
+      EXPECT_EQ(tally.torn, 0u);
+      EXPECT_EQ(tally.lost, 0u);
+    }
+  }
+}
+
+TEST_P(PublishCrashTest, WhatACrashLeavesCanBeCleanedAndDoneAgain) {
+  World world;
+  GetParam().prepare(world.files);
+  ASSERT_TRUE(GetParam().act(*world.store).ok());
+  for (size_t op = 0; op <= world.files.OpCount(); ++op) {
+    for (uint64_t seed = 0; seed < kFewSeeds; ++seed) {
+      SimFiles image = world.files.CrashImage(op, seed);
+      if (!Exists(image, kRoot).value()) continue;  // the crash came before the test began
+      auto store = World::OpenOn(image);
+      ASSERT_TRUE(store->RemoveTemporary("job/step", Nanos(0)).ok());
+      absl::Status again = GetParam().act(*store);
+      EXPECT_TRUE(again.ok() || absl::IsAlreadyExists(again)) << again;
+      EXPECT_EQ(Look(image), Found::kWhole);
+      EXPECT_EQ(image.ReadDir("/store/job/step", 10)->size(), 1u) << "no temporary name stays";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PublishCrashTest, ::testing::ValuesIn(Scenarios()),
+                         [](const auto& info) { return info.param.name; });
+
+// The loser goes on to rely on the winner's file: it must not be told before that file is durable.
+TEST(Publish, TheLoserMakesTheWinnersNameDurable) {
+  for (bool drop_last : {false, true}) {
+    World world;
+    ASSERT_TRUE(PublishRecord(*world.store).ok());
+    ASSERT_TRUE(world.store->Delete(kName).ok());
+    // The winner: complete, linked, not yet come to its fsync of the directory.
+    {
+      auto winner = world.files.Open("/store/job/step/.tmp-1", {.write = true, .create = true});
+      ASSERT_TRUE((*winner)->PWrite(0, std::as_bytes(std::span(kContent))).ok());
+      ASSERT_TRUE((*winner)->Sync().ok());
+      ASSERT_TRUE(world.files.Link("/store/job/step/.tmp-1", "/store/job/step/rank.safetensors").ok());
+    }
+    constexpr size_t kLastSync = 3;
+    if (drop_last) world.files.DropSync(kLastSync);
+    ASSERT_TRUE(absl::IsAlreadyExists(PublishRecord(*world.store)));
+    size_t lost = 0;
+    for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+      SimFiles image = world.files.CrashImage(world.files.OpCount(), seed);
+      lost += Look(image) == Found::kWhole ? 0 : 1;
+    }
+    EXPECT_EQ(lost > 0, drop_last);
+  }
+}
+
+// NFS: the server made the link, its reply was lost, the repeated request finds the name.
+TEST(Publish, ALinkWhoseReplyWasLostIsOurs) {
+  World world;
+  world.files.LoseReplyOfNextLink();
+  EXPECT_TRUE(PublishRecord(*world.store).ok());
+  EXPECT_EQ(Look(world.files), Found::kWhole);
+  EXPECT_TRUE(absl::IsAlreadyExists(PublishRecord(*world.store)));
+}
+
+TEST(Publish, AnAbandonedFileSaysSo) {
+  World world;
+  ASSERT_TRUE(world.store->CreateExclusive("job/step/other", "x").ok());  // the directories exist
+  // mkdir, fsync, mkdir, fsync, open, write, then the fsync of the file.
+  world.files.FailCall(6, EIO);
+  absl::Status status = PublishRecord(*world.store);
+  EXPECT_TRUE(IsAbandoned(status)) << status;
+  EXPECT_EQ(Look(world.files), Found::kAbsent);
+  EXPECT_TRUE(PublishRecord(*world.store).ok()) << "a new file, written anew";
+  EXPECT_FALSE(IsAbandoned(absl::OkStatus()));
+}
+
+TEST(Publish, ADirectoryWhoseFsyncFailedIsNotTrustedAgain) {
+  World world;
+  ASSERT_TRUE(PublishRecord(*world.store).ok());
+  world.files.FailCall(1, EIO);  // after unlink
+  EXPECT_EQ(CodeOf(world.store->Delete(kName)), ErrorCode::STORAGE_IO);
+  EXPECT_EQ(CodeOf(world.store->Delete(kName)), ErrorCode::STORAGE_IO) << "the kernel would say OK now";
+}
+
+TEST(Publish, AFileSystemWithNeitherLinkNorRenameIsRefused) {
+  World world;
+  world.files.DisableLinks();
+  world.files.DisableRenames();
+  EXPECT_EQ(CodeOf(PublishRecord(*world.store)), ErrorCode::REFUSED);
+  EXPECT_EQ(Look(world.files), Found::kAbsent);
+}
+
+TEST(Delete, IsDurable) {
+  World world;
+  ASSERT_TRUE(PublishRecord(*world.store).ok());
+  ASSERT_TRUE(world.store->Delete(kName).ok());
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    SimFiles image = world.files.CrashImage(world.files.OpCount(), seed);
+    EXPECT_EQ(Look(image), Found::kAbsent);
+  }
+}
+
+}  // namespace
+}  // namespace ckptd

@@ -1,0 +1,179 @@
+#include "daemon/storage/step_files.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/core/copy/crc32c.h"
+#include "daemon/base/errors.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/format/paths.h"
+#include "daemon/format/records.h"
+
+namespace ckptd {
+namespace {
+
+bool IsMissing(const absl::Status& status) { return CodeOf(status) == ErrorCode::NOT_FOUND; }
+
+absl::Status Foreign(const std::string& name) {
+  return Error(ErrorCode::CORRUPT, absl::StrCat(name, " speaks of another snapshot"));
+}
+
+absl::Status ReadMarker(Store& store, const std::string& name, StepListing* step) {
+  CKPTD_ASSIGN_OR_RETURN(std::string text, store.ReadSmall(name, kMaxRecordBytes));
+  auto attempt = ParseMarkerText(text, name);
+  // A marker that cannot be read still says that somebody was deleting: no attempt is above it, so it is never void.
+  step->marker = attempt.ok() ? *attempt : ~AttemptId{0};
+  return absl::OkStatus();
+}
+
+// A damaged manifest is a fact about the step; a storage that does not answer is an error of the listing.
+absl::Status LookAtManifest(Store& store, const std::string& job, StepListing* step) {
+  auto manifest = ReadManifest(store, job, step->id);
+  if (manifest.ok()) {
+    step->committed = true;
+    step->world = manifest->world_size();
+    step->bytes = manifest->total_bytes();
+    step->created_unix_ns = manifest->created_unix_ns();
+    return absl::OkStatus();
+  }
+  ErrorCode code = CodeOf(manifest.status());
+  if (code != ErrorCode::CORRUPT && code != ErrorCode::NEWER_VERSION) return manifest.status();
+  step->damage = std::string(manifest.status().message());
+  return absl::OkStatus();
+}
+
+absl::Status TakeEntry(Store& store, const std::string& job, const DirEntry& entry, StepListing* step) {
+  if (entry.type == FileType::kDirectory) return absl::OkStatus();
+  if (entry.name == kManifestName) return LookAtManifest(store, job, step);
+  if (entry.name == kDeletingName) return ReadMarker(store, InStep(job, step->id, entry.name), step);
+  if (entry.name == kPinnedName) step->pinned = true;
+  auto file = ParseRankFileName(entry.name);
+  if (file && file->sidecar && (step->world == 0 || step->world == file->world)) {
+    step->world = file->world;
+    step->sidecars.push_back(file->rank);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddDecision(Store& store, const std::string& job, AttemptId attempt, JobListing* listing) {
+  CKPTD_ASSIGN_OR_RETURN(auto decision, ReadDecision(store, job, attempt));
+  if (decision) listing->decisions.push_back(*std::move(decision));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ListJobs(Store& store) {
+  CKPTD_ASSIGN_OR_RETURN(auto entries, store.List(""));
+  std::vector<std::string> jobs;
+  for (const DirEntry& entry : entries) {
+    if (entry.type == FileType::kDirectory && CheckJobName(entry.name).ok()) jobs.push_back(entry.name);
+  }
+  return jobs;
+}
+
+absl::StatusOr<JobListing> ListJob(Store& store, const std::string& job) {
+  JobListing listing;
+  CKPTD_ASSIGN_OR_RETURN(auto records, store.List(AttemptsPath(job)));
+  for (const DirEntry& entry : records) {
+    if (auto attempt = ParseAttemptFileName(entry.name)) {
+      listing.newest_attempt = std::max(listing.newest_attempt, *attempt);
+    } else if (auto decided = ParseDecisionFileName(entry.name)) {
+      CKPTD_RETURN_IF_ERROR(AddDecision(store, job, *decided, &listing));
+    }
+  }
+  std::sort(listing.decisions.begin(), listing.decisions.end(),
+            [](const auto& a, const auto& b) { return a.attempt() < b.attempt(); });
+  CKPTD_ASSIGN_OR_RETURN(auto entries, store.List(job));
+  for (const DirEntry& entry : entries) {
+    auto id = ParseStepDirectoryName(entry.name);
+    if (!id || entry.type != FileType::kDirectory) continue;
+    CKPTD_ASSIGN_OR_RETURN(auto step, ListStep(store, job, *id));
+    listing.steps.push_back(std::move(step));
+  }
+  return listing;
+}
+
+absl::StatusOr<StepListing> ListStep(Store& store, const std::string& job, const SnapshotId& id) {
+  StepListing step;
+  step.id = id;
+  CKPTD_ASSIGN_OR_RETURN(auto entries, store.List(StepPath(job, id)));
+  for (const DirEntry& entry : entries) {
+    absl::Status status = TakeEntry(store, job, entry, &step);
+    if (!status.ok() && !IsMissing(status)) return status;  // missing: deleted since it was listed
+  }
+  return step;
+}
+
+absl::StatusOr<AttemptId> NewestAttempt(Store& store, const std::string& job) {
+  CKPTD_ASSIGN_OR_RETURN(auto records, store.List(AttemptsPath(job)));
+  AttemptId newest = 0;
+  for (const DirEntry& entry : records) newest = std::max(newest, ParseAttemptFileName(entry.name).value_or(0));
+  return newest;
+}
+
+absl::StatusOr<v1::AttemptRecord> ReadAttempt(Store& store, const std::string& job, AttemptId attempt) {
+  std::string name = AttemptPath(job, attempt);
+  CKPTD_ASSIGN_OR_RETURN(std::string text, store.ReadSmall(name, kMaxRecordBytes));
+  CKPTD_ASSIGN_OR_RETURN(auto record, ParseAttemptText(text, name));
+  if (record.job() != job || record.attempt() != attempt) return Foreign(name);
+  return record;
+}
+
+absl::StatusOr<std::optional<v1::DecisionRecord>> ReadDecision(Store& store, const std::string& job,
+                                                               AttemptId attempt) {
+  std::string name = DecisionPath(job, attempt);
+  auto text = store.ReadSmall(name, kMaxRecordBytes);
+  if (IsMissing(text.status())) return std::optional<v1::DecisionRecord>();
+  if (!text.ok()) return text.status();
+  CKPTD_ASSIGN_OR_RETURN(auto record, ParseDecisionText(*text, name));
+  if (record.job() != job || record.attempt() != attempt) return Foreign(name);
+  return std::optional<v1::DecisionRecord>(std::move(record));
+}
+
+absl::StatusOr<v1::Manifest> ReadManifest(Store& store, const std::string& job, const SnapshotId& id) {
+  std::string name = InStep(job, id, kManifestName);
+  CKPTD_ASSIGN_OR_RETURN(std::string text, store.ReadSmall(name, kMaxManifestBytes));
+  CKPTD_ASSIGN_OR_RETURN(auto manifest, ParseManifest(text, name));
+  if (manifest.job() != job || SnapshotId{manifest.attempt(), manifest.step()} != id) return Foreign(name);
+  return manifest;
+}
+
+absl::StatusOr<v1::Sidecar> ReadSidecar(Store& store, const std::string& job, const SnapshotId& id, Rank rank,
+                                        uint32_t world) {
+  std::string name = InStep(job, id, SidecarFileName(rank, world));
+  CKPTD_ASSIGN_OR_RETURN(std::string text, store.ReadSmall(name, kMaxSidecarBytes));
+  CKPTD_ASSIGN_OR_RETURN(auto sidecar, ParseSidecar(text, name));
+  bool same = sidecar.job() == job && SnapshotId{sidecar.attempt(), sidecar.step()} == id && sidecar.rank() == rank &&
+              sidecar.world_size() == world;
+  if (!same) return Foreign(name);
+  return sidecar;
+}
+
+absl::StatusOr<v1::Sidecar> ReadCommittedSidecar(Store& store, const std::string& job, const v1::Manifest& manifest,
+                                                 Rank rank) {
+  SnapshotId id{manifest.attempt(), manifest.step()};
+  std::string name = InStep(job, id, SidecarFileName(rank, manifest.world_size()));
+  for (const v1::ManifestFile& file : manifest.files()) {
+    if (file.rank() != rank) continue;
+    CKPTD_ASSIGN_OR_RETURN(std::string text, store.ReadSmall(name, kMaxSidecarBytes));
+    if (Crc32c(0, text.data(), text.size()) != file.sidecar_crc32c()) {
+      return Error(ErrorCode::CORRUPT, absl::StrCat(name, " is not the one that was committed"));
+    }
+    return ReadSidecar(store, job, id, rank, manifest.world_size());
+  }
+  return Error(ErrorCode::NOT_FOUND, absl::StrCat(StepPath(job, id), " has no rank ", rank));
+}
+
+StoredRank ToStoredRank(const std::string& job, const v1::Sidecar& sidecar) {
+  StoredRank rank;
+  for (const v1::SidecarImage& image : sidecar.images()) {
+    rank.parts.push_back({InStep(job, {sidecar.attempt(), sidecar.step()}, image.name()), image.bytes()});
+  }
+  rank.chunk_bytes = sidecar.chunk_bytes();
+  rank.chunk_crcs.assign(sidecar.chunk_crc32c().begin(), sidecar.chunk_crc32c().end());
+  return rank;
+}
+
+}  // namespace ckptd
