@@ -1,8 +1,8 @@
-"""Counts test results of one leg: `count.py LOGDIR` prints "passed failed skipped", then a line for each failure and skip.
+"""Counts test results of one leg: `count.py LOGDIR` prints "passed failed skipped", then each failure and skip.
 
-LOGDIR holds what the runners wrote: ctest.xml, gtest/<binary>.xml for each gtest binary, pytest.xml. A gtest binary is one
-test to ctest; its own file is finer and knows the skips, so it replaces ctest's line. It never hides ctest's verdict: a
-binary that crashed, hung or leaked after its last test is one failure more.
+LOGDIR holds what the runners wrote: ctest.xml, gtest/<binary>.xml for each gtest binary, pytest.xml. A gtest binary is
+one test to ctest; its own file is finer and knows the skips, so it replaces ctest's line. It never hides ctest's
+verdict: a binary that crashed, hung or leaked after its last test is one failure more.
 """
 
 import sys

@@ -47,7 +47,8 @@ _packages_apt() {
 # apt's own words for the size: "Need to get 61.2 MB of archives", "312 MB of additional disk space will be used".
 _packages_size() {
   LC_ALL=C apt-get --assume-no --no-install-recommends install "$@" 2>/dev/null |
-    sed -nE 's/^Need to get ([^ ]+ [kMG]?B)( of|\/).*/\1 to fetch/p; s/^After this operation, ([^ ]+ [kMG]?B) of add.*/\1 on disk/p' |
+    sed -nE -e 's/^Need to get ([^ ]+ [kMG]?B)( of|\/).*/\1 to fetch/p' \
+      -e 's/^After this operation, ([^ ]+ [kMG]?B) of add.*/\1 on disk/p' |
     paste -sd ',' | sed 's/,/, /'
 }
 

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# The legs of tools/test. Each leg_NAME writes its output to stdout (kept as $LOGS/NAME/log) and its results as XML where
-# tools/lib/count.py finds them; its exit status counts too. A leg whose own tests all passed but that exits non-zero
-# (a build that broke, a hang) is one failure more.
+# The legs of tools/test. Each leg_NAME writes its output to stdout (kept as $LOGS/NAME/log) and its results as XML
+# where tools/lib/count.py finds them; its exit status counts too. A leg whose own tests all passed but that exits
+# non-zero (a build that broke, a hang) is one failure more.
 
 LEG_LIMIT=1500 # seconds: a hang is told as this leg's failure, not as a silent job
 ROWS=() PASSED=0 FAILED=0 SKIPPED=0
@@ -67,12 +67,17 @@ tidy_files() {
   fi
 }
 
+# Sources that the asan build compiles, relative to the top.
+compiled_sources() {
+  sed -n 's|^ *"file": ".*'"$CKPTD_ROOT"'/\(.*\)".*|\1|p' "$CKPTD_ROOT/build/asan/compile_commands.json"
+}
+
 # The asan preset's commands: they are clang's, and clang-tidy can read clang's precompiled header only.
 leg_tidy() {
   local files
   build_preset asan || return 1
   cd "$CKPTD_ROOT" || return 1
-  mapfile -t files < <(tidy_files | grep -Fxf <(sed -n 's|^ *"file": ".*'"$CKPTD_ROOT"'/\(.*\)".*|\1|p' build/asan/compile_commands.json))
+  mapfile -t files < <(tidy_files | grep -Fxf <(compiled_sources))
   echo "clang-tidy: ${#files[@]} files"
   [ ${#files[@]} -eq 0 ] && return 0
   printf '%s\0' "${files[@]}" | timeout -k 10 "$LEG_LIMIT" xargs -0 -n 1 -P "$(nproc)" clang-tidy --quiet -p build/asan
@@ -90,7 +95,7 @@ prefetch_torch() {
 
 # Runs one leg in a subshell, adds its counts and remembers its row.
 run_leg() {
-  local leg=$1 start=$SECONDS status=0 passed=0 failed=0 skipped=0
+  local leg=$1 start=$SECONDS took status=0 passed=0 failed=0 skipped=0
   mkdir -p "$LOGS/$leg/gtest"
   printf '%-9s ...' "$leg"
   if [ "$leg" = python ] && [ -n "${TORCH_JOB:-}" ]; then wait "$TORCH_JOB"; fi
@@ -100,8 +105,9 @@ run_leg() {
   if [ "$status" != 0 ] && [ "${failed:-0}" = 0 ]; then failed=1; fi
   if [ "$status" = 0 ] && [ "${passed:-0}" = 0 ] && [ "${skipped:-0}" = 0 ]; then passed=1; fi # a leg that is one check
   PASSED=$((PASSED + ${passed:-0})) FAILED=$((FAILED + ${failed:-0})) SKIPPED=$((SKIPPED + ${skipped:-0}))
-  printf ' %d passed, %d failed, %d skipped in %d s\n' "${passed:-0}" "${failed:-0}" "${skipped:-0}" $((SECONDS - start))
-  ROWS+=("$leg $((SECONDS - start)) ${passed:-0} ${failed:-0} ${skipped:-0}")
+  took=$((SECONDS - start))
+  printf ' %d passed, %d failed, %d skipped in %d s\n' "${passed:-0}" "${failed:-0}" "${skipped:-0}" "$took"
+  ROWS+=("$leg $took ${passed:-0} ${failed:-0} ${skipped:-0}")
   if [ "${failed:-0}" != 0 ]; then show_failure "$leg"; fi
 }
 
