@@ -1,0 +1,48 @@
+// This process's part in one collective restore: from JOIN to GO. Guarded by the handle's mutex.
+#ifndef CKPTD_CLIENT_SRC_CLAIM_H_
+#define CKPTD_CLIENT_SRC_CLAIM_H_
+
+#include <cstdint>
+#include <string>
+
+#include "client/core/wire/fds.h"
+#include "client/src/mapping.h"
+#include "proto/local/messages.h"
+
+namespace ckptd {
+
+struct Claim {
+  enum class Stage : uint8_t {
+    kNone,      // nobody asked yet
+    kJoining,   // JOIN is to be sent, or waits for LOAD
+    kOffered,   // LOAD is here, the trainer loads
+    kReported,  // LOADED or FAILED is to be sent, or waits for GO
+    kRunning,   // GO
+    kFailed,    // `code` and `sentence`
+  };
+
+  Stage stage = Stage::kNone;
+  bool implicit = false;  // by ckpt_register of a process that did not restore; the session thread answers LOAD itself
+  uint64_t ticket = 0;
+  Want want = Want::kNewest;
+  uint64_t want_step = 0;
+  uint64_t deadline_ns = UINT64_MAX;
+  uint64_t attempt = 0;     // of the newest LOAD
+  uint64_t start_step = 0;  // of GO
+
+  LoadMessage load = {};  // the newest; its descriptors wait here until the trainer takes them
+  UniqueFd slot_file;
+  UniqueFd ctl_file;
+  bool untaken = false;
+
+  int32_t result = 0;  // number of errors.def, 0 = loaded
+  char reason[256] = {};
+  uint64_t loaded_bytes = 0;
+
+  int32_t code = 0;
+  std::string sentence;
+};
+
+}  // namespace ckptd
+
+#endif  // CKPTD_CLIENT_SRC_CLAIM_H_

@@ -1,0 +1,76 @@
+// Reaching the agent, and losing it.
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "client/src/failure.h"
+#include "client/src/session.h"
+
+namespace ckptd {
+namespace {
+
+constexpr uint64_t kFirstBackoffNs = 20'000'000;
+constexpr uint64_t kMaxBackoffNs = 2'000'000'000;
+
+// 0 or an errno. Connecting to a unix socket never waits: a full backlog is EAGAIN.
+int ConnectTo(const std::string& path, UniqueFd* out) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof address.sun_path) return ENAMETOOLONG;
+  memcpy(address.sun_path, path.data(), path.size());
+  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return errno;
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return errno;
+  *out = std::move(fd);
+  return 0;
+}
+
+}  // namespace
+
+void Session::Connect() {
+  const std::string* refused = nullptr;
+  for (const std::string& path : state_.sockets) {
+    UniqueFd fd;
+    int error = ConnectTo(path, &fd);
+    if (error == EACCES || error == EPERM) refused = &path;
+    if (error != 0) continue;
+    socket_ = std::move(fd);
+    connection_ = Connection();
+    if (!SendHello()) Disconnect();
+    return;
+  }
+  if (refused != nullptr) {
+    MutexLock lock(state_.mutex);
+    state_.connect_code = code::PERMISSION;
+    state_.connect_sentence = "no permission to connect to " + *refused;
+    state_.changed.NotifyAll();
+  }
+  backoff_ns_ = std::clamp(2 * backoff_ns_, kFirstBackoffNs, kMaxBackoffNs);
+  ArmTimer(backoff_ns_);
+}
+
+void Session::Disconnect() {
+  socket_.Reset();
+  connection_ = Connection();
+  {
+    MutexLock lock(state_.mutex);
+    if (state_.connected) state_.reconnects += 1;
+    state_.connected = false;
+    state_.changed.NotifyAll();
+  }
+  backoff_ns_ = std::clamp(2 * backoff_ns_, kFirstBackoffNs, kMaxBackoffNs);
+  ArmTimer(backoff_ns_);
+}
+
+void Session::ArmTimer(uint64_t delay_ns) {
+  itimerspec when = {};
+  when.it_value.tv_sec = static_cast<time_t>(delay_ns / 1'000'000'000);
+  when.it_value.tv_nsec = static_cast<long>(delay_ns % 1'000'000'000);
+  timerfd_settime(timer_.get(), 0, &when, nullptr);
+}
+
+}  // namespace ckptd

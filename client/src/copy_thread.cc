@@ -1,0 +1,85 @@
+#include "client/src/copy_thread.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+
+#include "client/src/capture_end.h"
+#include "client/src/failure.h"
+
+namespace ckptd {
+namespace {
+
+// The tensor whose bytes contain `slot_offset`.
+std::string_view TensorAt(const Shape& shape, uint64_t slot_offset) {
+  auto after = std::upper_bound(shape.order.begin(), shape.order.end(), slot_offset,
+                                [&](uint64_t at, uint32_t tensor) { return at < shape.tensors[tensor].slot_offset; });
+  return after == shape.order.begin() ? std::string_view() : shape.table.name(*(after - 1));
+}
+
+void DropFaulted(State& state, const CopyResult& result) {
+  std::string_view name = TensorAt(*state.capture.registration->shape, result.slot_offset);
+  char sentence[256];
+  snprintf(sentence, sizeof sentence, "step %" PRIu64 ": tensor \"%.*s\" cannot be copied: %s", state.capture.step,
+           static_cast<int>(std::min<size_t>(name.size(), 100)), name.data(), strerror(result.error));
+  GiveUp(state, result.error == EFAULT ? code::MOVED : code::INTERNAL, sentence);
+}
+
+void DropTorn(State& state) {
+  const Capture& capture = state.capture;
+  std::string_view name = capture.registration->shape->table.name(capture.torn.front());
+  char sentence[256];
+  snprintf(sentence, sizeof sentence, "step %" PRIu64 ": %zu tensors changed before the gate, the first is \"%.*s\"",
+           capture.step, capture.torn.size(), static_cast<int>(std::min<size_t>(name.size(), 100)), name.data());
+  GiveUp(state, code::TORN, sentence);
+}
+
+}  // namespace
+
+bool CopyThread::Start() { return thread_.Start("ckpt-copy", &CopyThread::Run, this); }
+
+void CopyThread::Run(void* self) {
+  auto* thread = static_cast<CopyThread*>(self);
+  State& state = thread->state_;
+  for (;;) {
+    {
+      MutexLock lock(state.mutex);
+      while (!state.stopping && state.capture.phase != Capture::Phase::kCopying) state.copy_wanted.Wait(state.mutex);
+      if (state.capture.phase != Capture::Phase::kCopying) return;
+    }
+    thread->CopyOne();
+  }
+}
+
+void CopyThread::CopyOne() {
+  Capture& capture = state_.capture;  // this thread's until Finish
+  CopyResult result = CopyPieces(capture);
+  if (result.kind == CopyResult::Kind::kDone && capture.selfcheck) FindTorn(capture, &capture.torn);
+  std::shared_ptr<Attachment> attachment = capture.attachment;
+  Finish(result);
+  attachment->Hint();
+  state_.Wake();
+}
+
+void CopyThread::Finish(const CopyResult& result) {
+  MutexLock lock(state_.mutex);
+  Capture& capture = state_.capture;
+  if (result.kind == CopyResult::Kind::kFault) {
+    DropFaulted(state_, result);
+  } else if (!capture.torn.empty()) {
+    DropTorn(state_);
+  }
+  bool complete = result.kind == CopyResult::Kind::kDone && !capture.given_up;
+  if (complete && capture.needs_gate && !state_.gating_trusted) {
+    // Without a gate nobody promises that the tensors stood still: whoever calls ckpt_gate says so, and seals it.
+    capture.phase = Capture::Phase::kHeld;
+    state_.changed.NotifyAll();
+    return;
+  }
+  if (!capture.given_up) CompleteCapture(state_);
+  EndCapture(state_);
+}
+
+}  // namespace ckptd

@@ -1,0 +1,165 @@
+#include "client/src/handle.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <memory>
+
+#include "client/src/capture_end.h"
+#include "client/src/capture_word.h"
+#include "client/src/failure.h"
+#include "client/src/fork.h"
+#include "client/src/open.h"
+
+namespace ckptd {
+namespace {
+
+void StopThreads(ckpt& handle) {
+  {
+    MutexLock lock(handle.state.mutex);
+    handle.state.stopping = true;
+    handle.state.copy_wanted.NotifyAll();
+  }
+  handle.copy_thread.Join();
+  handle.state.Wake();
+  handle.session.Join();
+}
+
+// A process that registers without having restored starts afresh; the agent refuses when something exists.
+void JoinImplicitly(State& state) {
+  if (state.claim.stage != Claim::Stage::kNone) return;
+  state.claim.stage = Claim::Stage::kJoining;
+  state.claim.implicit = true;
+  state.claim.ticket = RandomNumber();
+}
+
+// Whether `step` has `level`; with the mutex held. 1 = not yet.
+int32_t Reached(State& state, uint64_t step, uint32_t level) {
+  const StepState* entry = state.steps.Find(step);
+  if (entry == nullptr) return Fail(code::NOT_FOUND, "step %" PRIu64 " was not saved by this handle", step);
+  if ((entry->flags & level) != 0) return 0;
+  if ((entry->flags & CKPT_DROPPED) != 0) {
+    return Fail(-entry->code, "step %" PRIu64 " was dropped: %s", step, CodeNextStep(-entry->code));
+  }
+  if (state.fenced_by != 0) return Fail(code::FENCED, "attempt %" PRIu64 " of this job runs", state.fenced_by);
+  return 1;
+}
+
+// What the last save came to at the end of the handle; with the mutex held.
+int32_t AwaitLastSave(State& state, uint64_t deadline_ns) {
+  const StepState* newest = state.steps.Newest();
+  if (newest == nullptr) return 0;
+  uint64_t step = newest->step;
+  for (;;) {
+    Capture& capture = state.capture;
+    if (capture.phase == Capture::Phase::kHeld) {
+      bool complete = CompleteCapture(state);
+      EndCapture(state);
+      if (complete) capture.attachment->Hint();
+      state.Wake();
+    }
+    int32_t rc = Reached(state, step, CKPT_DURABLE);
+    if (rc <= 0) return rc;
+    if (deadline_ns == 0 || !state.changed.WaitUntil(state.mutex, deadline_ns)) break;
+  }
+  return Fail(code::TIMEOUT, "step %" PRIu64 " is not on storage yet", step);
+}
+
+}  // namespace
+
+int32_t OpenHandle(const ckpt_options& options, ckpt** out) {
+  auto handle = std::make_unique<ckpt>();
+  handle->fork_generation = ForkGeneration();
+  if (int32_t rc = TakeOptions(options, &handle->state)) return rc;
+  if (!handle->copy_thread.Start() || !handle->session.Start()) {
+    StopThreads(*handle);
+    return Fail(code::INTERNAL, "a thread could not be started");
+  }
+  *out = handle.release();
+  return 0;
+}
+
+int32_t RegisterTable(ckpt& handle, const ckpt_table& from) {
+  State& state = handle.state;
+  Table table;
+  if (int32_t rc = CopyTable(from, &table)) return rc;
+  std::shared_ptr<const Shape> shape;
+  {
+    MutexLock lock(state.mutex);
+    if (state.registration != nullptr) shape = state.registration->shape;
+  }
+  bool same = shape != nullptr && from.extra_bytes <= shape->extra.bytes && shape->table == table;
+  if (!same) {
+    int32_t rc = BuildShape(std::move(table), state.rank, ExtraCapacity(from.extra_bytes), &shape);
+    if (rc != 0) return rc;
+  }
+  std::shared_ptr<const Registration> registration;
+  if (int32_t rc = BuildRegistration(std::move(shape), from.data, from.flags, &registration)) return rc;
+  {
+    MutexLock lock(state.mutex);
+    state.registration.swap(registration);
+    if (!same) state.layout_code = 0;
+    JoinImplicitly(state);
+  }
+  state.Wake();
+  return 0;
+}
+
+int32_t PollStep(State& state, uint64_t step, ckpt_step_state* out) {
+  MutexLock lock(state.mutex);
+  const StepState* entry = state.steps.Find(step);
+  if (entry == nullptr) return Fail(code::NOT_FOUND, "step %" PRIu64 " was not saved by this handle", step);
+  out->flags = entry->flags;
+  out->code = entry->code;
+  out->blocked_ns = entry->blocked_ns;
+  out->eager_bytes = entry->eager_bytes;
+  return 0;
+}
+
+int32_t WaitForStep(State& state, uint64_t step, uint32_t level, uint64_t timeout_ns) {
+  uint64_t deadline = DeadlineAfter(timeout_ns);
+  MutexLock lock(state.mutex);
+  for (;;) {
+    int32_t rc = Reached(state, step, level);
+    if (rc <= 0) return rc;
+    if (state.changed.WaitUntil(state.mutex, deadline)) continue;
+    bool held = state.capture.phase == Capture::Phase::kHeld && state.capture.step == step;
+    return Fail(code::TIMEOUT, "step %" PRIu64 " is not there yet%s", step,
+                held ? ": it waits for the first ckpt_gate" : "");
+  }
+}
+
+void FillInfo(State& state, ckpt_info_view* out) {
+  MutexLock lock(state.mutex);
+  out->connected = state.connected ? 1 : 0;
+  out->attempt = state.attempt;
+  out->fenced_by = state.fenced_by;
+  out->captured_step = state.captured_step;
+  out->durable_step = state.durable_step;
+  out->prepared_bytes = state.prepared_bytes;
+  out->layout_bytes = state.registration != nullptr ? state.registration->shape->slot_bytes : 0;
+  out->ready = state.Ready() ? 1 : 0;
+  out->last_code = state.last_code;
+  out->dropped = state.dropped;
+  out->saves = state.saves;
+  out->reconnects = state.reconnects;
+  snprintf(out->last_sentence, sizeof out->last_sentence, "%s", state.last_sentence);
+}
+
+int32_t CloseHandle(ckpt* raw, uint64_t timeout_ns) {
+  std::unique_ptr<ckpt> handle(raw);
+  State& state = handle->state;
+  int32_t rc = 0;
+  {
+    MutexLock lock(state.mutex);
+    rc = AwaitLastSave(state, timeout_ns == 0 ? 0 : DeadlineAfter(timeout_ns));
+    if (state.capture.busy()) GiveUp(state, code::CANCELLED, "the handle was closed before the copy was done");
+  }
+  StopThreads(*handle);
+  std::shared_ptr<Attachment> attachment;
+  MutexLock lock(state.mutex);
+  attachment = Detach(state);
+  return rc;
+}
+
+}  // namespace ckptd

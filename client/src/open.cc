@@ -1,0 +1,53 @@
+#include "client/src/open.h"
+
+#include <sys/eventfd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "client/src/failure.h"
+
+namespace ckptd {
+namespace {
+
+constexpr uint64_t kDefaultGateNs = 30'000'000'000;
+constexpr char kSystemSocket[] = "/run/ckptd/ckptd.sock";
+
+bool IsJobName(std::string_view name) {
+  constexpr std::string_view allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+  return !name.empty() && name.size() <= 128 && name.find_first_not_of(allowed) == name.npos && name != "." &&
+         name != "..";
+}
+
+std::vector<std::string> Sockets(const char* chosen) {
+  if (chosen == nullptr || *chosen == 0) chosen = getenv("CKPTD_SOCKET");
+  if (chosen != nullptr && *chosen != 0) return {chosen};
+  std::vector<std::string> sockets = {kSystemSocket};
+  const char* runtime = getenv("XDG_RUNTIME_DIR");
+  if (runtime != nullptr && *runtime != 0) sockets.push_back(std::string(runtime) + "/ckptd/ckptd.sock");
+  return sockets;
+}
+
+}  // namespace
+
+int32_t TakeOptions(const ckpt_options& options, State* state) {
+  if (options.job == nullptr || !IsJobName(options.job)) {
+    return Fail(code::INVALID_ARGUMENT, "job must be 1 to 128 characters of [A-Za-z0-9._-]");
+  }
+  if (options.world == 0 || options.world > kMaxRanks || options.rank >= options.world) {
+    return Fail(code::INVALID_ARGUMENT, "rank %u of world %u", options.rank, options.world);
+  }
+  state->job = options.job;
+  state->rank = options.rank;
+  state->world = options.world;
+  state->every = options.every;
+  state->gate_timeout_ns = options.gate_timeout_ns != 0 ? options.gate_timeout_ns : kDefaultGateNs;
+  state->sockets = Sockets(options.socket);
+  state->wake = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!state->wake.valid()) return Fail(code::INTERNAL, "eventfd: %s", strerror(errno));
+  return 0;
+}
+
+}  // namespace ckptd

@@ -1,0 +1,132 @@
+#include "client/src/restore.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+
+#include "client/src/failure.h"
+
+namespace ckptd {
+namespace {
+
+constexpr uint64_t kDefaultTimeoutNs = 120'000'000'000;
+
+// With the mutex held: why waiting longer is futile, or 0.
+int32_t Failed(const State& state) {
+  if (state.claim.stage == Claim::Stage::kFailed) return Fail(state.claim.code, "%s", state.claim.sentence.c_str());
+  if (state.connect_code != 0) return Fail(state.connect_code, "%s", state.connect_sentence.c_str());
+  return 0;
+}
+
+int32_t TimedOut(const State& state) {
+  if (!state.connected) {
+    return Fail(code::AGENT_UNREACHABLE, "job %s rank %u: no agent answers at %s", state.job.c_str(), state.rank,
+                state.sockets.front().c_str());
+  }
+  return Fail(code::TIMEOUT, "job %s rank %u: the agent answers, but the restore was not decided in time",
+              state.job.c_str(), state.rank);
+}
+
+void Describe(const LoadMessage& load, const Snapshot* snapshot, ckpt_restored* out) {
+  out->source = load.source;
+  out->attempt = load.attempt;
+  out->snapshot_attempt = load.snapshot_attempt;
+  out->snapshot_step = load.snapshot_attempt != 0 ? load.snapshot_step : 0;
+  out->slot_bytes = snapshot != nullptr ? snapshot->bytes() : 0;
+  out->image_count = snapshot != nullptr ? static_cast<uint32_t>(snapshot->headers().size()) : 0;
+  out->skipped_count = std::min(load.skipped_count, kMaxSkipped);
+  for (uint32_t i = 0; i < out->skipped_count; ++i) {
+    const SkippedStep& skipped = load.skipped[i];
+    out->skipped[i] = {skipped.attempt, skipped.step, -static_cast<int32_t>(skipped.code & INT32_MAX), skipped.rank};
+  }
+}
+
+}  // namespace
+
+int32_t Restore::WaitForOffer() {
+  while (!state_.claim.untaken) {
+    if (int32_t rc = Failed(state_)) return rc;
+    if (!state_.changed.WaitUntil(state_.mutex, state_.claim.deadline_ns)) return TimedOut(state_);
+  }
+  return 0;
+}
+
+int32_t Restore::AwaitOffer(ckpt_restored* out) {
+  for (;;) {
+    LoadMessage load;
+    UniqueFd slot;
+    UniqueFd ctl;
+    {
+      MutexLock lock(state_.mutex);
+      if (int32_t rc = WaitForOffer()) return rc;
+      load = state_.claim.load;
+      slot = std::move(state_.claim.slot_file);
+      ctl = std::move(state_.claim.ctl_file);
+      state_.claim.untaken = false;
+    }
+    snapshot_.reset();
+    int32_t rc = load.snapshot_attempt == 0 ? 0 : Snapshot::Open(load, std::move(slot), std::move(ctl), &snapshot_);
+    if (rc == 0) {
+      Describe(load, snapshot_.get(), out);
+      return 0;
+    }
+    Report(-rc, LastSentence());
+  }
+}
+
+// Not when a newer offer has come meanwhile: that one replaces what was tried.
+void Restore::Report(int32_t number, const char* reason) {
+  {
+    MutexLock lock(state_.mutex);
+    Claim& claim = state_.claim;
+    if (claim.untaken || claim.stage != Claim::Stage::kOffered) return;
+    claim.stage = Claim::Stage::kReported;
+    claim.result = number;
+    claim.loaded_bytes = snapshot_ != nullptr ? snapshot_->bytes() : 0;
+    snprintf(claim.reason, sizeof claim.reason, "%s", reason != nullptr ? reason : "");
+  }
+  state_.Wake();
+}
+
+int32_t Restore::Begin(const ckpt_want& want, ckpt_restored* out) {
+  if (want.want > CKPT_WANT_FRESH) return Fail(code::INVALID_ARGUMENT, "want is %u", want.want);
+  {
+    MutexLock lock(state_.mutex);
+    Claim claim;
+    claim.stage = Claim::Stage::kJoining;
+    claim.ticket = RandomNumber();
+    claim.want = static_cast<Want>(want.want);
+    claim.want_step = want.step;
+    claim.deadline_ns = DeadlineAfter(want.timeout_ns != 0 ? want.timeout_ns : kDefaultTimeoutNs);
+    std::swap(state_.claim, claim);
+  }
+  begun_ = true;
+  state_.Wake();
+  return AwaitOffer(out);
+}
+
+int32_t Restore::WaitForGo() {
+  MutexLock lock(state_.mutex);
+  const Claim& claim = state_.claim;
+  while (claim.stage != Claim::Stage::kRunning) {
+    if (claim.untaken) return CKPT_RELOAD;
+    if (int32_t rc = Failed(state_)) return rc;
+    if (!state_.changed.WaitUntil(state_.mutex, claim.deadline_ns)) return TimedOut(state_);
+  }
+  return 0;
+}
+
+int32_t Restore::End(int32_t result, const char* reason, ckpt_restored* out) {
+  if (!begun_) return Fail(code::INVALID_ARGUMENT, "ckpt_restore_end without ckpt_restore_begin");
+  Report(-result, reason);
+  snapshot_.reset();
+  int32_t rc = WaitForGo();
+  if (rc == CKPT_RELOAD) {
+    rc = AwaitOffer(out);
+    if (rc == 0) return CKPT_RELOAD;
+  }
+  begun_ = false;
+  return rc;
+}
+
+}  // namespace ckptd

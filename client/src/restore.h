@@ -1,0 +1,39 @@
+// The trainer's side of a restore: ckpt_restore_begin and ckpt_restore_end.
+#ifndef CKPTD_CLIENT_SRC_RESTORE_H_
+#define CKPTD_CLIENT_SRC_RESTORE_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "client/include/ckpt/ckpt.h"
+#include "client/src/snapshot.h"
+#include "client/src/state.h"
+
+namespace ckptd {
+
+// Used by the thread that restores. What is offered and turns out damaged is refused here, and the agent's next offer
+// awaited, until the deadline of the wish.
+class Restore {
+ public:
+  explicit Restore(State& state) : state_(state) {}
+
+  int32_t Begin(const ckpt_want& want, ckpt_restored* out);
+  int32_t End(int32_t result, const char* reason, ckpt_restored* out);
+
+  [[nodiscard]] Snapshot* snapshot() const { return snapshot_.get(); }  // null: none is open
+
+ private:
+  // Waits for the next offer that can be used. 0 or a negative code.
+  int32_t AwaitOffer(ckpt_restored* out);
+  int32_t WaitForOffer();
+  void Report(int32_t number, const char* reason);
+  int32_t WaitForGo();
+
+  State& state_;
+  std::unique_ptr<Snapshot> snapshot_;
+  bool begun_ = false;
+};
+
+}  // namespace ckptd
+
+#endif  // CKPTD_CLIENT_SRC_RESTORE_H_

@@ -1,0 +1,212 @@
+#include "client/src/save.h"
+
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "client/include/ckpt/ckpt.h"
+#include "client/src/capture_end.h"
+#include "client/src/capture_word.h"
+#include "client/src/failure.h"
+#include "client/src/gate.h"
+
+namespace ckptd {
+namespace {
+
+struct Granted {
+  uint64_t epoch = 0;
+  uint32_t slot = 0;
+  uint64_t floor = 0;
+  uint64_t attempt = 0;
+};
+
+// The three words of a grant are written one by one: read until the first did not change meanwhile. A value that is old
+// by now is refused by the capture word.
+bool ReadGrant(const Attachment& attachment, Granted* out) {
+  const Grant& grant = attachment.grant();
+  for (int tries = 0; tries < 4; ++tries) {
+    uint64_t word = grant.word.load(std::memory_order_acquire);
+    out->floor = grant.floor.load(std::memory_order_acquire);
+    out->attempt = grant.attempt.load(std::memory_order_acquire);
+    if (grant.word.load(std::memory_order_acquire) != word) continue;
+    out->epoch = word >> 8;
+    uint64_t slot = word & 0xff;
+    if (slot == 0 || slot > attachment.slot_count() || out->epoch == 0 || out->epoch > kMaxEpoch) return false;
+    out->slot = static_cast<uint32_t>(slot - 1);
+    return true;
+  }
+  return false;
+}
+
+int32_t WhyNotReady(const State& state) {
+  if (state.registration == nullptr) return Fail(code::INVALID_ARGUMENT, "call ckpt_register before ckpt_save");
+  if (state.claim.stage == Claim::Stage::kFailed) {
+    return Fail(state.claim.code, "%s", state.claim.sentence.c_str());
+  }
+  if (state.connect_code != 0) return Fail(state.connect_code, "%s", state.connect_sentence.c_str());
+  if (!state.connected) return Fail(code::AGENT_UNREACHABLE, "no agent answers at %s", state.sockets.front().c_str());
+  if (state.layout_code != 0) return Fail(state.layout_code, "%s", state.layout_sentence.c_str());
+  return Fail(code::LAYOUT_PREPARING, "memory for this layout is being prepared (%" PRIu64 " of %" PRIu64 " bytes)",
+              state.prepared_bytes, state.prepare_total);
+}
+
+int32_t WhyNoGrant(const State& state) {
+  if (!state.connected) return Fail(code::AGENT_UNREACHABLE, "no free slot, and the agent does not answer");
+  if (state.agent_code == code::DRAINING) return Fail(code::DRAINING, "the agent is draining");
+  return Fail(code::NO_FREE_SLOT, "no slot is free: the snapshots before are still needed");
+}
+
+// Which slot this save may use. Everything in it comes from shared memory and is checked here.
+int32_t FindSlot(const State& state, uint64_t step, Granted* grant) {
+  const Attachment& attachment = *state.attachment;
+  if (!ReadGrant(attachment, grant) || grant->attempt != state.attempt) return WhyNoGrant(state);
+  if (step < grant->floor) {
+    return Fail(code::BELOW_FLOOR, "step %" PRIu64 " was dropped by another rank; saves go on at %" PRIu64, step,
+                grant->floor);
+  }
+  uint64_t file_id = attachment.slot_state(grant->slot).file_id.load(std::memory_order_acquire);
+  if (file_id != attachment.slots[grant->slot]->file_id) {
+    return Fail(code::NO_FREE_SLOT, "slot %u was replaced; its new file has not arrived yet", grant->slot);
+  }
+  if (!IsOpen(attachment.bell_slot(grant->slot), grant->epoch)) return WhyNoGrant(state);
+  return 0;
+}
+
+int32_t CheckMemory(const Registration& registration, const SaveRequest& request) {
+  const auto& data = registration.data;
+  if (request.data != nullptr && !data.empty() &&
+      memcmp(request.data, data.data(), data.size() * sizeof(data[0])) != 0) {
+    return Fail(code::MOVED, "step %" PRIu64 ": a tensor is at another address than the registered one", request.step);
+  }
+  if (request.extra_bytes > registration.shape->extra.bytes) {
+    return Fail(code::LAYOUT_PREPARING,
+                "%" PRIu64 " bytes of extra state, room for %" PRIu64 ": a larger layout is being prepared",
+                request.extra_bytes, registration.shape->extra.bytes);
+  }
+  return 0;
+}
+
+// Fills in the capture and claims the slot: from here on the agent's ABANDONED waits for our acknowledgement.
+void Claimed(State& state, const SaveRequest& request, const Granted& grant) {
+  Capture& capture = state.capture;
+  capture.phase = Capture::Phase::kSaving;
+  capture.attachment = state.attachment;
+  capture.registration = state.registration;
+  capture.file = state.attachment->slots[grant.slot];
+  capture.slot = grant.slot;
+  capture.epoch = grant.epoch;
+  capture.step = request.step;
+  capture.attempt = state.attempt;
+  capture.trace = ++state.traces ^ state.claim.ticket;
+  capture.selfcheck = (request.flags & CKPT_SELFCHECK) != 0;
+  capture.needs_gate = !state.registration->lazy.empty() && !capture.selfcheck;
+  capture.gate_seen = false;
+  capture.given_up = false;
+  capture.stop.store(false, std::memory_order_relaxed);
+  capture.torn.clear();
+  BellSlot& slot = capture.bell_slot();
+  slot.attempt.store(capture.attempt, std::memory_order_relaxed);
+  slot.trace.store(capture.trace, std::memory_order_relaxed);
+  slot.begin_ns.store(MonotonicNs(), std::memory_order_relaxed);
+  slot.end_ns.store(0, std::memory_order_relaxed);
+  slot.blocked_ns.store(0, std::memory_order_relaxed);
+  slot.step.store(capture.step, std::memory_order_release);
+}
+
+int32_t Admit(State& state, const SaveRequest& request) {
+  if (state.fenced_by != 0) {
+    return Fail(code::FENCED, "attempt %" PRIu64 " of this job runs; this process belongs to %" PRIu64, state.fenced_by,
+                state.attempt);
+  }
+  if (state.registration == nullptr || !state.Ready()) return WhyNotReady(state);
+  if (int32_t rc = CheckMemory(*state.registration, request)) return rc;
+  if (state.capture.phase != Capture::Phase::kIdle) {
+    return Fail(code::BUSY, "step %" PRIu64 " is still being captured", state.capture.step);
+  }
+  Granted grant;
+  if (int32_t rc = FindSlot(state, request.step, &grant)) return rc;
+  Claimed(state, request, grant);
+  return 0;
+}
+
+// By the trainer's thread, without the mutex: phase kSaving is ours.
+uint64_t CopyEager(Capture& capture, const SaveRequest& request) {
+  const Registration& registration = *capture.registration;
+  const Shape& shape = *registration.shape;
+  char* slot = capture.file->mapping.data();
+  for (uint32_t tensor : registration.eager) {
+    const TensorPlace& place = shape.tensors[tensor];
+    memcpy(slot + place.slot_offset, registration.data[tensor], place.bytes);
+  }
+  if (request.extra_bytes > 0) memcpy(slot + shape.extra.slot_offset, request.extra, request.extra_bytes);
+  memset(slot + shape.extra.slot_offset + request.extra_bytes, ' ', shape.extra.bytes - request.extra_bytes);
+  if (capture.selfcheck) DigestSources(registration, &capture.digests);
+  return registration.eager_bytes + shape.extra.bytes;
+}
+
+void HandOver(State& state, uint64_t eager_bytes, uint64_t begin_ns) {
+  Capture& capture = state.capture;
+  CaptureMessage message = {};
+  message.head.type = static_cast<uint16_t>(MessageType::kSave);
+  message.head.trace = capture.trace;
+  message.attempt = capture.attempt;
+  message.step = capture.step;
+  message.epoch = capture.epoch;
+  message.layout = capture.attachment->ready().layout;
+  message.slot = capture.slot;
+  state.hints.Push(message);
+  if (StepState* step = state.steps.Find(capture.step)) {
+    step->eager_bytes = eager_bytes;
+    step->blocked_ns = MonotonicNs() - begin_ns;
+    capture.bell_slot().blocked_ns.store(step->blocked_ns, std::memory_order_relaxed);
+  }
+  capture.phase = Capture::Phase::kCopying;
+  state.copy_wanted.NotifyAll();
+}
+
+// The next saves of a table whose extra state outgrew its room.
+void Grow(State& state, const SaveRequest& request) {
+  std::shared_ptr<const Registration> old = state.registration;
+  if (old == nullptr || request.extra_bytes <= old->shape->extra.bytes) return;
+  std::shared_ptr<const Shape> shape;
+  std::shared_ptr<const Registration> grown;
+  if (BuildShape(old->shape->table, state.rank, ExtraCapacity(request.extra_bytes), &shape) != 0) return;
+  if (BuildRegistration(std::move(shape), old->data.data(), old->flags.data(), &grown) != 0) return;
+  MutexLock lock(state.mutex);
+  state.registration.swap(grown);
+  state.layout_code = 0;
+}
+
+}  // namespace
+
+int32_t StartSave(State& state, const SaveRequest& request) {
+  uint64_t begin = MonotonicNs();
+  int32_t rc = 0;
+  {
+    MutexLock lock(state.mutex);
+    if (request.step <= state.pos) {
+      return Fail(code::INVALID_ARGUMENT,
+                  "step %" PRIu64 " must be above %" PRIu64 ", the last one passed to ckpt_save", request.step,
+                  state.pos);
+    }
+    if (request.extra == nullptr && request.extra_bytes > 0) return Fail(code::INVALID_ARGUMENT, "extra is null");
+    RefuseUngated(state);
+    state.saves += 1;
+    state.steps.Add(request.step);
+    rc = Admit(state, request);
+    state.pos = request.step;
+    if (rc != 0) RecordDrop(state, request.step, state.attempt, -rc, LastSentence());
+    PublishPos(state);
+  }
+  if (rc == 0) {
+    uint64_t eager_bytes = CopyEager(state.capture, request);
+    MutexLock lock(state.mutex);
+    HandOver(state, eager_bytes, begin);
+  }
+  state.Wake();
+  if (rc == -code::LAYOUT_PREPARING) Grow(state, request);
+  return rc;
+}
+
+}  // namespace ckptd

@@ -1,0 +1,91 @@
+// The thread that speaks with the agent (proto/local/messages.h): connects, greets, joins or resumes, hands over the
+// layout, maps what comes back, and carries hints and news.
+//
+// It sleeps in poll on three descriptors: the socket, State::wake (somebody changed the state), and a timer (reconnect
+// with backoff, or ask again for what was refused). After each event it compares the state with what this connection
+// was told, and sends the difference: that is why a reconnection needs no code of its own.
+#ifndef CKPTD_CLIENT_SRC_SESSION_H_
+#define CKPTD_CLIENT_SRC_SESSION_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "client/core/wire/fds.h"
+#include "client/core/wire/packet.h"
+#include "client/src/state.h"
+#include "client/src/sync.h"
+
+namespace ckptd {
+
+class Session {
+ public:
+  explicit Session(State& state) : state_(state) {}
+
+  [[nodiscard]] bool Start();
+  // After state.stopping is set and State::Wake.
+  void Join() { thread_.Join(); }
+
+ private:
+  // What the agent was told and said on this connection.
+  struct Connection {
+    bool greeted = false;
+    bool resuming = false;          // RESUME waits for its answer
+    bool blocked = false;           // the socket was full: go on when it is writable
+    uint64_t joined_ticket = 0;     // of JOIN or RESUME
+    uint64_t offered_attempt = 0;   // of the last LOAD
+    uint64_t reported_attempt = 0;  // of the last LOADED
+    uint64_t layout_attempt = 0;    // of the last LAYOUT
+    std::shared_ptr<const Shape> layout;
+  };
+
+  static void Run(void* self);
+  void Loop();
+  bool WaitForEvent(bool* readable);
+  void OnTimer();
+
+  // connect.cc
+  void Connect();
+  void Disconnect();
+  void ArmTimer(uint64_t delay_ns);
+
+  // session_send.cc. False: the socket is full, or gone.
+  void SendWhatIsDue();
+  bool SendHello();
+  bool SendResume();
+  bool SendJoin();
+  bool SendLoaded();
+  bool SendLayout();
+  bool SendHints();
+  void SendBye();
+  template <typename Message>
+  bool Send(Message& message, MessageType type, std::span<const int> fds = {});
+
+  // session_receive.cc. False: the peer broke the protocol.
+  bool ReceiveAll();
+  bool Dispatch(Packet& packet);
+  bool OnHelloReply(const HelloReplyMessage& message);
+  bool OnLoad(const LoadMessage& message, std::span<UniqueFd> fds);
+  void OnGo(const GoMessage& message);
+  void OnError(const ErrorMessage& message);
+  void OnLayoutState(const LayoutStateMessage& message);
+  bool OnLayoutReady(const LayoutReadyMessage& message, std::span<UniqueFd> fds);
+  void OnSlot(const SlotMessage& message, std::span<UniqueFd> fds);
+  void OnNews(const NewsMessage& message);
+  void OnResumeRefused(const ResumeRefusedMessage& message);
+  void ReplaceSlots(const std::shared_ptr<Attachment>& attachment, const LayoutReadyMessage& message,
+                    std::span<UniqueFd> fds);
+  void RefuseLayout(int32_t number, const char* sentence);
+
+  State& state_;
+  Thread thread_;
+  UniqueFd socket_;
+  UniqueFd timer_;
+  uint64_t backoff_ns_ = 0;
+  Connection connection_;
+  Packet packet_;
+};
+
+}  // namespace ckptd
+
+#endif  // CKPTD_CLIENT_SRC_SESSION_H_

@@ -1,0 +1,84 @@
+#include "client/src/state.h"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "client/src/capture_word.h"
+#include "client/src/failure.h"
+
+namespace ckptd {
+namespace {
+
+bool IsUsed(const Capture& capture, const Attachment* attachment, uint32_t slot) {
+  return capture.phase != Capture::Phase::kIdle && capture.attachment.get() == attachment && capture.slot == slot;
+}
+
+}  // namespace
+
+void HintQueue::Push(const CaptureMessage& message) {
+  if (head_ - tail_ < ring_.size()) ring_[head_++ % ring_.size()] = message;
+}
+
+bool HintQueue::Pop(CaptureMessage* message) {
+  if (head_ == tail_) return false;
+  *message = ring_[tail_++ % ring_.size()];
+  return true;
+}
+
+void State::Wake() const {
+  uint64_t one = 1;
+  [[maybe_unused]] ssize_t ignored = write(wake.get(), &one, sizeof one);  // a full counter wakes as well
+}
+
+bool State::Ready() const {
+  return registration != nullptr && attachment != nullptr && attempt != 0 &&
+         attachment->ready().header_crc == registration->shape->header_crc &&
+         attachment->ready().slot_bytes == registration->shape->slot_bytes;
+}
+
+void State::Remember(int32_t number, const char* sentence) {
+  last_code = number;
+  snprintf(last_sentence, sizeof last_sentence, "%s", sentence);
+}
+
+uint64_t RandomNumber() {
+  uint64_t number = 0;
+  if (getrandom(&number, sizeof number, GRND_NONBLOCK) != sizeof number || number == 0) {
+    number = MonotonicNs() ^ static_cast<uint64_t>(getpid()) << 40;
+  }
+  return number;
+}
+
+std::shared_ptr<Attachment> Detach(State& state) {
+  std::shared_ptr<Attachment> old = std::move(state.attachment);
+  state.attachment.reset();
+  if (old == nullptr) return old;
+  for (uint32_t i = 0; i < old->slot_count(); ++i) {
+    if (IsUsed(state.capture, old.get(), i)) continue;
+    BellSlot& slot = old->bell_slot(i);
+    uint64_t epoch = CaptureEpoch(slot.word.load(std::memory_order_acquire));
+    TryAbandon(slot, epoch);
+    Acknowledge(slot, epoch);
+  }
+  return old;
+}
+
+void AcknowledgeUnused(State& state) {
+  if (state.attachment == nullptr) return;
+  for (uint32_t i = 0; i < state.attachment->slot_count(); ++i) {
+    if (IsUsed(state.capture, state.attachment.get(), i)) continue;
+    BellSlot& slot = state.attachment->bell_slot(i);
+    Acknowledge(slot, CaptureEpoch(slot.word.load(std::memory_order_acquire)));
+  }
+}
+
+void PublishPos(const State& state) {
+  if (state.attachment == nullptr || state.steps.Newest() == nullptr) return;
+  BellHead& bell = state.attachment->bell();
+  bell.pos_attempt.store(state.attempt, std::memory_order_relaxed);
+  bell.pos.store(state.pos, std::memory_order_release);
+}
+
+}  // namespace ckptd

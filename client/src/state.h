@@ -1,0 +1,108 @@
+// Everything that a handle's threads share. One mutex guards it; nothing waits for the agent or copies state while
+// holding it.
+//
+//   trainer threads   ckpt_*: read and change it, wait on `changed`
+//   session thread    speaks with the agent: see session.h
+//   copy thread       copies one capture at a time: see copy_thread.h
+#ifndef CKPTD_CLIENT_SRC_STATE_H_
+#define CKPTD_CLIENT_SRC_STATE_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/core/wire/fds.h"
+#include "client/src/attachment.h"
+#include "client/src/capture.h"
+#include "client/src/claim.h"
+#include "client/src/layout.h"
+#include "client/src/steps.h"
+#include "client/src/sync.h"
+
+namespace ckptd {
+
+// SAVE, DONE and DROP on their way to the session thread. Hints: when it is full the newest is lost.
+class HintQueue {
+ public:
+  void Push(const CaptureMessage& message);
+  [[nodiscard]] bool Pop(CaptureMessage* message);
+
+ private:
+  std::array<CaptureMessage, 64> ring_;
+  uint64_t head_ = 0;
+  uint64_t tail_ = 0;
+};
+
+struct State {
+  // Fixed by ckpt_open.
+  std::string job;
+  uint32_t rank = 0;
+  uint32_t world = 0;
+  uint32_t every = 0;
+  uint64_t gate_timeout_ns = 0;
+  std::vector<std::string> sockets;  // tried in this order
+  UniqueFd wake;                     // eventfd: the session thread has something to look at
+
+  Mutex mutex;
+  CondVar changed;      // any change that an API call may wait for
+  CondVar copy_wanted;  // the copy thread waits here
+  bool stopping = false;
+
+  // The session.
+  bool connected = false;    // HELLO_REPLY was received on this connection
+  int32_t connect_code = 0;  // why not, when trying again is futile (PERMISSION, PROTOCOL)
+  std::string connect_sentence;
+  uint64_t reconnects = 0;
+  Claim claim;
+  uint64_t attempt = 0;  // running; 0 before GO
+  uint64_t fenced_by = 0;
+  uint64_t captured_step = 0;
+  uint64_t durable_step = 0;
+  int32_t agent_code = 0;  // NEWS.last_error
+
+  // The layout.
+  std::shared_ptr<const Registration> registration;
+  std::shared_ptr<Attachment> attachment;  // of registration->shape, or of an older one while the next is prepared
+  int32_t layout_code = 0;                 // the agent refused the layout
+  std::string layout_sentence;
+  uint64_t prepared_bytes = 0;
+  uint64_t prepare_total = 0;
+
+  // Saves.
+  uint64_t pos = 0;
+  uint64_t traces = 0;
+  Steps steps;
+  Capture capture;
+  bool gating_trusted = false;  // a gate was seen, and none was missing since
+  HintQueue hints;
+  uint64_t saves = 0;
+  uint64_t dropped = 0;
+  int32_t last_code = 0;
+  char last_sentence[256] = {};
+
+  void Wake() const;  // any thread; best without the mutex
+
+  // The rest: with the mutex held.
+  [[nodiscard]] bool Ready() const;
+  void Remember(int32_t number, const char* sentence);
+};
+
+// A number nobody else has: for tickets and traces. Falls back to the clock when the kernel has none yet.
+[[nodiscard]] uint64_t RandomNumber();
+
+// Takes the attachment out of use: unused grants are given back. With the mutex held; the caller lets go of the
+// returned pointer after unlocking, because unmapping takes a while.
+[[nodiscard]] std::shared_ptr<Attachment> Detach(State& state);
+
+// Acknowledges what the agent abandoned and nobody here writes. With the mutex held.
+void AcknowledgeUnused(State& state);
+
+// Tells the bell the last step passed to ckpt_save. After the slot's step: an agent that sees the one sees the other.
+// With the mutex held.
+void PublishPos(const State& state);
+
+}  // namespace ckptd
+
+#endif  // CKPTD_CLIENT_SRC_STATE_H_

@@ -1,0 +1,83 @@
+// Mutex, condition variable and thread over pthreads. The standard ones are not used because
+// std::condition_variable::wait needs GLIBCXX_3.4.30, above the ceiling of this library.
+#ifndef CKPTD_CLIENT_SRC_SYNC_H_
+#define CKPTD_CLIENT_SRC_SYNC_H_
+
+#include <pthread.h>
+
+#include <cstdint>
+
+namespace ckptd {
+
+[[nodiscard]] uint64_t MonotonicNs();  // CLOCK_MONOTONIC
+
+// Now plus `timeout_ns`, without wrapping.
+[[nodiscard]] uint64_t DeadlineAfter(uint64_t timeout_ns);
+
+class Mutex {
+ public:
+  Mutex() = default;
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+  ~Mutex() { pthread_mutex_destroy(&mutex_); }
+
+  void Lock() { pthread_mutex_lock(&mutex_); }
+  void Unlock() { pthread_mutex_unlock(&mutex_); }
+
+ private:
+  friend class CondVar;
+  pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+};
+
+class MutexLock {
+ public:
+  explicit MutexLock(Mutex& mutex) : mutex_(mutex) { mutex_.Lock(); }
+  MutexLock(const MutexLock&) = delete;
+  MutexLock& operator=(const MutexLock&) = delete;
+  ~MutexLock() { mutex_.Unlock(); }
+
+ private:
+  Mutex& mutex_;
+};
+
+class CondVar {
+ public:
+  CondVar();
+  CondVar(const CondVar&) = delete;
+  CondVar& operator=(const CondVar&) = delete;
+  ~CondVar() { pthread_cond_destroy(&cond_); }
+
+  void Wait(Mutex& mutex) { pthread_cond_wait(&cond_, &mutex.mutex_); }
+  // False when `deadline_ns` (CLOCK_MONOTONIC) has passed.
+  bool WaitUntil(Mutex& mutex, uint64_t deadline_ns);
+  void NotifyAll() { pthread_cond_broadcast(&cond_); }
+
+ private:
+  pthread_cond_t cond_;
+};
+
+// A joined thread with every signal blocked: the trainer's handlers never run on it.
+class Thread {
+ public:
+  using Body = void (*)(void*);
+
+  Thread() = default;
+  Thread(const Thread&) = delete;
+  Thread& operator=(const Thread&) = delete;
+  ~Thread() { Join(); }
+
+  [[nodiscard]] bool Start(const char* name, Body body, void* argument);
+  void Join();
+
+ private:
+  static void* Run(void* self);
+
+  Body body_ = nullptr;
+  void* argument_ = nullptr;
+  pthread_t thread_ = {};
+  bool started_ = false;
+};
+
+}  // namespace ckptd
+
+#endif  // CKPTD_CLIENT_SRC_SYNC_H_
