@@ -2,12 +2,11 @@
 //
 //   found                                              becomes
 //   SEALED or QUARANTINED, record checked, file whole  the same; unverified until its chunks were read (verify.h)
-//   SEALED, but the record fails or the file is short  RETIRED, no owner: the bytes cannot be told from torn ones
-//   FILLING                                            FILLING with its owner: settled by the bell, or by reaping
-//   RETIRED                                            RETIRED with its owner
-//   LOADING, PREPARING, FREE, file whole               FREE
-//   any other without a whole file                     RETIRED, no owner: StartReplace gives it a new file
-//   an unknown state                                   RETIRED with its owner
+//   SEALED or QUARANTINED, record damaged, file whole  FREE: no kill makes such a record, and nothing tells what it was
+//   FILLING, file whole                                FILLING with its owner: settled by the bell, or by reaping
+//   RETIRED, or an unknown state, file whole           RETIRED with its owner
+//   FREE, LOADING, PREPARING, file whole               FREE
+//   any state, file missing or cut by the trainer      RETIRED, without owner or file: StartReplace gives it a new file
 //   debris (scan.h)                                    removed
 //   a job file that fails its check                    made again, `seen` = the highest attempt in the slots
 //   a newer region major                               untouched, reported; its job or rank is refused (NEWER_VERSION)

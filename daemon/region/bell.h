@@ -56,6 +56,8 @@ class Bell {
   [[nodiscard]] BellSlotView ReadSlot(uint32_t slot) const;
   // The slot's CRC list: whole, or INVALID_ARGUMENT while a chunk has no entry of `epoch`.
   [[nodiscard]] absl::StatusOr<std::vector<uint32_t>> ReadChunks(uint32_t slot, Epoch epoch) const;
+  // The first chunk at or after `from` that has no entry of `epoch`; chunk_count when there is none.
+  [[nodiscard]] uint32_t DonePrefix(uint32_t slot, Epoch epoch, uint32_t from) const;
   [[nodiscard]] uint32_t CountChunks(uint32_t slot, Epoch epoch) const;
 
   // step = 0, then word = (epoch, OPEN), whatever it was. Called by LayoutSet::OpenGrant.

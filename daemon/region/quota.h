@@ -26,7 +26,7 @@ class QuotaHold {
   ~QuotaHold();
 
   [[nodiscard]] uint64_t bytes() const { return bytes_; }
-  // The part of this hold above `keep` bytes, as a hold of its own.
+  // At most `bytes` of it, as a hold of its own.
   [[nodiscard]] QuotaHold Split(uint64_t bytes);
 
  private:

@@ -53,6 +53,7 @@ struct LayoutPlan {
 // A layout being made. Dropping it before FinishLayout removes its files (after the worker let go of them).
 class LayoutBuild {
  public:
+  ~LayoutBuild();  // cancels what is still being made
   [[nodiscard]] Progress& progress() { return slots_->progress(); }
   [[nodiscard]] uint32_t layout() const { return head_.block.layout; }
   [[nodiscard]] uint32_t header_crc() const { return head_.block.header_crc; }

@@ -111,6 +111,7 @@ class Region {
   absl::Status AdoptJournal(const ScannedJob& scanned, JobRegion& job);
   absl::Status AdoptRank(const ScannedRank& scanned, JobRegion& job);
   void Remove(const std::vector<std::string>& debris);
+  void RemoveDirectory(const std::string& dir);
   AdoptedJob Report(const JobRegion& job) const;
 
   Files& files_;

@@ -75,7 +75,7 @@ struct ScannedRank {
 struct ScannedJob {
   std::string job;
   std::string dir;
-  bool newer = false;  // the job file, or a rank, is of a newer major
+  bool newer = false;  // the job file is of a newer major: `ranks` and `debris` are empty
   bool journal_valid = false;
   AttemptId seen = 0;
   uint32_t uid = 0;

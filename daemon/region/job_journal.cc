@@ -1,0 +1,90 @@
+#include "daemon/region/job_journal.h"
+
+#include <atomic>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/errors.h"
+#include "daemon/base/failpoint.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/region/scan.h"
+
+namespace ckptd::region {
+namespace {
+
+// JobJournal as plain bytes: its atomic cannot be copied.
+struct PlainJournal {
+  uint64_t magic;
+  uint16_t major;
+  uint16_t minor;
+  uint32_t uid;
+  uint64_t region_id;
+  char job[kJobNameBytes];
+  uint64_t seen;
+};
+static_assert(sizeof(PlainJournal) == sizeof(ckptd::JobJournal) && offsetof(PlainJournal, seen) == 160);
+
+absl::Status Bad(absl::string_view job, absl::string_view what) {
+  return Error(ErrorCode::CORRUPT, absl::StrCat("job ", job, ": journal: ", what));
+}
+
+absl::Status WriteTemporary(Files& files, const std::string& path, const PlainJournal& journal) {
+  CKPTD_ASSIGN_OR_RETURN(auto file, files.Open(path, {.write = true, .create = true}));
+  CKPTD_RETURN_IF_ERROR(file->PWrite(0, std::as_bytes(std::span(&journal, 1))));
+  return file->Close();
+}
+
+}  // namespace
+
+absl::StatusOr<JournalContent> ParseJournal(std::span<const std::byte> file, absl::string_view job,
+                                            uint64_t region_id) {
+  PlainJournal journal;
+  if (file.size() < sizeof(journal)) return Bad(job, "too short");
+  std::memcpy(&journal, file.data(), sizeof(journal));
+  if (journal.magic != kJobJournalMagic) return Bad(job, "no journal");
+  if (journal.major > kRegionMajor)
+    return Error(ErrorCode::NEWER_VERSION, absl::StrCat("job ", job, ": journal of region major ", journal.major));
+  if (journal.major < kRegionMajorMin) return Bad(job, "of an older major");
+  if (journal.region_id != region_id) return Bad(job, "of another region");
+  if (std::memchr(journal.job, 0, sizeof(journal.job)) == nullptr || job != journal.job)
+    return Bad(job, "of another job");
+  return JournalContent{journal.uid, journal.seen};
+}
+
+absl::StatusOr<std::unique_ptr<JobJournal>> JobJournal::Create(Files& files, const std::string& job_dir,
+                                                               absl::string_view job, uint64_t region_id,
+                                                               const JournalContent& content) {
+  CKPTD_RETURN_IF_ERROR(CheckJobName(job));
+  PlainJournal journal{.magic = kJobJournalMagic,
+                       .major = kRegionMajor,
+                       .minor = kRegionMinor,
+                       .uid = content.uid,
+                       .region_id = region_id,
+                       .job = {},
+                       .seen = content.seen};
+  std::memcpy(journal.job, job.data(), job.size());
+  const std::string temporary = absl::StrCat(job_dir, "/", kTemporaryPrefix, kJournalName);
+  absl::Status status = WriteTemporary(files, temporary, journal);
+  CKPTD_FP("region.journal.before_link");
+  if (status.ok()) status = files.Link(temporary, absl::StrCat(job_dir, "/", kJournalName));
+  absl::Status removed = files.Unlink(temporary);
+  CKPTD_RETURN_IF_ERROR(status);
+  CKPTD_RETURN_IF_ERROR(removed);
+  return Open(files, job_dir, content);
+}
+
+absl::StatusOr<std::unique_ptr<JobJournal>> JobJournal::Open(Files& files, const std::string& job_dir,
+                                                             const JournalContent& content) {
+  std::unique_ptr<JobJournal> journal(new JobJournal(content));
+  CKPTD_ASSIGN_OR_RETURN(auto file, files.Open(absl::StrCat(job_dir, "/", kJournalName), {.write = true}));
+  CKPTD_ASSIGN_OR_RETURN(journal->mapping_, Mapping::Map(file->fd(), sizeof(ckptd::JobJournal), MapAccess::kReadWrite));
+  return journal;
+}
+
+void JobJournal::SetSeen(AttemptId attempt) {
+  if (attempt <= content_.seen) return;
+  content_.seen = attempt;
+  reinterpret_cast<ckptd::JobJournal*>(mapping_.data())->seen.store(attempt, std::memory_order_release);
+}
+
+}  // namespace ckptd::region

@@ -1,0 +1,60 @@
+#include "daemon/region/populate.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/errors.h"
+#include "daemon/base/failpoint.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/os/mapping.h"
+
+namespace ckptd::region {
+namespace {
+
+// Between two looks at the wish to stop: about 0.1 s.
+constexpr uint64_t kPieceBytes = 64u << 20;
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<SlotBuild>> SlotBuild::Start(Files& files, SlotBuildOrder order, Executor& executor,
+                                                            Done done) {
+  std::shared_ptr<SlotBuild> build(new SlotBuild(order.count * order.file_bytes));
+  for (uint32_t i = 0; i < order.count; ++i) {
+    CKPTD_ASSIGN_OR_RETURN(
+        auto file, SlotFile::Create(files, order.rank_dir, order.file_bytes, order.hold.Split(order.file_bytes)));
+    build->files_.push_back(std::move(file));
+  }
+  if (!executor.Run([build, done = std::move(done)] { done(build->Work()); }))
+    return Error(ErrorCode::BUSY, absl::StrCat(order.rank_dir, ": no worker is free to prepare slots"));
+  return build;
+}
+
+SlotBuild::~SlotBuild() {
+  for (const auto& file : files_) file->Unlink();
+}
+
+// All are reserved before the first is populated: what does not fit is known early.
+absl::Status SlotBuild::Work() {
+  for (const auto& file : files_) {
+    if (progress_.cancelled()) break;
+    CKPTD_RETURN_IF_ERROR(CKPTD_FP_STATUS("region.reserve"));
+    CKPTD_RETURN_IF_ERROR(file->Reserve());
+  }
+  for (const auto& file : files_) CKPTD_RETURN_IF_ERROR(PopulateFile(*file));
+  return absl::OkStatus();
+}
+
+absl::Status SlotBuild::PopulateFile(SlotFile& file) {
+  if (progress_.cancelled()) return Error(ErrorCode::CANCELLED, absl::StrCat(file.path(), ": preparation cancelled"));
+  CKPTD_ASSIGN_OR_RETURN(Mapping mapping, file.Map(MapAccess::kReadWrite));
+  for (uint64_t offset = 0; offset < file.size(); offset += kPieceBytes) {
+    if (progress_.cancelled()) return Error(ErrorCode::CANCELLED, absl::StrCat(file.path(), ": preparation cancelled"));
+    const uint64_t length = std::min(kPieceBytes, file.size() - offset);
+    CKPTD_RETURN_IF_ERROR(Populate(mapping, offset, length));
+    progress_.Add(length);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ckptd::region

@@ -1,0 +1,199 @@
+#include "daemon/region/rank_region.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+
+#include "daemon/base/errors.h"
+#include "daemon/os/thread.h"
+#include "daemon/region/region_test_util.h"
+
+namespace ckptd::region {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(RankRegion, LayoutsStandSideBySide) {
+  TempDir dir;
+  auto region = OpenRegion(dir.region());
+  RankRegion& rank = OpenTestRank(*region);
+  LayoutSet& old = AddLayout(rank);
+  auto bell = *Bell::Create(old.head());
+  Fill(rank, old, *bell, 0, 100);
+  LayoutSet& fresh = AddLayout(rank, TestSpec(256 * kKiB, 8));
+  EXPECT_EQ(old.Slot(0).state, SlotStateCode::kSealed);
+  EXPECT_EQ(fresh.layout(), 2u);
+  EXPECT_EQ(rank.FindSame(TestSpec()), &old);
+  EXPECT_EQ(rank.FindSame(TestSpec(256 * kKiB, 8)), &fresh);
+  EXPECT_EQ(rank.FindSame(TestSpec(256 * kKiB, 9)), nullptr);
+  const Epoch before = rank.NextEpoch();
+  ASSERT_TRUE(rank.RemoveLayout(1).ok());
+  EXPECT_EQ(rank.FindLayout(1), nullptr);
+  EXPECT_GT(rank.NextEpoch(), before);
+  EXPECT_EQ(NamesIn(rank.dir()).size(), 3u);
+  ASSERT_TRUE(rank.RemoveLayout(2).ok());
+  EXPECT_TRUE(NamesIn(rank.dir()).empty());
+  EXPECT_EQ(region->quota().used(), 0u);
+}
+
+TEST(RankRegion, BadSpecsAreRefused) {
+  TempDir dir;
+  auto region = OpenRegion(dir.region());
+  RankRegion& rank = OpenTestRank(*region);
+  auto refused = [&](auto change) {
+    LayoutSpec spec = TestSpec();
+    change(spec);
+    return CodeOf(rank.PlanLayout(spec).status()) == ErrorCode::INVALID_ARGUMENT;
+  };
+  EXPECT_TRUE(refused([](LayoutSpec& s) { s.images.clear(); }));
+  EXPECT_TRUE(refused([](LayoutSpec& s) { s.images[0].bytes = 4097; }));
+  EXPECT_TRUE(refused([](LayoutSpec& s) { s.images[0].bytes = ~uint64_t{0} << 12; }));
+  EXPECT_TRUE(refused([](LayoutSpec& s) { s.images[0].header_bytes = kTestSlotBytes + 1; }));
+  EXPECT_TRUE(refused([](LayoutSpec& s) { s.images.assign(kMaxImages + 1, s.images[0]); }));
+  EXPECT_TRUE(refused([](LayoutSpec& s) { s.images.assign(2, {0, uint64_t{1} << 63, 8}); }));
+  EXPECT_TRUE(refused([](LayoutSpec& s) { s.chunk_bytes = 0; }));
+  EXPECT_TRUE(refused([](LayoutSpec& s) { s.chunk_bytes = 65537; }));
+  EXPECT_TRUE(refused([](LayoutSpec& s) { s.chunk_bytes = uint64_t{1} << 63; }));
+  EXPECT_TRUE(refused([](LayoutSpec& s) { s.slot_count = 0; }));
+  EXPECT_TRUE(refused([](LayoutSpec& s) { s.slot_count = kMaxSlots + 1; }));
+  EXPECT_TRUE(refused([](LayoutSpec& s) { s.world = 0; }));
+  EXPECT_TRUE(refused([](LayoutSpec& s) { s.job = "../x"; }));
+}
+
+TEST(RankRegion, QuotaIsTheLimitAndSaysTheNumbers) {
+  TempDir dir;
+  RegionOptions options = TestOptions(dir.region());
+  options.job_quota = 5 * kMiB;
+  auto region = *Region::Open(PosixFiles(), SystemClock(), options);
+  RankRegion& rank = OpenTestRank(*region);
+  AddLayout(rank);
+  auto plan = rank.PlanLayout(TestSpec(kTestSlotBytes, 8));
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(plan->fit, LayoutFit::kRefused);
+  EXPECT_EQ(CodeOf(plan->refusal), ErrorCode::QUOTA_EXCEEDED);
+  EXPECT_THAT(std::string(plan->refusal.message()), HasSubstr("needs 4"));
+  InlineExecutor executor;
+  auto started = rank.StartLayout(TestSpec(kTestSlotBytes, 8), executor, [](const absl::Status&) {});
+  EXPECT_EQ(CodeOf(started.status()), ErrorCode::QUOTA_EXCEEDED);
+  EXPECT_EQ(NamesIn(rank.dir()).size(), 3u);
+}
+
+TEST(RankRegion, OldLayoutShrinksToMakeRoom) {
+  TempDir dir;
+  RegionOptions options = TestOptions(dir.region());
+  options.size_limit = 7 * kMiB;
+  auto region = *Region::Open(PosixFiles(), SystemClock(), options);
+  RankRegion& rank = OpenTestRank(*region);
+  LayoutSet& old = AddLayout(rank);
+  auto bell = *Bell::Create(old.head());
+  Fill(rank, old, *bell, 1, 100);
+  const LayoutSpec next = TestSpec(256 * kKiB, 8);
+  EXPECT_EQ(rank.PlanLayout(next)->fit, LayoutFit::kFitsAfterShrinking);
+  ASSERT_TRUE(old.ShrinkTo(*old.NewestSealed()).ok());
+  EXPECT_EQ(rank.PlanLayout(next)->fit, LayoutFit::kFits);
+  AddLayout(rank, next);
+  EXPECT_EQ(old.Slot(1).record->id(), (SnapshotId{1, 100}));
+}
+
+TEST(RankRegion, PreparationShowsProgressAndCanBeCancelled) {
+  TempDir dir;
+  auto region = OpenRegion(dir.region());
+  RankRegion& rank = OpenTestRank(*region);
+  std::vector<std::function<void()>> queued;
+  struct Queue : Executor {
+    explicit Queue(std::vector<std::function<void()>>& to) : to_(to) {}
+    bool Run(std::function<void()> work) override {
+      to_.push_back(std::move(work));
+      return true;
+    }
+    std::vector<std::function<void()>>& to_;
+  } executor(queued);
+  absl::Status done;
+  auto build = *rank.StartLayout(TestSpec(), executor, [&](const absl::Status& s) { done = s; });
+  EXPECT_EQ(build->progress().done_bytes(), 0u);
+  EXPECT_EQ(build->progress().total_bytes(), 4 * kMiB);
+  build.reset();
+  queued.front()();
+  EXPECT_EQ(CodeOf(done), ErrorCode::CANCELLED);
+  queued.clear();
+  EXPECT_TRUE(NamesIn(rank.dir()).empty());
+  EXPECT_EQ(region->quota().used(), 0u);
+}
+
+TEST(RankRegion, PreparedByAPool) {
+  TempDir dir;
+  auto region = OpenRegion(dir.region());
+  RankRegion& rank = OpenTestRank(*region);
+  std::unique_ptr<LayoutBuild> build;
+  absl::Status done = absl::UnknownError("not called");
+  {
+    ThreadPool pool("prepare", 2, 4);
+    build = *rank.StartLayout(TestSpec(), pool, [&](const absl::Status& s) { done = s; });
+    pool.Stop();
+  }
+  ASSERT_TRUE(done.ok()) << done;
+  EXPECT_EQ(build->progress().done_bytes(), 4 * kMiB);
+  EXPECT_TRUE(rank.FinishLayout(std::move(build)).ok());
+}
+
+class SmallTmpfs : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (mount("tmpfs", dir_.path().c_str(), "tmpfs", 0, "size=16m") != 0)
+      GTEST_SKIP() << "cannot mount a tmpfs here: " << std::strerror(errno);
+    mounted_ = true;
+  }
+  void TearDown() override {
+    if (mounted_) umount2(dir_.path().c_str(), MNT_DETACH);
+  }
+  TempDir dir_;
+  bool mounted_ = false;
+};
+
+TEST_F(SmallTmpfs, TooLargeALayoutIsRefusedWithTheNumbers) {
+  auto region = OpenRegion(dir_.region());
+  RankRegion& rank = OpenTestRank(*region);
+  auto plan = rank.PlanLayout(TestSpec(16 * kMiB));
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(CodeOf(plan->refusal), ErrorCode::REGION_FULL);
+  EXPECT_THAT(std::string(plan->refusal.message()), HasSubstr("needs 32"));
+}
+
+// Between plan and reservation somebody else takes the memory: an error of the preparation, never a SIGBUS.
+TEST_F(SmallTmpfs, FullTmpfsIsAnErrorOfThePreparation) {
+  auto region = OpenRegion(dir_.region());
+  RankRegion& rank = OpenTestRank(*region);
+  struct Late : Executor {
+    bool Run(std::function<void()> work) override {
+      work_ = std::move(work);
+      return true;
+    }
+    std::function<void()> work_;
+  } executor;
+  absl::Status done;
+  auto build = rank.StartLayout(TestSpec(4 * kMiB), executor, [&](const absl::Status& s) { done = s; });
+  ASSERT_TRUE(build.ok()) << build.status();
+  auto other = *PosixFiles().Open(dir_.path() + "/other", {.write = true, .create = true});
+  ASSERT_TRUE(other->Fallocate(10 * kMiB).ok());
+  executor.work_();
+  EXPECT_EQ(CodeOf(done), ErrorCode::REGION_FULL) << done;
+  executor.work_ = nullptr;
+  build->reset();
+  EXPECT_TRUE(NamesIn(rank.dir()).empty());
+}
+
+TEST_F(SmallTmpfs, NoRoomForAReplacementLeavesTheSlotRetired) {
+  auto region = OpenRegion(dir_.region());
+  RankRegion& rank = OpenTestRank(*region);
+  LayoutSet& set = AddLayout(rank, TestSpec(6 * kMiB));
+  ASSERT_TRUE(set.RetireSlot(0).ok());
+  InlineExecutor executor;
+  absl::Status done;
+  (void)set.StartReplace(0, executor, [&](const absl::Status& s) { done = s; });
+  EXPECT_EQ(CodeOf(done), ErrorCode::REGION_FULL);
+  EXPECT_EQ(set.Slot(0).state, SlotStateCode::kRetired);
+  EXPECT_EQ(NamesIn(rank.dir()).size(), 3u);
+}
+
+}  // namespace
+}  // namespace ckptd::region

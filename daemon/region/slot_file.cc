@@ -1,0 +1,80 @@
+#include "daemon/region/slot_file.h"
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/errors.h"
+#include "daemon/base/ids.h"
+#include "daemon/base/log.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/base/units.h"
+
+namespace ckptd::region {
+namespace {
+
+// On the region's tmpfs "full" means the region, not the storage.
+absl::Status AsRegionFull(absl::Status status, absl::string_view need) {
+  if (status.ok() || CodeOf(status) != ErrorCode::STORAGE_FULL) return status;
+  return Error(ErrorCode::REGION_FULL, absl::StrCat(status.message(), ": needs ", need));
+}
+
+}  // namespace
+
+std::string SlotFileName(uint64_t file_id) { return absl::StrCat("slot-", absl::Hex(file_id, absl::kZeroPad16)); }
+
+absl::Status SlotFile::OpenDescriptors(bool create) {
+  CKPTD_ASSIGN_OR_RETURN(writable_, files_.Open(path_, {.write = true, .create = create}));
+  CKPTD_ASSIGN_OR_RETURN(readable_, files_.Open(path_, {}));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<SlotFile>> SlotFile::Create(Files& files, const std::string& rank_dir, uint64_t size,
+                                                           QuotaHold hold) {
+  const uint64_t file_id = RandomId();
+  std::shared_ptr<SlotFile> file(
+      new SlotFile(files, absl::StrCat(rank_dir, "/", SlotFileName(file_id)), file_id, size, std::move(hold)));
+  absl::Status opened = file->OpenDescriptors(true);
+  if (opened.ok()) return file;
+  file->Unlink();
+  return AsRegionFull(opened, "one more file");
+}
+
+absl::StatusOr<std::shared_ptr<SlotFile>> SlotFile::Open(Files& files, const std::string& rank_dir, uint64_t file_id,
+                                                         uint64_t size, QuotaHold hold) {
+  std::shared_ptr<SlotFile> file(
+      new SlotFile(files, absl::StrCat(rank_dir, "/", SlotFileName(file_id)), file_id, size, std::move(hold)));
+  CKPTD_RETURN_IF_ERROR(file->OpenDescriptors(false));
+  CKPTD_RETURN_IF_ERROR(file->CheckSize());
+  return file;
+}
+
+absl::Status SlotFile::Reserve() { return AsRegionFull(writable_->Fallocate(size_), FormatBytes(size_)); }
+
+absl::Status SlotFile::CheckSize() const {
+  CKPTD_ASSIGN_OR_RETURN(FileInfo info, readable_->Stat());
+  if (info.type == FileType::kRegular && info.size == size_) return absl::OkStatus();
+  return Error(ErrorCode::CORRUPT, absl::StrCat(path_, ": ", info.size, " bytes, ", size_, " expected"));
+}
+
+absl::Status SlotFile::Read(uint64_t offset, std::span<std::byte> bytes) const {
+  CKPTD_ASSIGN_OR_RETURN(size_t got, readable_->PRead(offset, bytes));
+  if (got == bytes.size()) return absl::OkStatus();
+  return Error(ErrorCode::CORRUPT, absl::StrCat(path_, ": ends at ", offset + got, ", ", size_, " bytes expected"));
+}
+
+absl::Status SlotFile::Write(uint64_t offset, std::span<const std::byte> bytes) {
+  if (offset > size_ || bytes.size() > size_ - offset)
+    return Error(ErrorCode::INTERNAL, absl::StrCat(path_, ": write of ", bytes.size(), " bytes at ", offset));
+  return AsRegionFull(writable_->PWrite(offset, bytes), FormatBytes(size_));
+}
+
+absl::StatusOr<Mapping> SlotFile::Map(MapAccess access) const {
+  return Mapping::Map(access == MapAccess::kReadWrite ? writable_->fd() : readable_->fd(), size_, access);
+}
+
+void SlotFile::Unlink() {
+  if (!std::exchange(linked_, false)) return;
+  absl::Status removed = files_.Unlink(path_);
+  // Nothing depends on it now: the next start removes what no ctl file names.
+  if (!removed.ok() && !absl::IsNotFound(removed)) Log(kWarning, "region.unlink").Error(removed);
+}
+
+}  // namespace ckptd::region
