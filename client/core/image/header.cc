@@ -104,7 +104,11 @@ void PadAndPrefix(std::string* out) {
 }  // namespace
 
 std::string WriteHeader(std::span<const HeaderTensor> tensors, std::span<const HeaderAlias> aliases) {
-  std::string out(kLengthFieldBytes, '\0');
+  uint64_t bound = kEmptyHeaderBound;
+  for (const HeaderTensor& tensor : tensors) bound += TensorTextBound(tensor.name, tensor.shape.size());
+  std::string out;
+  out.reserve(bound);
+  out.assign(kLengthFieldBytes, '\0');
   out += '{';
   AppendMetadata(tensors, aliases, &out);
   for (const HeaderTensor& tensor : tensors) AppendTensor(tensor, &out);

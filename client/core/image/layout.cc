@@ -55,7 +55,7 @@ Members Builder::Order() const {
   std::sort(order.begin(), order.end(), [this](uint32_t a, uint32_t b) {
     if (table_.Chunk(a) != table_.Chunk(b)) return table_.Chunk(a) < table_.Chunk(b);
     uint32_t bits_a = DtypeBits(tensors_[a].dtype), bits_b = DtypeBits(tensors_[b].dtype);
-    return bits_a != bits_b ? bits_a > bits_b : tensors_[a].name < tensors_[b].name;
+    return bits_a != bits_b ? bits_a > bits_b : table_.Position(a) < table_.Position(b);
   });
   return order;
 }

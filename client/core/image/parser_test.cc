@@ -107,8 +107,8 @@ TEST(Parser, Strings) {
   EXPECT_EQ(name_of(R"(\u0041\u00fc\u20AC)"), "A\xc3\xbc\xe2\x82\xac");
   EXPECT_EQ(name_of(R"(\uD83D\uDE00)"), "\xf0\x9f\x98\x80");
   EXPECT_EQ(name_of("\xf0\x9f\x98\x80"), "\xf0\x9f\x98\x80");
-  for (const char* bad : {R"(\uD83D)", R"(\uDE00)", R"(\uD83Dx)", R"(\uD83D\u0041)", R"(\u12)", R"(\u12g4)", R"(\x41)",
-                          "\xff", "\xc3", "\xed\xa0\x80", "a\nb", "a\x01"})
+  for (const char* bad : {R"(\uD83D)", R"(\uDE00)", R"(\uDE00\uDC00)", R"(\uD83Dx)", R"(\uD83D\u0041)", R"(\u12)",
+                          R"(\u12g4)", R"(\x41)", "\xff", "\xc3", "\xed\xa0\x80", "a\nb", "a\x01"})
     EXPECT_EQ(Kind("{" + U8(bad, 0, 1) + "}", 1), K::kText) << bad;
   EXPECT_EQ(Kind(R"({"\u0061":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)" + U8("a", 1, 2) + "}", 2),
             K::kDuplicate);

@@ -69,10 +69,12 @@ bool TensorTable::CheckNames() {
   chunk_.resize(tensors_.size());
   std::iota(by_name_.begin(), by_name_.end(), 0U);
   first_chunk_ = by_name_;
+  position_ = by_name_;
   std::sort(by_name_.begin(), by_name_.end(), [this](uint32_t a, uint32_t b) {
     int order = tensors_[a].name.compare(tensors_[b].name);
     return order != 0 ? order < 0 : tensors_[a].saved_offsets < tensors_[b].saved_offsets;
   });
+  for (uint32_t i = 0; i < by_name_.size(); ++i) position_[by_name_[i]] = i;
   for (size_t i = 1; i < by_name_.size(); ++i) {
     if (tensors_[by_name_[i - 1]].name != tensors_[by_name_[i]].name) continue;
     if (!CheckChunks(by_name_[i - 1], by_name_[i])) return false;

@@ -26,6 +26,8 @@ class TensorTable {
   [[nodiscard]] bool Check() { return CheckTensors() && CheckNames() && CheckAliases(); }
   [[nodiscard]] const ImageError& error() const { return error_; }
 
+  // Place of the tensor when all are sorted by name: compares faster than the name.
+  [[nodiscard]] uint32_t Position(uint32_t tensor) const { return position_[tensor]; }
   // How many chunks of the same name come before this one.
   [[nodiscard]] uint32_t Chunk(uint32_t tensor) const { return chunk_[tensor]; }
   // Calls `visit(const AliasSpec&)` for each other name of the tensor, in order of the names.
@@ -56,6 +58,7 @@ class TensorTable {
   const HeaderLimits& limits_;
   ImageError error_;
   std::vector<uint32_t> by_name_;  // by name, then saved_offsets: the chunks of a name are neighbours
+  std::vector<uint32_t> position_;
   std::vector<uint32_t> chunk_;
   std::vector<uint32_t> first_chunk_;  // of each tensor: the first chunk of its name
   std::vector<AliasRow> alias_rows_;   // by target, then name
