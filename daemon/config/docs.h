@@ -9,7 +9,7 @@ namespace ckptd {
 // deploy/config/ckptd.toml: every key with its help, commented out at its default.
 [[nodiscard]] std::string ConfigFileText();
 
-// README.md, between "<!-- configuration table: begin -->" and "<!-- configuration table: end -->".
+// README.md, between "<!-- config:begin -->" and "<!-- config:end -->".
 [[nodiscard]] std::string ConfigTableText();
 
 }  // namespace ckptd

@@ -18,8 +18,8 @@ namespace {
 
 const std::string kConfigFile = std::string(CKPTD_SOURCE_DIR) + "/deploy/config/ckptd.toml";
 const std::string kReadme = std::string(CKPTD_SOURCE_DIR) + "/README.md";
-constexpr char kBegin[] = "<!-- configuration table: begin -->\n";
-constexpr char kEnd[] = "<!-- configuration table: end -->";
+constexpr char kBegin[] = "<!-- config:begin -->\n";
+constexpr char kEnd[] = "<!-- config:end -->";
 
 bool Update() { return std::getenv("CKPTD_UPDATE") != nullptr; }
 

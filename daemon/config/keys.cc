@@ -45,7 +45,13 @@ std::string ExactBytes(uint64_t bytes) {
 }
 
 std::string ExactDuration(Nanos duration) {
-  constexpr std::array<Unit, 4> kUnits = {{{"s", 1'000'000'000}, {"ms", 1'000'000}, {"us", 1000}, {"ns", 1}}};
+  constexpr std::array<Unit, 6> kUnits = {{{"h", 3'600'000'000'000},
+                                           {"m", 60'000'000'000},
+                                           {"s", 1'000'000'000},
+                                           {"ms", 1'000'000},
+                                           {"us", 1000},
+                                           {"ns", 1}}};
+  if (duration == Nanos(0)) return "0s";
   return ExactText(static_cast<uint64_t>(duration.count()), kUnits);
 }
 

@@ -33,8 +33,8 @@ enum class JsonStyle {
 // Takes the text piece by piece; a piece is valid during the call only. Pieces are about 4 KiB, never empty.
 using JsonSink = std::function<void(absl::string_view piece)>;
 
-// Memory beside the message does not grow with it, except for the sorted keys of one map. Any thread; the message must
-// not change meanwhile.
+// Memory beside the message: one piece, one string, the sorted keys of the maps that are open. Any thread; the message
+// must not change meanwhile.
 void PrintJson(const google::protobuf::Message& message, JsonStyle style, const JsonSink& sink);
 
 // The same into a string.

@@ -1,5 +1,5 @@
 // JSON text into a protobuf message: the inverse of printer.h, for input that nobody vouches for. One pass, no tree in
-// memory; every limit is checked before the memory it bounds is taken.
+// memory; limits are checked before the message grows (one string is read whole first, so `bytes` bounds it too).
 //
 // Stricter than protobuf's mapping: integers must be JSON numbers without fraction or exponent and within the range of
 // their field, a member may occur once, an enum value must be known by name (or be a number). null is accepted only for
