@@ -38,9 +38,12 @@ check_lib() {
   readelf -d "$lib" | grep -q 'SONAME.*libckpt\.so\.1' || fail "the soname is not libckpt.so.1"
 }
 
-# The names as the sources write them: CKPTD_FP("persist.after_fsync").
+# The names as the sources write them, CKPTD_FP("publish.after_write"), and the variable that arms them.
 failpoints() {
-  grep -rhoE 'CKPTD_FP\("[^"]+"' "$(dirname "$0")/../../daemon" --include='*.cc' | sed 's/.*"\(.*\)"/\1/' | sort -u
+  local daemon
+  daemon=$(dirname "$0")/../../daemon
+  echo CKPTD_FAILPOINTS
+  grep -rhoE 'CKPTD_FP(_STATUS)?\("[^"]+"' "$daemon" --include='*.cc' | sed 's/.*"\(.*\)"/\1/' | sort -u
 }
 
 check_release() {

@@ -41,7 +41,7 @@ class Stage:
         paused = self.run.wait_event("paused")
         say(f"  trainer waits at step {paused['step']}; ckptctl status says:")
         print(self.agent.ctl("status", JOB))
-        saved = self.run.events("save")[-1]["step"]
+        saved = [event["step"] for event in self.run.events("save") if event["state"] != "dropped"][-1]
         self._wait_durable(saved)
         (self.run.out / "go").touch()
         return self.kill_both()
