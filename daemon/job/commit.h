@@ -1,0 +1,49 @@
+// From "every rank's part is on storage" to "durable": create the manifest, *then* look whether this attempt is still
+// the newest, and only then say durable. Without the second look a coordinator that was cut off could report a step of
+// a history that a newer attempt has already left. What the manifest holds depends on the sidecars only, so losing the
+// race for its name is success. One step at a time, newest first; older ones follow.
+#ifndef CKPTD_DAEMON_JOB_COMMIT_H_
+#define CKPTD_DAEMON_JOB_COMMIT_H_
+
+#include <set>
+
+#include "daemon/job/context.h"
+
+namespace ckptd::job {
+
+class Committer {
+ public:
+  enum class Outcome { kNothing, kCommitted, kDurable, kHigherAttempt };
+
+  void Reset(AttemptId attempt, const SnapshotId& durable);
+
+  // All parts and sidecars of `id` exist. `known` = it has a manifest already.
+  void Offer(const SnapshotId& id, bool known);
+
+  // Starts the next request unless one is under way.
+  void Work(Context& context);
+
+  // kCommitted and kDurable are about id().
+  Outcome On(const ManifestCreated& event, Context& context);
+  Outcome On(const NewestChecked& event, Context& context);
+  void Retry() { blocked_ = false; }
+
+  [[nodiscard]] const SnapshotId& id() const { return current_; }
+  [[nodiscard]] const SnapshotId& durable() const { return durable_; }
+
+ private:
+  void Fail(Context& context);
+  Outcome Finish();
+
+  AttemptId attempt_ = 0;
+  OpId op_ = 0;  // under way; 0 = none
+  SnapshotId current_;
+  SnapshotId durable_;
+  std::set<SnapshotId> waiting_;
+  std::set<SnapshotId> done_;
+  bool blocked_ = false;  // after a failure, until Retry()
+};
+
+}  // namespace ckptd::job
+
+#endif  // CKPTD_DAEMON_JOB_COMMIT_H_

@@ -1,0 +1,133 @@
+// One attempt at a time, from its record to its end (protocol.md, section 5). opening.cc: records, listing, late
+// commits. gather.cc: who has joined, the choice, the decision file. running.cc: LOAD, RUN, W and G, commits, deletion.
+#ifndef CKPTD_DAEMON_JOB_COORDINATOR_H_
+#define CKPTD_DAEMON_JOB_COORDINATOR_H_
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "daemon/job/commit.h"
+#include "daemon/job/context.h"
+#include "daemon/job/decision.h"
+#include "daemon/job/deletion.h"
+#include "daemon/job/grants.h"
+#include "daemon/job/member.h"
+#include "daemon/job/table.h"
+
+namespace ckptd::job {
+
+class Coordinator {
+ public:
+  Coordinator(Context* context, Member* member) : context_(*context), member_(*member) {}
+
+  // The agent started: resume when the newest record names it.
+  void Resume();
+  // Rank 0 joined here.
+  void Open(const Join& join);
+
+  void On(const ReportReceived& event);
+  void On(const NewestRead& event);
+  void On(const AttemptCreated& event);
+  void On(const Listed& event);
+  void On(const DecisionCreated& event);
+  void On(const ManifestCreated& event);
+  void On(const NewestChecked& event);
+  void On(const StepVerified& event);
+  void On(const MarkerPut& event);
+  void On(const MarkerRemoved& event);
+  void On(const StepDeleted& event);
+  void On(const PinChanged& event);
+  void On(const DeleteRequested& event);
+  void DecideTimeout(AttemptId attempt);
+  void Retry(AttemptId attempt);
+  void Resend();
+  // A member or a message knows `attempt`.
+  void HigherAttempt(AttemptId attempt, const std::string& where);
+  // Applies everything that the facts allow.
+  void Evaluate();
+
+  [[nodiscard]] Phase phase() const { return phase_; }
+  void FillView(View* view) const;
+
+ private:
+  // opening.cc
+  void Begin();
+  void CreateNext(AttemptId newest);
+  void AskList();
+  void Overtaken(const v1::AttemptRecord& record);
+  void AdoptRecord(const NewestRead& event);
+  void AfterListing();
+  void NextLateCommit();
+  void StartGather();
+  void StoreFailed(const absl::Status& status, const std::string& doing);
+
+  // gather.cc
+  void CollectClaims();
+  void KeepOrReplaceClaim(Rank rank, const std::vector<v1::RankClaim>& waiting);
+  [[nodiscard]] bool AgreeOnWorldAndWant();
+  void TryDecide();
+  [[nodiscard]] Inventory TakeInventory() const;
+  [[nodiscard]] bool AllMembersReported() const;
+  void RefuseTickets(ErrorCode code, const std::string& message, const std::vector<Ticket>& tickets);
+  void RefuseAll(ErrorCode code, const std::string& message);
+
+  // running.cc
+  void EnterLoad();
+  void CheckLoads();
+  void LoadFailed(const v1::RankReport& facts);
+  void Reopen();
+  void UpdateGrants();
+  void UpdateCommits();
+  void OnCommit(Committer::Outcome outcome);
+  [[nodiscard]] const v1::RankReport* Facts(Rank rank) const;
+  [[nodiscard]] bool JoinedAnew() const;
+  [[nodiscard]] SnapshotId NewestCommitted() const;
+  StoredStep& StepEntry(const SnapshotId& id);
+  void Publish();
+
+  [[nodiscard]] std::string Prefix() const;  // "job gpt attempt 3: "
+  void To(Trigger trigger) { phase_ = NextPhase(phase_, trigger); }
+  [[nodiscard]] bool Coordinates() const { return phase_ >= Phase::kGather && phase_ <= Phase::kRun; }
+
+  Context& context_;
+  Member& member_;
+  Phase phase_ = Phase::kIdle;
+  OpId op_ = 0;  // what phase_ waits for
+  bool resuming_ = false;
+  bool reopening_ = false;
+
+  // The restore() call.
+  Ticket ticket_ = 0;  // of rank 0
+  v1::Want want_;
+  uint32_t world_size_ = 0;
+  std::map<SnapshotId, std::string> excluded_;
+
+  // The attempt.
+  AttemptId attempt_ = 0;
+  bool decided_ = false;
+  bool given_up_ = false;     // refused; only a new restore() call goes on
+  bool gather_over_ = false;  // decide_timeout passed
+  v1::DecisionRecord decision_;
+  std::vector<v1::DecisionRecord> decisions_;
+  std::vector<StoredStep> steps_;
+  std::vector<SnapshotId> late_;  // to be committed
+  bool listed_ = false;
+  std::map<std::string, ReportPtr> reports_;  // by agent, of this attempt
+  std::map<Rank, v1::RankClaim> claims_;
+  std::vector<v1::Refusal> refusals_;
+  std::set<Ticket> refused_;
+  Grants grants_;
+  Committer committer_;
+  Deleter deleter_;
+
+  StatePtr state_;  // last published
+  bool dirty_ = false;
+  std::string last_error_;
+};
+
+}  // namespace ckptd::job
+
+#endif  // CKPTD_DAEMON_JOB_COORDINATOR_H_

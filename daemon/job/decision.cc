@@ -1,0 +1,179 @@
+#include "daemon/job/decision.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "daemon/base/errors.h"
+#include "daemon/job/lineage.h"
+
+namespace ckptd::job {
+namespace {
+
+constexpr size_t kMaxSkipped = 16;
+
+class Chooser {
+ public:
+  Chooser(const Inventory& inventory, const Rules& rules)
+      : in_(inventory), rules_(rules), base_(NewestBefore(inventory.decisions, inventory.attempt)) {}
+
+  absl::StatusOr<Choice> Run() {
+    if (in_.want.kind() == v1::Want::FRESH) return Choice{};
+    CollectKnown();
+    const SnapshotId best = Best();
+    if (in_.want.kind() == v1::Want::STEP) return best.none() ? NoSuchStep() : Taken(best);
+    if (in_.want.kind() == v1::Want::IMPLICIT && !(best.none() && known_.empty())) return NotRestored();
+    if (!best.none()) return Taken(best);
+    if (!foreign_world_.none()) return OtherWorld();
+    return FreshStart();
+  }
+
+ private:
+  struct Known {
+    SnapshotId id;
+    std::vector<Rank> ranks;  // that hold it in memory
+    bool committed = false;
+    std::string unusable;  // empty: every rank can get it
+  };
+
+  bool OnHistory(const SnapshotId& id) const {
+    if (!rules_.lineage_not_number) return true;
+    return base_ != nullptr && OnLineage(*base_, id);
+  }
+
+  bool Same(const SnapshotId& a, const SnapshotId& b) const {
+    return a.step == b.step && (a.attempt == b.attempt || !rules_.attempt_in_identity);
+  }
+
+  uint32_t WorldOf(AttemptId attempt) const {
+    for (const v1::DecisionRecord& decision : in_.decisions) {
+      if (decision.attempt() == attempt) return static_cast<uint32_t>(decision.ranks_size());
+    }
+    return 0;
+  }
+
+  void CollectKnown() {
+    std::set<SnapshotId> ids;
+    for (const auto& sealed : in_.sealed) ids.insert(sealed.begin(), sealed.end());
+    for (const StoredStep& step : in_.steps) {
+      if (step.committed) ids.insert(step.id);
+    }
+    for (const SnapshotId& id : ids) {
+      if (!OnHistory(id)) continue;
+      if (const uint32_t world = WorldOf(id.attempt); world != 0 && world != in_.world_size) {
+        foreign_world_ = std::max(foreign_world_, id);
+        continue;
+      }
+      known_.push_back(Describe(id));
+    }
+  }
+
+  Known Describe(const SnapshotId& id) const {
+    Known known{id, {}, false, ""};
+    for (Rank rank = 0; rank < in_.sealed.size(); ++rank) {
+      const auto& sealed = in_.sealed[rank];
+      const auto holds = [&](const SnapshotId& other) { return Same(id, other); };
+      if (std::any_of(sealed.begin(), sealed.end(), holds)) known.ranks.push_back(rank);
+    }
+    known.committed = Committed(id);
+    const size_t enough = rules_.intersection ? in_.world_size : 1;
+    if (const auto it = in_.excluded.find(id); it != in_.excluded.end() && known.ranks.size() < enough) {
+      known.unusable = it->second;
+    } else if (!known.committed && known.ranks.size() < enough) {
+      known.unusable = absl::StrCat("not committed, and in the memory of ranks ", absl::StrJoin(known.ranks, ","),
+                                    " only (of ", in_.world_size, ")");
+    }
+    return known;
+  }
+
+  bool Committed(const SnapshotId& id) const {
+    return std::any_of(in_.steps.begin(), in_.steps.end(), [&](const StoredStep& step) {
+      const bool listed = !rules_.listing_skips_marked || !MarkerHolds(step, in_.decisions);
+      return step.id == id && step.committed && listed;
+    });
+  }
+
+  SnapshotId Best() const {
+    SnapshotId best;
+    for (const Known& known : known_) {
+      if (!known.unusable.empty()) continue;
+      if (in_.want.kind() == v1::Want::STEP && known.id.step != in_.want.step()) continue;
+      const bool by_number = !rules_.lineage_not_number;
+      const bool newer = by_number ? known.id.step >= best.step : known.id > best;
+      if (best.none() || newer) best = known.id;
+    }
+    return best;
+  }
+
+  absl::StatusOr<Choice> Taken(const SnapshotId& best) const {
+    Choice choice{best, {}};
+    for (const Known& known : known_) {
+      if (known.id <= best || choice.skipped.size() == kMaxSkipped) continue;
+      v1::SkippedStep& skipped = choice.skipped.emplace_back();
+      SetRef(known.id, skipped.mutable_snapshot());
+      skipped.set_reason(known.unusable.empty() ? absl::StrCat("step ", in_.want.step(), " was asked for")
+                                                : known.unusable);
+    }
+    return choice;
+  }
+
+  // What is known of the steps that exist but cannot be taken.
+  std::string Obstacles() const {
+    std::string out;
+    for (const Known& known : known_) {
+      if (!known.unusable.empty()) absl::StrAppend(&out, "; step ", ToString(known.id), ": ", known.unusable);
+    }
+    for (const auto& [id, reason] : in_.excluded) absl::StrAppend(&out, "; step ", ToString(id), ": ", reason);
+    return out;
+  }
+
+  absl::Status NoSuchStep() const {
+    return Error(ErrorCode::NOT_FOUND, absl::StrCat("job ", in_.job, ": step ", in_.want.step(),
+                                                    " is not on the history of the job, or not every one of ",
+                                                    in_.world_size, " ranks can get it", Obstacles()));
+  }
+
+  absl::Status NotRestored() const {
+    const SnapshotId newest = known_.empty() ? foreign_world_ : known_.back().id;
+    return Error(ErrorCode::NOT_RESTORED,
+                 absl::StrCat("job ", in_.job, " has checkpoints (step ", ToString(newest),
+                              "), and this process did not call restore() before its first save"));
+  }
+
+  absl::Status OtherWorld() const {
+    return Error(ErrorCode::LAYOUT_MISMATCH,
+                 absl::StrCat("job ", in_.job, ": step ", ToString(foreign_world_), " was saved with world size ",
+                              WorldOf(foreign_world_.attempt), ", restore() was called with ", in_.world_size));
+  }
+
+  // Nothing can be taken. 0 only when it is certain that nothing exists.
+  absl::StatusOr<Choice> FreshStart() const {
+    if (base_ == nullptr) return Choice{};
+    std::vector<std::string> silent;
+    for (const v1::RankClaim& claim : base_->ranks()) {
+      if (in_.answered.count(claim.agent()) == 0) silent.push_back(claim.agent());
+    }
+    std::sort(silent.begin(), silent.end());
+    silent.erase(std::unique(silent.begin(), silent.end()), silent.end());
+    const bool proven = silent.empty() && known_.empty() && in_.excluded.empty();
+    if (proven || !rules_.all_agents_before_zero) return Choice{};
+    return Error(
+        ErrorCode::RESTORE_FAILED,
+        absl::StrCat("job ", in_.job, ": no step can be restored, but it is not certain that none exists",
+                     silent.empty() ? "" : "; no answer from agents ", absl::StrJoin(silent, ", "), Obstacles()));
+  }
+
+  const Inventory& in_;
+  const Rules& rules_;
+  const v1::DecisionRecord* base_;
+  std::vector<Known> known_;  // rising
+  SnapshotId foreign_world_;  // newest one of another world size
+};
+
+}  // namespace
+
+absl::StatusOr<Choice> Choose(const Inventory& inventory, const Rules& rules) {
+  return Chooser(inventory, rules).Run();
+}
+
+}  // namespace ckptd::job

@@ -1,0 +1,43 @@
+// Which snapshot an attempt restores (protocol.md, "New attempt" step 4 and "Fresh start"). A pure function.
+//
+// Candidates are the snapshots on the lineage of the newest decided attempt that *every* rank can get from somewhere:
+// sealed in a slot its agent can serve, or committed on storage. The newest is taken, or exactly the step that was
+// asked for; a load that failed excludes its storage step for the rest of this restore() call. Answer 0 (a fresh start)
+// needs proof that nothing exists: anything else is an error that names what is missing, never a silent 0.
+#ifndef CKPTD_DAEMON_JOB_DECISION_H_
+#define CKPTD_DAEMON_JOB_DECISION_H_
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "daemon/base/ids.h"
+#include "daemon/job/events.h"
+#include "daemon/job/machine.h"
+
+namespace ckptd::job {
+
+struct Inventory {
+  absl::string_view job;
+  AttemptId attempt = 0;  // the one that decides
+  v1::Want want;
+  uint32_t world_size = 0;
+  std::vector<v1::DecisionRecord> decisions;
+  std::vector<StoredStep> steps;
+  std::vector<std::set<SnapshotId>> sealed;    // by rank
+  std::set<std::string> answered;              // agents whose REPORT of this attempt came
+  std::map<SnapshotId, std::string> excluded;  // and why
+};
+
+struct Choice {
+  SnapshotId parent;  // none = fresh start
+  std::vector<v1::SkippedStep> skipped;
+};
+
+[[nodiscard]] absl::StatusOr<Choice> Choose(const Inventory& inventory, const Rules& rules);
+
+}  // namespace ckptd::job
+
+#endif  // CKPTD_DAEMON_JOB_DECISION_H_

@@ -1,0 +1,177 @@
+// GATHER: who has joined, what every agent holds, the choice, and the file that makes it one for ever.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/job/coordinator.h"
+#include "daemon/job/lineage.h"
+
+namespace ckptd::job {
+namespace {
+
+bool InRestore(v1::RankReport::Load load) {
+  return load == v1::RankReport::WAIT || load == v1::RankReport::LOADED || load == v1::RankReport::FAILED;
+}
+
+}  // namespace
+
+void Coordinator::On(const ReportReceived& event) {
+  const v1::Report& report = *event.report;
+  if (report.seen() > attempt_) HigherAttempt(report.seen(), report.agent());
+  if (!Coordinates() || report.seen() != attempt_) return;
+  const bool answers = report.answers() == context_.config.incarnation;
+  if (!answers && context_.config.rules.reports_answer_incarnation) return;
+  ReportPtr& known = reports_[report.agent()];
+  const bool older = known != nullptr && known->incarnation() == report.incarnation() && known->seq() >= report.seq();
+  if (older) return;
+  known = event.report;
+  if (decided_) grants_.Raise(ToId(report.watermark()), report.floor());
+  Evaluate();
+}
+
+bool Coordinator::AllMembersReported() const {
+  return std::all_of(context_.config.members.begin(), context_.config.members.end(),
+                     [&](const std::string& agent) { return reports_.count(agent) != 0; });
+}
+
+// A rank belongs to the ticket that came first, as long as it waits; a second live one is refused.
+void Coordinator::CollectClaims() {
+  std::map<Rank, std::vector<v1::RankClaim>> waiting;
+  for (const auto& [agent, report] : reports_) {
+    for (const v1::RankReport& facts : report->ranks()) {
+      if (!InRestore(facts.load()) || facts.ticket() == 0 || refused_.count(facts.ticket()) != 0) continue;
+      if (facts.rank() == 0 && facts.ticket() != ticket_) continue;  // its own agent opens its attempt
+      v1::RankClaim& claim = waiting[facts.rank()].emplace_back();
+      claim.set_rank(facts.rank());
+      claim.set_ticket(facts.ticket());
+      claim.set_agent(agent);
+    }
+  }
+  for (const auto& [rank, claims] : waiting) KeepOrReplaceClaim(rank, claims);
+  const size_t before = claims_.size();
+  std::erase_if(claims_, [&](const auto& claim) { return waiting.count(claim.first) == 0; });
+  dirty_ = dirty_ || claims_.size() != before;
+}
+
+void Coordinator::KeepOrReplaceClaim(Rank rank, const std::vector<v1::RankClaim>& waiting) {
+  const auto known = claims_.find(rank);
+  const auto same = [&](const v1::RankClaim& claim) {
+    return known != claims_.end() && claim.ticket() == known->second.ticket();
+  };
+  const auto kept = std::find_if(waiting.begin(), waiting.end(), same);
+  const v1::RankClaim& winner = kept != waiting.end() ? *kept : waiting.front();
+  if (kept == waiting.end()) {
+    claims_[rank] = winner;
+    dirty_ = true;
+  }
+  for (const v1::RankClaim& claim : waiting) {
+    if (claim.ticket() == winner.ticket()) continue;
+    RefuseTickets(ErrorCode::RANK_TAKEN,
+                  absl::StrCat(Prefix(), "rank ", rank, " on agent ", claim.agent(), " was already claimed on agent ",
+                               winner.agent()),
+                  {claim.ticket()});
+  }
+}
+
+bool Coordinator::AgreeOnWorldAndWant() {
+  for (const auto& [agent, report] : reports_) {
+    for (const v1::RankReport& facts : report->ranks()) {
+      const auto claim = claims_.find(facts.rank());
+      if (claim == claims_.end() || claim->second.ticket() != facts.ticket()) continue;
+      const bool world = facts.world_size() == world_size_ && facts.rank() < world_size_;
+      const bool want = facts.want().kind() == want_.kind() && facts.want().step() == want_.step();
+      if (world && want) continue;
+      RefuseAll(ErrorCode::RANKS_DISAGREE,
+                world ? absl::StrCat(Prefix(), "rank ", facts.rank(), " and rank 0 ask restore() for different steps")
+                      : absl::StrCat(Prefix(), "rank ", facts.rank(), " says world size ", facts.world_size(),
+                                     ", rank 0 says ", world_size_));
+      return false;
+    }
+  }
+  return true;
+}
+
+void Coordinator::TryDecide() {
+  if (given_up_) return;
+  CollectClaims();
+  if (!AgreeOnWorldAndWant()) return;
+  if (claims_.size() != world_size_ || world_size_ == 0) return;
+  if (!AllMembersReported() && !gather_over_) return;
+  const absl::StatusOr<Choice> choice = Choose(TakeInventory(), context_.config.rules);
+  if (!choice.ok()) return RefuseAll(CodeOf(choice.status()), std::string(choice.status().message()));
+  CreateDecision request;
+  request.decision.set_job(context_.config.job);
+  request.decision.set_attempt(attempt_);
+  const v1::DecisionRecord* base = NewestBefore(decisions_, attempt_);
+  SetParent(base == nullptr ? v1::DecisionRecord() : *base, choice->parent, &request.decision);
+  for (const auto& [rank, claim] : claims_) *request.decision.add_ranks() = claim;
+  for (const v1::SkippedStep& skipped : choice->skipped) *request.decision.add_skipped() = skipped;
+  if (!context_.config.rules.reuse_decision_file) decision_ = request.decision;
+  To(Trigger::kChosen);
+  op_ = context_.Request(std::move(request));
+}
+
+Inventory Coordinator::TakeInventory() const {
+  Inventory inventory;
+  inventory.job = context_.config.job;
+  inventory.attempt = attempt_;
+  inventory.want = want_;
+  inventory.world_size = world_size_;
+  inventory.decisions = decisions_;
+  inventory.steps = steps_;
+  inventory.excluded = excluded_;
+  inventory.sealed.resize(world_size_);
+  for (const auto& [agent, report] : reports_) inventory.answered.insert(agent);
+  for (const auto& [rank, claim] : claims_) {
+    for (const v1::RankReport& facts : reports_.at(claim.agent())->ranks()) {
+      if (facts.rank() != rank) continue;
+      for (const v1::SnapshotRef& ref : facts.sealed()) inventory.sealed[rank].insert(ToId(ref));
+    }
+  }
+  return inventory;
+}
+
+void Coordinator::On(const DecisionCreated& event) {
+  if (event.op != op_ || phase_ != Phase::kDeciding) return;
+  if (!event.status.ok()) return StoreFailed(event.status, "writing the decision");
+  if (context_.config.rules.reuse_decision_file) decision_ = event.decision;
+  decided_ = true;
+  To(Trigger::kDecided);
+  if (!context_.config.rules.check_after_decision) {
+    To(Trigger::kStillNewest);
+    return EnterLoad();
+  }
+  op_ = context_.Request(CheckNewest{});
+}
+
+void Coordinator::RefuseTickets(ErrorCode code, const std::string& message, const std::vector<Ticket>& tickets) {
+  v1::Refusal& refusal = refusals_.emplace_back();
+  refusal.set_code(static_cast<uint32_t>(code));
+  refusal.set_message(message);
+  for (const Ticket ticket : tickets) {
+    refusal.add_tickets(ticket);
+    refused_.insert(ticket);
+  }
+  dirty_ = true;
+}
+
+void Coordinator::RefuseAll(ErrorCode code, const std::string& message) {
+  std::vector<Ticket> tickets{ticket_};
+  for (const auto& [rank, claim] : claims_) {
+    if (rank != 0) tickets.push_back(claim.ticket());
+  }
+  RefuseTickets(code, message, tickets);
+  last_error_ = message;
+  given_up_ = true;
+}
+
+void Coordinator::DecideTimeout(AttemptId attempt) {
+  if (attempt != attempt_ || phase_ != Phase::kGather) return;
+  gather_over_ = true;
+  Evaluate();
+}
+
+std::string Coordinator::Prefix() const {
+  return absl::StrCat("job ", context_.config.job, " attempt ", attempt_, ": ");
+}
+
+}  // namespace ckptd::job

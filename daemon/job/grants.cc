@@ -1,0 +1,75 @@
+#include "daemon/job/grants.h"
+
+#include <algorithm>
+
+namespace ckptd::job {
+namespace {
+
+constexpr StepId kMaxLead = 64;
+
+bool Sealed(const v1::RankReport& report, const SnapshotId& id) {
+  return std::any_of(report.sealed().begin(), report.sealed().end(),
+                     [&](const v1::SnapshotRef& ref) { return ref.attempt() == id.attempt && ref.step() == id.step; });
+}
+
+}  // namespace
+
+void Grants::Reset(AttemptId attempt, const SnapshotId& parent) {
+  attempt_ = attempt;
+  watermark_ = parent;
+  floor_ = 1;
+  lead_ = 1;
+}
+
+void Grants::Raise(const SnapshotId& watermark, StepId floor) {
+  if (watermark.attempt == attempt_) watermark_ = std::max(watermark_, watermark);
+  floor_ = std::max(floor_, floor);
+}
+
+bool Grants::Update(const std::vector<const v1::RankReport*>& ranks, const Rules& rules) {
+  const StepId before = floor_;
+  if (const StepId step = NewestCaptured(ranks); step != 0) {
+    watermark_ = {attempt_, step};
+    floor_ = std::max(floor_, step + 1);
+    lead_ = 1;
+  }
+  const bool all = std::none_of(ranks.begin(), ranks.end(), [](const auto* rank) { return rank == nullptr; });
+  if (!rules.drop_passed_steps || (!all && rules.drop_after_all_reported)) return floor_ != before;
+  bool dropped = false;
+  StepId passed = 0;
+  for (const v1::RankReport* rank : ranks) {
+    if (rank == nullptr) continue;
+    passed = std::max<StepId>(passed, rank->pos());
+    dropped = dropped || Dropped(rank->fill(), ranks);
+    for (const v1::SnapshotRef& ref : rank->sealed()) {
+      dropped = dropped || (ref.attempt() == attempt_ && Dropped(ref.step(), ranks));
+    }
+  }
+  if (dropped) {
+    floor_ = std::max(floor_, passed + lead_);
+    lead_ = std::min(2 * lead_, kMaxLead);
+  }
+  return floor_ != before;
+}
+
+StepId Grants::NewestCaptured(const std::vector<const v1::RankReport*>& ranks) const {
+  StepId newest = 0;
+  if (ranks.empty() || ranks[0] == nullptr) return 0;
+  for (const v1::SnapshotRef& ref : ranks[0]->sealed()) {
+    const SnapshotId id{ref.attempt(), ref.step()};
+    if (id.attempt != attempt_ || id.step < floor_ || id.step < newest) continue;
+    const bool everywhere = std::all_of(
+        ranks.begin(), ranks.end(), [&](const v1::RankReport* rank) { return rank != nullptr && Sealed(*rank, id); });
+    if (everywhere) newest = id.step;
+  }
+  return newest;
+}
+
+bool Grants::Dropped(StepId step, const std::vector<const v1::RankReport*>& ranks) const {
+  if (step == 0 || step < floor_) return false;
+  return std::any_of(ranks.begin(), ranks.end(), [&](const v1::RankReport* rank) {
+    return rank != nullptr && rank->pos() >= step && rank->fill() != step && !Sealed(*rank, {attempt_, step});
+  });
+}
+
+}  // namespace ckptd::job

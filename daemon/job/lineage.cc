@@ -1,0 +1,50 @@
+#include "daemon/job/lineage.h"
+
+namespace ckptd::job {
+
+SnapshotId ToId(const v1::SnapshotRef& ref) { return {ref.attempt(), ref.step()}; }
+
+void SetRef(const SnapshotId& id, v1::SnapshotRef* ref) {
+  ref->set_attempt(id.attempt);
+  ref->set_step(id.step);
+}
+
+bool OnLineage(const v1::DecisionRecord& decision, const SnapshotId& id) {
+  if (id.attempt == decision.attempt()) return true;
+  for (const v1::LineageEntry& entry : decision.lineage()) {
+    if (entry.attempt() == id.attempt) return id.step <= entry.last_step();
+  }
+  return false;
+}
+
+void SetParent(const v1::DecisionRecord& base, const SnapshotId& parent, v1::DecisionRecord* child) {
+  child->clear_parent();
+  child->clear_lineage();
+  if (parent.none()) return;
+  SetRef(parent, child->mutable_parent());
+  v1::LineageEntry* first = child->add_lineage();
+  first->set_attempt(parent.attempt);
+  first->set_last_step(parent.step);
+  for (const v1::LineageEntry& entry : base.lineage()) {
+    if (entry.attempt() < parent.attempt) *child->add_lineage() = entry;
+  }
+}
+
+const v1::DecisionRecord* NewestBefore(const std::vector<v1::DecisionRecord>& decisions, AttemptId before) {
+  const v1::DecisionRecord* newest = nullptr;
+  for (const v1::DecisionRecord& decision : decisions) {
+    if (decision.attempt() >= before) continue;
+    if (newest == nullptr || decision.attempt() > newest->attempt()) newest = &decision;
+  }
+  return newest;
+}
+
+bool MarkerHolds(const StoredStep& step, const std::vector<v1::DecisionRecord>& decisions) {
+  if (step.marker == 0) return false;
+  for (const v1::DecisionRecord& decision : decisions) {
+    if (decision.attempt() > step.marker && ToId(decision.parent()) == step.id) return false;
+  }
+  return true;
+}
+
+}  // namespace ckptd::job

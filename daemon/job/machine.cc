@@ -1,0 +1,82 @@
+#include "daemon/job/machine.h"
+
+#include <utility>
+
+#include "daemon/job/coordinator.h"
+#include "daemon/job/member.h"
+
+namespace ckptd::job {
+
+class Machine::Impl {
+ public:
+  explicit Impl(Config config) : context_{std::move(config)}, member_(&context_), coordinator_(&context_, &member_) {}
+
+  void Step(const Event& event, Effects& effects) {
+    context_.effects = &effects;
+    std::visit([this](const auto& e) { On(e); }, event);
+    context_.effects = nullptr;
+  }
+
+  void SetRetention(const Retention& retention) { context_.config.retention = retention; }
+
+  [[nodiscard]] View view() const {
+    View view;
+    view.seen = member_.seen();
+    if (member_.state() != nullptr) view.coordinator = member_.state()->coordinator();
+    coordinator_.FillView(&view);
+    return view;
+  }
+
+ private:
+  void On(const Started& event) {
+    member_.On(event);
+    if (event.seen != 0) coordinator_.Resume();
+  }
+  void On(const Join& event) {
+    if (member_.On(event) && event.rank == 0) coordinator_.Open(event);
+  }
+  void On(const StateReceived& event) {
+    member_.On(event);
+    coordinator_.HigherAttempt(event.state->attempt(), event.state->coordinator());
+  }
+  void On(const TimerFired& event) {
+    switch (event.kind) {
+      case TimerKind::kResend:
+        coordinator_.Resend();
+        member_.SendReport();
+        context_.Emit(StartTimer{TimerKind::kResend, 0, context_.config.resend});
+        break;
+      case TimerKind::kDecide:
+        coordinator_.DecideTimeout(event.key);
+        break;
+      case TimerKind::kRetry:
+        coordinator_.Retry(event.key);
+        break;
+      case TimerKind::kJoin:
+        member_.JoinTimedOut(event.key, coordinator_.phase());
+        break;
+    }
+  }
+  void On(const Withdrawn& event) { member_.On(event); }
+  void On(const Reaped& event) { member_.On(event); }
+  void On(const Resumed& event) { member_.On(event); }
+  void On(const RankChanged& event) { member_.On(event); }
+  template <typename T>
+  void On(const T& event) {
+    coordinator_.On(event);
+  }
+
+  Context context_;
+  Member member_;
+  Coordinator coordinator_;
+};
+
+Machine::Machine(Config config) : impl_(std::make_unique<Impl>(std::move(config))) {}
+Machine::~Machine() = default;
+Machine::Machine(Machine&&) noexcept = default;
+Machine& Machine::operator=(Machine&&) noexcept = default;
+void Machine::Step(const Event& event, Effects& effects) { impl_->Step(event, effects); }
+void Machine::SetRetention(const Retention& retention) { impl_->SetRetention(retention); }
+View Machine::view() const { return impl_->view(); }
+
+}  // namespace ckptd::job

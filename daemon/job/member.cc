@@ -1,0 +1,165 @@
+#include "daemon/job/member.h"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "daemon/job/lineage.h"
+
+namespace ckptd::job {
+
+void Member::On(const Started& event) {
+  started_ = true;
+  seen_ = std::max(seen_, event.seen);
+  region_id_ = event.region_id;
+  if (context_.config.members.size() > 1) context_.Emit(StartTimer{TimerKind::kResend, 0, context_.config.resend});
+}
+
+bool Member::On(const Join& event) {
+  Seat& seat = seats_[event.rank];
+  if (seat.process != 0 && seat.process != event.process) {
+    context_.Emit(
+        ckptd::job::Refuse{event.rank, event.ticket, ErrorCode::RANK_TAKEN,
+                           absl::StrCat("job ", context_.config.job, ": rank ", event.rank,
+                                        " is held by another live process on agent ", context_.config.agent)});
+    return false;
+  }
+  const bool again = seat.waiting && seat.join.ticket == event.ticket;
+  seat.process = event.process;
+  seat.join = event;
+  seat.waiting = true;
+  context_.Emit(AcceptJoin{event.rank, event.ticket, event.process});
+  if (!again && event.timeout > Nanos{}) {
+    context_.Emit(StartTimer{TimerKind::kJoin, event.ticket, event.timeout});
+  }
+  return true;
+}
+
+void Member::On(const Withdrawn& event) {
+  const auto it = seats_.find(event.rank);
+  if (it != seats_.end() && it->second.join.ticket == event.ticket) it->second.waiting = false;
+}
+
+void Member::On(const Reaped& event) {
+  const auto it = seats_.find(event.rank);
+  if (it == seats_.end() || it->second.process != event.process) return;
+  it->second.process = 0;
+  it->second.waiting = false;
+}
+
+void Member::On(const Resumed& event) {
+  Seat& seat = seats_[event.rank];
+  if (seat.process == 0) seat.process = event.process;
+}
+
+bool Member::Waiting(Rank rank, Ticket ticket) const {
+  const auto it = seats_.find(rank);
+  return it != seats_.end() && it->second.waiting && it->second.join.ticket == ticket;
+}
+
+void Member::On(const StateReceived& event) {
+  const v1::State& state = *event.state;
+  if (state.attempt() < seen_ && context_.config.rules.refuse_old_state) return SendReport();
+  Learn(event.state);
+  TakeRefusals(state);
+  context_.Emit(ForwardState{event.state});
+  SendReport();
+}
+
+void Member::Learn(const StatePtr& state) {
+  if (state->attempt() != seen_) {
+    seen_ = state->attempt();
+    watermark_ = {};
+    floor_ = 0;
+    if (context_.config.rules.persist_seen) context_.Emit(PersistSeen{seen_});
+  }
+  state_ = state;
+  watermark_ = std::max(watermark_, ToId(state->watermark()));
+  floor_ = std::max<StepId>(floor_, state->floor());
+}
+
+void Member::TakeRefusals(const v1::State& state) {
+  for (const v1::Refusal& refusal : state.refusals()) {
+    for (const Ticket ticket : refusal.tickets()) {
+      Refuse(ticket, static_cast<ErrorCode>(refusal.code()), refusal.message());
+    }
+  }
+}
+
+void Member::Refuse(Ticket ticket, ErrorCode code, const std::string& message) {
+  for (auto& [rank, seat] : seats_) {
+    if (!seat.waiting || seat.join.ticket != ticket) continue;
+    seat.waiting = false;
+    context_.Emit(ckptd::job::Refuse{rank, ticket, code, message});
+  }
+}
+
+void Member::On(const RankChanged& event) {
+  Seat& seat = seats_[event.report->rank()];
+  seat.facts = event.report;
+  const bool runs = event.report->load() == v1::RankReport::RUN && event.report->ticket() == seat.join.ticket;
+  if (runs) seat.waiting = false;
+  if (event.report->seen() < seen_ && state_ != nullptr) context_.Emit(ForwardState{state_});
+  SendReport();
+}
+
+bool Member::FactsAreCurrent() const {
+  return std::all_of(seats_.begin(), seats_.end(), [&](const auto& seat) {
+    return seat.second.facts != nullptr && seat.second.facts->seen() == seen_;
+  });
+}
+
+void Member::SendReport() {
+  if (state_ == nullptr || state_->attempt() != seen_ || !FactsAreCurrent()) return;
+  auto report = std::make_shared<v1::Report>();
+  report->set_job(context_.config.job);
+  report->set_agent(context_.config.agent);
+  report->set_seen(seen_);
+  report->set_region_id(region_id_);
+  report->set_incarnation(context_.config.incarnation);
+  report->set_seq(++seq_);
+  report->set_answers(state_->incarnation());
+  SetRef(watermark_, report->mutable_watermark());
+  report->set_floor(floor_);
+  for (const auto& [rank, seat] : seats_) {
+    v1::RankReport* facts = report->add_ranks();
+    *facts = *seat.facts;
+    if (!seat.waiting || facts->ticket() != seat.join.ticket) continue;
+    *facts->mutable_want() = seat.join.want;
+    facts->set_world_size(seat.join.world_size);
+  }
+  context_.Emit(ckptd::job::SendReport{state_->coordinator(), std::move(report)});
+}
+
+std::string Member::MissingRanks() const {
+  if (state_ == nullptr || state_->world_size() == 0) return "0";
+  std::vector<Rank> missing;
+  for (Rank rank = 0; rank < state_->world_size(); ++rank) {
+    const bool joined = std::any_of(state_->tickets().begin(), state_->tickets().end(),
+                                    [&](const v1::RankClaim& claim) { return claim.rank() == rank; });
+    if (!joined) missing.push_back(rank);
+  }
+  return absl::StrJoin(missing, ",");
+}
+
+void Member::JoinTimedOut(Ticket ticket, Phase phase) {
+  const auto it =
+      std::find_if(seats_.begin(), seats_.end(), [&](const auto& seat) { return seat.second.join.ticket == ticket; });
+  if (it == seats_.end() || !it->second.waiting) return;
+  const std::string name = absl::StrCat("job ", context_.config.job, " rank ", it->first, ": ");
+  const bool store = it->first == 0 && phase >= Phase::kReading && phase <= Phase::kCommitting;
+  if (store) return Refuse(ticket, ErrorCode::STORAGE_HUNG, name + "the storage does not answer, so no attempt opens");
+  const bool named = state_ != nullptr && std::any_of(state_->tickets().begin(), state_->tickets().end(),
+                                                      [&](const auto& claim) { return claim.ticket() == ticket; });
+  if (!named && it->first != 0) {
+    return Refuse(ticket, ErrorCode::RANKS_MISSING,
+                  name + "rank 0 did not call restore(); only rank 0 opens an attempt that others can join");
+  }
+  const std::string missing = MissingRanks();
+  if (missing.empty()) return Refuse(ticket, ErrorCode::TIMEOUT, name + "not every rank has loaded in time");
+  Refuse(ticket, ErrorCode::RANKS_MISSING, absl::StrCat(name, "ranks ", missing, " did not call restore()"));
+}
+
+}  // namespace ckptd::job

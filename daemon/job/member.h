@@ -1,0 +1,67 @@
+// The agent's part of a job: who holds which rank here, what the highest attempt says, and the REPORT of what the
+// ranks' slots hold.
+//
+// `seen` is persisted before anything that follows from it leaves the agent. A REPORT is sent only when the facts of
+// every rank on this agent were stated under `seen`: sealed snapshots are frozen from then until the decision, and that
+// is what the coordinator's choice stands on.
+#ifndef CKPTD_DAEMON_JOB_MEMBER_H_
+#define CKPTD_DAEMON_JOB_MEMBER_H_
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "daemon/job/context.h"
+
+namespace ckptd::job {
+
+class Member {
+ public:
+  explicit Member(Context* context) : context_(*context) {}
+
+  void On(const Started& event);
+  // False: refused (RANK_TAKEN), or nothing new.
+  bool On(const Join& event);
+  void On(const Withdrawn& event);
+  void On(const Reaped& event);
+  void On(const Resumed& event);
+  void On(const StateReceived& event);
+  void On(const RankChanged& event);
+
+  // restore(timeout=) of a ticket is over. `phase` is the local coordinator's.
+  void JoinTimedOut(Ticket ticket, Phase phase);
+  void Refuse(Ticket ticket, ErrorCode code, const std::string& message);
+  void SendReport();
+
+  [[nodiscard]] AttemptId seen() const { return seen_; }
+  [[nodiscard]] const StatePtr& state() const { return state_; }
+  [[nodiscard]] bool Waiting(Rank rank, Ticket ticket) const;
+  [[nodiscard]] bool Ready() const { return started_; }
+
+ private:
+  struct Seat {
+    ProcessId process = 0;
+    Join join;
+    bool waiting = false;  // inside restore()
+    RankReportPtr facts;
+  };
+
+  void Learn(const StatePtr& state);
+  void TakeRefusals(const v1::State& state);
+  [[nodiscard]] bool FactsAreCurrent() const;
+  [[nodiscard]] std::string MissingRanks() const;
+
+  Context& context_;
+  bool started_ = false;
+  AttemptId seen_ = 0;
+  uint64_t region_id_ = 0;
+  uint64_t seq_ = 0;
+  StatePtr state_;  // the last one heard of attempt `seen_`
+  SnapshotId watermark_;
+  StepId floor_ = 0;
+  std::map<Rank, Seat> seats_;
+};
+
+}  // namespace ckptd::job
+
+#endif  // CKPTD_DAEMON_JOB_MEMBER_H_

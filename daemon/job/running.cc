@@ -1,0 +1,276 @@
+// LOAD and RUN: everybody loads the same snapshot or nobody goes; then W, G, commits and deletion.
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/job/coordinator.h"
+#include "daemon/job/lineage.h"
+
+namespace ckptd::job {
+
+void Coordinator::Evaluate() {
+  if (phase_ == Phase::kGather) TryDecide();
+  if (phase_ == Phase::kLoad || phase_ == Phase::kRun) {
+    UpdateGrants();
+    CheckLoads();
+  }
+  if (phase_ == Phase::kLoad || phase_ == Phase::kRun) UpdateCommits();
+  if (phase_ == Phase::kRun) deleter_.Plan(steps_, decision_, grants_.watermark(), context_);
+  if (dirty_ && Coordinates()) Publish();
+}
+
+void Coordinator::EnterLoad() {
+  reports_.clear();  // of GATHER, or of the life before: facts count from here on
+  claims_.clear();
+  for (const v1::RankClaim& claim : decision_.ranks()) claims_[claim.rank()] = claim;
+  refusals_.clear();
+  given_up_ = false;
+  grants_.Reset(attempt_, ToId(decision_.parent()));
+  committer_.Reset(attempt_, NewestCommitted());
+  deleter_.Reset(attempt_);
+  dirty_ = true;
+  Evaluate();
+}
+
+SnapshotId Coordinator::NewestCommitted() const {
+  SnapshotId newest;
+  for (const StoredStep& step : steps_) {
+    if (step.committed && !MarkerHolds(step, decisions_) && OnLineage(decision_, step.id)) {
+      newest = std::max(newest, step.id);
+    }
+  }
+  return newest;
+}
+
+// The newest report about a rank of this attempt, from the agent that the decision names.
+const v1::RankReport* Coordinator::Facts(Rank rank) const {
+  const auto claim = claims_.find(rank);
+  if (claim == claims_.end()) return nullptr;
+  const auto report = reports_.find(claim->second.agent());
+  if (report == reports_.end()) return nullptr;
+  for (const v1::RankReport& facts : report->second->ranks()) {
+    if (facts.rank() == rank) return &facts;
+  }
+  return nullptr;
+}
+
+// A rank called restore() again (a new process, or the same) while rank 0 still waits in its own.
+bool Coordinator::JoinedAnew() const {
+  const v1::RankReport* zero = Facts(0);
+  if (zero == nullptr || zero->ticket() != ticket_ || zero->load() == v1::RankReport::RUN) return false;
+  for (const auto& [agent, report] : reports_) {
+    for (const v1::RankReport& facts : report->ranks()) {
+      const auto claim = claims_.find(facts.rank());
+      if (facts.load() != v1::RankReport::WAIT || claim == claims_.end() || facts.rank() == 0) continue;
+      if (facts.ticket() != claim->second.ticket() && refused_.count(facts.ticket()) == 0) return true;
+    }
+  }
+  return false;
+}
+
+void Coordinator::CheckLoads() {
+  if (given_up_) return;
+  size_t loaded = 0;
+  for (const auto& [rank, claim] : claims_) {
+    const v1::RankReport* facts = Facts(rank);
+    const bool named =
+        facts != nullptr && (facts->ticket() == claim.ticket() || !context_.config.rules.only_decided_tickets);
+    if (!named) continue;
+    if (facts->load() == v1::RankReport::FAILED) return LoadFailed(*facts);
+    loaded += facts->load() == v1::RankReport::LOADED || facts->load() == v1::RankReport::RUN ? 1 : 0;
+  }
+  if (JoinedAnew()) return Reopen();
+  if (phase_ == Phase::kRun) return;
+  if (loaded == claims_.size() || (loaded > 0 && !context_.config.rules.go_after_all_loaded)) {
+    To(Trigger::kAllLoaded);
+    dirty_ = true;
+  }
+}
+
+// Bad bytes and a failing storage are answered by another source; anything else would fail again for the same reason.
+void Coordinator::LoadFailed(const v1::RankReport& facts) {
+  const std::string reason = absl::StrCat("rank ", facts.rank(), ": ", facts.failure());
+  const auto code = static_cast<ErrorCode>(facts.failure_code());
+  const bool storage = facts.failed_source() == v1::RankReport::STORAGE;
+  if (storage) excluded_[ToId(decision_.parent())] = reason;
+  if (!storage && code != ErrorCode::CORRUPT) return RefuseAll(code, Prefix() + reason);
+  last_error_ = Prefix() + reason;
+  Reopen();
+}
+
+void Coordinator::Reopen() {
+  reopening_ = true;
+  resuming_ = false;
+  To(Trigger::kLoadFailed);
+  CreateNext(attempt_);
+}
+
+void Coordinator::UpdateGrants() {
+  std::vector<const v1::RankReport*> ranks;
+  for (const auto& [rank, claim] : claims_) ranks.push_back(Facts(rank));
+  const SnapshotId before = grants_.watermark();
+  const StepId floor = state_ == nullptr ? 0 : state_->floor();
+  grants_.Update(ranks, context_.config.rules);
+  if (grants_.floor() != floor || grants_.watermark() != before) dirty_ = true;
+}
+
+// A snapshot of this attempt, or the parent, is committed when every rank says that its part is on storage. What the
+// ranks say is a hint: the manifest is made from the sidecars themselves.
+void Coordinator::UpdateCommits() {
+  const v1::RankReport* first = Facts(0);
+  if (first == nullptr) return;
+  for (const v1::SnapshotRef& ref : first->persisted()) {
+    const SnapshotId id = ToId(ref);
+    if (id.attempt != attempt_ && id != ToId(decision_.parent())) continue;
+    const auto persisted = [&](const auto& claim) {
+      const v1::RankReport* facts = Facts(claim.first);
+      return facts != nullptr && std::any_of(facts->persisted().begin(), facts->persisted().end(),
+                                             [&](const v1::SnapshotRef& other) { return ToId(other) == id; });
+    };
+    if (!std::all_of(claims_.begin(), claims_.end(), persisted)) continue;
+    committer_.Offer(id, StepEntry(id).committed);
+  }
+  committer_.Work(context_);
+}
+
+StoredStep& Coordinator::StepEntry(const SnapshotId& id) {
+  for (StoredStep& step : steps_) {
+    if (step.id == id) return step;
+  }
+  StoredStep& step = steps_.emplace_back();
+  step.id = id;
+  step.world_size = step.sidecars = world_size_;
+  return step;
+}
+
+void Coordinator::On(const ManifestCreated& event) {
+  if (phase_ == Phase::kCommitting && event.op == op_) {
+    if (event.status.ok()) StepEntry(late_.back()).committed = true;
+    late_.pop_back();
+    NextLateCommit();
+    return Evaluate();
+  }
+  if (Coordinates()) OnCommit(committer_.On(event, context_));
+}
+
+void Coordinator::On(const NewestChecked& event) {
+  if (phase_ == Phase::kChecking && event.op == op_) {
+    if (!event.status.ok()) return context_.Emit(StartTimer{TimerKind::kRetry, attempt_, context_.config.retry});
+    if (event.newest > attempt_) return HigherAttempt(event.newest, "the storage");
+    To(Trigger::kStillNewest);
+    return EnterLoad();
+  }
+  if (!Coordinates()) return;
+  OnCommit(committer_.On(event, context_));
+  if (deleter_.On(event, context_) == Deleter::Outcome::kHigherAttempt) HigherAttempt(event.newest, "the storage");
+  Evaluate();
+}
+
+void Coordinator::OnCommit(Committer::Outcome outcome) {
+  if (outcome == Committer::Outcome::kHigherAttempt) return HigherAttempt(attempt_ + 1, "the storage");
+  if (outcome == Committer::Outcome::kCommitted || outcome == Committer::Outcome::kDurable) {
+    StepEntry(committer_.id()).committed = true;
+  }
+  if (outcome == Committer::Outcome::kDurable) dirty_ = true;
+  Evaluate();
+}
+
+void Coordinator::On(const StepVerified& event) {
+  deleter_.On(event, context_);
+  Evaluate();
+}
+
+void Coordinator::On(const MarkerPut& event) { deleter_.On(event, context_); }
+void Coordinator::On(const MarkerRemoved& event) { deleter_.On(event); }
+
+void Coordinator::On(const StepDeleted& event) {
+  const std::optional<SnapshotId> gone = deleter_.On(event, context_);
+  if (gone) std::erase_if(steps_, [&](const StoredStep& step) { return step.id == *gone; });
+  Evaluate();
+}
+
+void Coordinator::On(const PinChanged& event) {
+  for (StoredStep& step : steps_) {
+    if (step.id == event.id) step.pinned = event.pinned;
+  }
+  Evaluate();
+}
+
+void Coordinator::On(const DeleteRequested& event) {
+  if (phase_ != Phase::kLoad && phase_ != Phase::kRun) {
+    const std::string who = member_.state() == nullptr ? "no agent" : "agent " + member_.state()->coordinator();
+    return context_.Emit(DeleteEnded{event.request, Error(ErrorCode::REFUSED, absl::StrCat("job ", context_.config.job,
+                                                                                           ": this agent does not "
+                                                                                           "coordinate it now; ",
+                                                                                           who, " does"))});
+  }
+  deleter_.Request(event, steps_, decision_, context_);
+  deleter_.Plan(steps_, decision_, grants_.watermark(), context_);
+}
+
+void Coordinator::Retry(AttemptId attempt) {
+  if (attempt == 0 && phase_ == Phase::kIdle && ticket_ == 0) return Resume();
+  if (attempt != attempt_) return;
+  committer_.Retry();
+  deleter_.Retry();
+  if (phase_ == Phase::kChecking) op_ = context_.Request(CheckNewest{});
+  Evaluate();
+}
+
+void Coordinator::Resend() {
+  if (state_ == nullptr || phase_ == Phase::kStopped) return;
+  for (const std::string& agent : context_.config.members) context_.Emit(SendState{agent, state_});
+}
+
+void Coordinator::HigherAttempt(AttemptId attempt, const std::string& where) {
+  const bool opened = phase_ >= Phase::kListing && phase_ <= Phase::kRun;
+  if (!opened || attempt <= attempt_) return;
+  To(Trigger::kHigherAttempt);
+  state_ = nullptr;
+  const std::string why = absl::StrCat(Prefix(), where, " knows the higher attempt ", attempt);
+  deleter_.Stop(Error(ErrorCode::FENCED, why), context_);
+  member_.Refuse(ticket_, ErrorCode::FENCED, why);
+}
+
+void Coordinator::Publish() {
+  dirty_ = false;
+  auto state = std::make_shared<v1::State>();
+  state->set_job(context_.config.job);
+  state->set_attempt(attempt_);
+  state->set_coordinator(context_.config.agent);
+  state->set_incarnation(context_.config.incarnation);
+  state->set_world_size(world_size_);
+  const bool decided = phase_ == Phase::kLoad || phase_ == Phase::kRun;
+  state->set_phase(phase_ == Phase::kRun ? v1::State::RUN : decided ? v1::State::LOAD : v1::State::GATHER);
+  for (const auto& [rank, claim] : claims_) *state->add_tickets() = claim;
+  for (const v1::Refusal& refusal : refusals_) *state->add_refusals() = refusal;
+  if (decided) {
+    *state->mutable_decision() = decision_;
+    SetRef(grants_.watermark(), state->mutable_watermark());
+    state->set_floor(grants_.floor());
+    SetRef(committer_.durable(), state->mutable_durable());
+  }
+  state_ = std::move(state);
+  Resend();
+}
+
+void Coordinator::FillView(View* view) const {
+  view->phase = phase_;
+  if (phase_ == Phase::kIdle || phase_ == Phase::kStopped) return;
+  view->attempt = attempt_;
+  view->world_size = world_size_;
+  view->stored = steps_;
+  for (Rank rank = 0; rank < world_size_; ++rank) {
+    if (claims_.count(rank) == 0) view->missing.push_back(rank);
+  }
+  for (const std::string& agent : context_.config.members) {
+    if (reports_.count(agent) == 0) view->silent_agents.push_back(agent);
+  }
+  if (phase_ != Phase::kLoad && phase_ != Phase::kRun) return;
+  view->parent = ToId(decision_.parent());
+  view->watermark = grants_.watermark();
+  view->floor = grants_.floor();
+  view->durable = committer_.durable();
+}
+
+}  // namespace ckptd::job

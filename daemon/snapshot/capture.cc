@@ -1,0 +1,134 @@
+// From a grant to a sealed or given-up fill.
+#include <algorithm>
+
+#include "daemon/snapshot/impl.h"
+
+namespace ckptd::snapshot {
+
+void Machine::Impl::On(const BellRead& event) {
+  for (const BellWord& word : event.words) {
+    Slot* slot = Find(word.slot);
+    if (slot != nullptr && slot->owner.process == event.process && slot->epoch == word.epoch) TakeWord(*slot, word);
+  }
+  if (event.process != process_) return;
+  if (event.pos_attempt == pos_attempt_ && event.pos <= pos_) return;
+  pos_attempt_ = event.pos_attempt;
+  pos_ = event.pos;
+  report_dirty_ = true;
+}
+
+void Machine::Impl::TakeWord(Slot& slot, const BellWord& word) {
+  if (word.ack >= slot.epoch) slot.writer_gone = true;
+  if (slot.state == SlotStateCode::kRetired) {
+    if (slot.writer_gone && !slot.replacing) Move(slot, Trigger::kWriterGone);
+    return;
+  }
+  if (slot.state != SlotStateCode::kFilling) return;
+  if (slot.step != word.step) report_dirty_ = true;
+  slot.step = word.step;
+  const bool early = !config_.rules.seal_only_complete && word.state == CaptureState::kOpen && word.step != 0;
+  if (word.state == CaptureState::kComplete || early) return Complete(slot, word);
+  if (word.state == CaptureState::kOpen) {
+    if (MustGiveUp(slot)) slot.giving_up = false;  // our CAS did not happen: the bell was not at hand then
+    return;
+  }
+  if (word.state != CaptureState::kAbandoned) return;
+  if (!slot.abandoned) report_dirty_ = true;
+  slot.abandoned = true;
+  if (slot.writer_gone || !config_.rules.reuse_after_ack) Move(slot, Trigger::kWriterGone);
+}
+
+void Machine::Impl::Complete(Slot& slot, const BellWord& word) {
+  const bool current = slot.owner.attempt == seen_ || !config_.rules.refuse_old_owner;
+  const bool whole = word.crcs_valid || !config_.rules.seal_only_complete;
+  const bool above = word.step >= floor_ || !config_.rules.drop_below_floor;
+  if (!current || !above || !whole || word.step == 0) {
+    if (!whole) last_error_ = "a completed capture had no valid checksum list; it was dropped";
+    return Move(slot, Trigger::kCompleteStale);
+  }
+  const Owner owner = slot.owner;
+  Move(slot, Trigger::kCompleteLive);
+  slot.snapshot = {owner.attempt, word.step};
+  slot.adopted = slot.giving_up = false;
+  Emit(SealSlot{slot.id, slot.epoch, slot.snapshot, owner.ticket, Source::kRegion, false});
+}
+
+bool Machine::Impl::MustGiveUp(const Slot& slot) const {
+  const bool other_layout = slot.owner.process == process_ && layout_ != 0 && slot.id.layout != layout_;
+  return slot.adopted || slot.owner.attempt < seen_ || other_layout;
+}
+
+void Machine::Impl::GiveUpStaleFills() {
+  for (Slot& slot : slots_) {
+    if (slot.state != SlotStateCode::kFilling || slot.giving_up || slot.abandoned || !MustGiveUp(slot)) continue;
+    Move(slot, Trigger::kGiveUp);
+    slot.giving_up = true;
+    Emit(AbandonWord{slot.id, slot.epoch, slot.owner.process});
+  }
+}
+
+bool Machine::Impl::MayLend() const {
+  if (draining_ || phase_ != v1::State::RUN || running_ == 0 || running_ != seen_ || layout_ == 0) return false;
+  const v1::RankClaim* claim = DecidedClaim();
+  if (claim == nullptr || (claim->ticket() != ticket_ && config_.rules.only_decided_tickets)) return false;
+  for (const Slot& slot : slots_) {
+    if (slot.state == SlotStateCode::kFilling && slot.owner.attempt == seen_ && !slot.abandoned) return false;
+  }
+  return true;
+}
+
+void Machine::Impl::Lend() {
+  if (!MayLend()) return;
+  Slot* slot = FindFree(layout_);
+  if (slot == nullptr) slot = MakeRoom(layout_);
+  if (slot == nullptr) return;
+  slot->epoch = ++last_epoch_;
+  slot->owner = {seen_, ticket_, process_};
+  Move(*slot, Trigger::kLend);
+  Emit(OpenGrant{slot->id, slot->epoch, floor_, slot->owner});
+}
+
+// No slot is free. A quarantined one is given up; one whose writer may still wake, or that only a reader holds, gets a
+// fresh file. Returns a slot that is free now.
+Slot* Machine::Impl::MakeRoom(uint32_t layout) {
+  for (Slot& slot : slots_) {
+    if (slot.id.layout != layout || slot.state != SlotStateCode::kQuarantined || Pinned(slot)) continue;
+    Move(slot, Trigger::kDead);
+    return &slot;
+  }
+  for (const Slot& slot : slots_) {
+    if (slot.id.layout == layout && slot.replacing) return nullptr;
+  }
+  for (Slot& slot : slots_) {
+    if (replace_blocked_ || slot.id.layout != layout) continue;
+    const bool unknown = slot.state == SlotStateCode::kFilling && (slot.abandoned || slot.owner.attempt < seen_);
+    const bool read = slot.state == SlotStateCode::kSealed && Doomed(slot) && !slot.flushing && slot.read_pins > 0;
+    if (unknown) Move(slot, Trigger::kWriterUnknown);
+    if (!unknown && !read && slot.state != SlotStateCode::kRetired) continue;
+    slot.replacing = true;
+    Emit(ReplaceFile{slot.id});
+    break;
+  }
+  return nullptr;
+}
+
+void Machine::Impl::On(const FileReplaced& event) {
+  Slot* slot = Find(event.slot);
+  if (slot == nullptr || !slot->replacing) return;
+  slot->replacing = false;
+  if (event.status.ok()) return Move(*slot, Trigger::kFreshFile);
+  last_error_ = std::string(event.status.message());
+  if (slot->state == SlotStateCode::kRetired && slot->writer_gone) return Move(*slot, Trigger::kWriterGone);
+  replace_blocked_ = true;
+  Emit(RetryAt{});
+}
+
+void Machine::Impl::PublishFloor(StepId before) {
+  if (floor_ == before) return;
+  for (const Slot& slot : slots_) {
+    const bool lent = slot.state == SlotStateCode::kFilling && slot.owner.attempt == seen_ && slot.step == 0;
+    if (lent) Emit(MoveFloor{slot.id, slot.epoch, floor_, slot.owner});
+  }
+}
+
+}  // namespace ckptd::snapshot

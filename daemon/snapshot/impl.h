@@ -1,0 +1,160 @@
+// The inside of snapshot::Machine. Each event handler notes facts; Settle() then applies every rule that these facts
+// allow, so that the order in which facts arrive does not matter. capture.cc: bell, grants, retirement. load.cc: LOAD,
+// GO, reading from storage. retain.cc: freeing, flushing, layouts. report.cc: what others are told.
+#ifndef CKPTD_DAEMON_SNAPSHOT_IMPL_H_
+#define CKPTD_DAEMON_SNAPSHOT_IMPL_H_
+
+#include <string>
+#include <vector>
+
+#include "daemon/snapshot/events.h"
+#include "daemon/snapshot/machine.h"
+#include "daemon/snapshot/table.h"
+
+namespace ckptd::snapshot {
+
+struct Slot {
+  SlotId id;
+  SlotStateCode state = SlotStateCode::kFree;
+  Epoch epoch = 0;
+  Owner owner;          // of FILLING and RETIRED
+  StepId step = 0;      // FILLING: 0 = lent, not used yet
+  SnapshotId snapshot;  // SEALED, QUARANTINED, LOADING
+  int read_pins = 0;
+  bool adopted = false;    // FILLING found after a restart of the agent: abandoned if still OPEN
+  bool giving_up = false;  // AbandonWord was sent
+  bool abandoned = false;  // the bell showed ABANDONED
+  bool writer_gone = false;
+  bool replacing = false;  // ReplaceFile is under way: the index must not be lent meanwhile
+  bool fetched = false;    // came from storage in the present attempt
+  bool captured = false;   // was the job-wide watermark
+  bool persisted = false;
+  bool flushing = false;
+  bool flush_cancelled = false;
+};
+
+class Machine::Impl {
+ public:
+  explicit Impl(Config config) : config_(std::move(config)) {}
+
+  void Step(const Event& event, Effects& effects);
+  [[nodiscard]] View view() const;
+
+ private:
+  // Events.
+  void On(const Adopted& event);
+  void On(const LayoutAdded& event);
+  void On(const LayoutChosen& event);
+  void On(const JobState& event);
+  void On(const Attached& event);
+  void On(const Reaped& event);
+  void On(const Withdrawn& event);
+  void On(const BellRead& event);
+  void On(const Loaded& event);
+  void On(const LoadFailed& event);
+  void On(const LayoutFound& event);
+  void On(const Fetched& event);
+  void On(const FlushEnded& event);
+  void On(const FileReplaced& event);
+  void On(const ReadPinned& event);
+  void On(const ReadUnpinned& event);
+  void On(const DamageFound& event);
+  void On(const RetryTimer& event);
+  void On(const Draining& event);
+
+  void Settle();
+
+  // capture.cc
+  void BeginAttempt(AttemptId attempt);
+  void TakeWord(Slot& slot, const BellWord& word);
+  void Complete(Slot& slot, const BellWord& word);
+  void GiveUpStaleFills();
+  [[nodiscard]] bool MustGiveUp(const Slot& slot) const;
+  void Lend();
+  [[nodiscard]] bool MayLend() const;
+  [[nodiscard]] Slot* MakeRoom(uint32_t layout);
+  void PublishFloor(StepId before);
+
+  // load.cc
+  [[nodiscard]] const v1::RankClaim* DecidedClaim() const;
+  [[nodiscard]] bool MayLoad() const;
+  void Load();
+  void LoadFrom(Slot& slot);
+  void SendLoadNone();
+  void FetchParent();
+  void Fail(ErrorCode code, const std::string& reason, v1::RankReport::Source source);
+  void Go();
+
+  // retain.cc
+  [[nodiscard]] bool Live(const Slot& slot) const;
+  [[nodiscard]] bool Doomed(const Slot& slot) const;
+  [[nodiscard]] bool Pinned(const Slot& slot) const;
+  void FreeDead();
+  void Flush();
+  void RemoveOldLayouts();
+
+  // report.cc
+  void SendReport();
+  void SendNewsIfChanged();
+  [[nodiscard]] v1::RankReport::Load ReportedLoad() const;
+
+  void Move(Slot& slot, Trigger trigger);
+  void Clear(Slot& slot);
+  [[nodiscard]] Slot* Find(const SlotId& id);
+  [[nodiscard]] Slot* FindSealed(const SnapshotId& id);
+  [[nodiscard]] Slot* FindFree(uint32_t layout);
+  [[nodiscard]] bool Same(const SnapshotId& a, const SnapshotId& b) const;
+  template <typename T>
+  void Emit(T effect) {
+    effects_->push_back(std::move(effect));
+  }
+
+  Config config_;
+  Effects* effects_ = nullptr;  // of the present Step
+  std::vector<Slot> slots_;
+  Epoch last_epoch_ = 0;
+
+  // The job, as its coordinator told. Forgotten with each higher attempt.
+  AttemptId seen_ = 0;
+  StatePtr state_;  // the newest of attempt `seen_`
+  bool decided_ = false;
+  v1::State::Phase phase_ = v1::State::GATHER;
+  SnapshotId parent_;
+  SnapshotId watermark_;
+  StepId floor_ = 0;
+  SnapshotId durable_;
+
+  // The process that holds the rank.
+  ProcessId process_ = 0;
+  Ticket ticket_ = 0;
+  AttemptId running_ = 0;  // attempt of its GO; 0 = it is inside restore(), or there is none
+  bool waiting_ = false;   // inside restore()
+  uint32_t layout_ = 0;    // it chose
+  AttemptId pos_attempt_ = 0;
+  StepId pos_ = 0;
+
+  // restore() of the present ticket in attempt `seen_`.
+  v1::RankReport::Load load_ = v1::RankReport::NONE;
+  bool load_sent_ = false;
+  bool go_sent_ = false;
+  Source load_source_ = Source::kNone;
+  ErrorCode failure_code_ = ErrorCode::OK;
+  std::string failure_;
+  v1::RankReport::Source failed_source_ = v1::RankReport::UNKNOWN;
+
+  // Reading the parent from storage: at most one at a time.
+  SnapshotId wanted_;           // asked for by FindLayout; none = nothing is under way
+  uint32_t wanted_layout_ = 0;  // its answer; 0 = not yet
+  bool fetching_ = false;       // a slot is LOADING
+
+  bool draining_ = false;
+  bool flush_blocked_ = false;    // until RetryTimer
+  bool replace_blocked_ = false;  // until RetryTimer
+  bool report_dirty_ = true;
+  SendNews news_;  // last sent
+  std::string last_error_;
+};
+
+}  // namespace ckptd::snapshot
+
+#endif  // CKPTD_DAEMON_SNAPSHOT_IMPL_H_

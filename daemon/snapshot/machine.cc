@@ -1,0 +1,223 @@
+#include "daemon/snapshot/machine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/snapshot/impl.h"
+
+namespace ckptd::snapshot {
+namespace {
+
+SnapshotId ToId(const v1::SnapshotRef& ref) { return {ref.attempt(), ref.step()}; }
+
+}  // namespace
+
+Machine::Machine(Config config) : impl_(std::make_unique<Impl>(std::move(config))) {}
+Machine::~Machine() = default;
+Machine::Machine(Machine&&) noexcept = default;
+Machine& Machine::operator=(Machine&&) noexcept = default;
+void Machine::Step(const Event& event, Effects& effects) { impl_->Step(event, effects); }
+View Machine::view() const { return impl_->view(); }
+
+void Machine::Impl::Step(const Event& event, Effects& effects) {
+  effects_ = &effects;
+  std::visit([this](const auto& e) { On(e); }, event);
+  Settle();
+  effects_ = nullptr;
+}
+
+// The order matters only for speed: what frees slots comes before what needs them.
+void Machine::Impl::Settle() {
+  GiveUpStaleFills();
+  FreeDead();
+  Load();
+  Go();
+  Lend();
+  Flush();
+  RemoveOldLayouts();
+  SendReport();
+  SendNewsIfChanged();
+}
+
+void Machine::Impl::On(const Adopted& event) {
+  seen_ = std::max(seen_, event.seen);
+  for (const AdoptedSlot& found : event.slots) {
+    Slot slot;
+    slot.id = found.id;
+    slot.state = found.state;
+    slot.epoch = found.epoch;
+    slot.owner = found.owner;
+    slot.snapshot = found.snapshot;
+    slot.persisted = found.persisted;
+    slot.adopted = found.state == SlotStateCode::kFilling;
+    if (found.state == SlotStateCode::kLoading || found.state == SlotStateCode::kPreparing) {
+      slot.state = SlotStateCode::kFree;
+    }
+    last_epoch_ = std::max(last_epoch_, found.epoch);
+    slots_.push_back(slot);
+  }
+  report_dirty_ = true;
+}
+
+void Machine::Impl::On(const LayoutAdded& event) {
+  if (Find({event.layout, 0}) != nullptr) return;
+  for (uint32_t index = 0; index < event.count; ++index) slots_.emplace_back().id = {event.layout, index};
+}
+
+void Machine::Impl::On(const LayoutChosen& event) {
+  if (event.process == process_) layout_ = event.layout;
+}
+
+void Machine::Impl::BeginAttempt(AttemptId attempt) {
+  seen_ = attempt;
+  state_ = nullptr;
+  decided_ = false;
+  phase_ = v1::State::GATHER;
+  parent_ = watermark_ = durable_ = {};
+  floor_ = 0;
+  load_ = waiting_ ? v1::RankReport::WAIT : v1::RankReport::NONE;
+  load_sent_ = go_sent_ = false;
+  failure_code_ = ErrorCode::OK;
+  failure_.clear();
+  for (Slot& slot : slots_) slot.fetched = false;
+}
+
+void Machine::Impl::On(const JobState& event) {
+  const v1::State& state = *event.state;
+  if (state.attempt() < seen_ && config_.rules.refuse_old_state) return;
+  if (state.attempt() != seen_) BeginAttempt(state.attempt());
+  report_dirty_ = true;
+  state_ = event.state;
+  if (state.phase() >= v1::State::LOAD && !decided_) {
+    decided_ = true;
+    parent_ = ToId(state.decision().parent());
+    if (config_.rules.watermark_is_parent) watermark_ = parent_;
+    floor_ = 1;
+  }
+  if (!decided_) return;
+  phase_ = std::max(phase_, state.phase());
+  const SnapshotId told = ToId(state.watermark());
+  // The parent's attempt is lower than ours, so this order is the lineage's.
+  if (config_.rules.watermark_is_parent || told.attempt == seen_) watermark_ = std::max(watermark_, told);
+  durable_ = std::max(durable_, ToId(state.durable()));
+  const StepId before = floor_;
+  floor_ = std::max<StepId>(floor_, state.floor());
+  PublishFloor(before);
+}
+
+void Machine::Impl::On(const Attached& event) {
+  report_dirty_ = true;
+  if (event.process != process_) {
+    layout_ = 0;
+    pos_attempt_ = pos_ = 0;
+    news_ = {};
+  }
+  const bool same_call = event.process == process_ && event.ticket == ticket_;
+  process_ = event.process;
+  ticket_ = event.ticket;
+  running_ = event.running;
+  waiting_ = event.running == 0;
+  load_sent_ = go_sent_ = false;  // the peer did not get our answer, or the connection was lost
+  if (!waiting_) {
+    load_ = running_ == seen_ ? v1::RankReport::RUN : v1::RankReport::NONE;
+  } else if (!same_call || load_ == v1::RankReport::NONE || load_ == v1::RankReport::RUN) {
+    load_ = v1::RankReport::WAIT;
+  }
+}
+
+void Machine::Impl::On(const Reaped& event) {
+  report_dirty_ = true;
+  for (Slot& slot : slots_) {
+    if (slot.owner.process != event.process) continue;
+    slot.writer_gone = true;
+    if (slot.state == SlotStateCode::kFilling) Move(slot, Trigger::kWriterGone);
+    if (slot.state == SlotStateCode::kRetired && !slot.replacing) Move(slot, Trigger::kWriterGone);
+  }
+  if (event.process != process_) return;
+  process_ = ticket_ = running_ = 0;
+  layout_ = 0;
+  waiting_ = false;
+  load_ = v1::RankReport::NONE;
+}
+
+void Machine::Impl::On(const Withdrawn& event) {
+  if (event.ticket != ticket_ || !waiting_) return;
+  report_dirty_ = true;
+  waiting_ = false;
+  ticket_ = 0;
+  load_ = v1::RankReport::NONE;
+}
+
+void Machine::Impl::On(const ReadPinned& event) {
+  if (Slot* slot = Find(event.slot); slot != nullptr && slot->snapshot == event.snapshot) ++slot->read_pins;
+}
+
+void Machine::Impl::On(const ReadUnpinned& event) {
+  Slot* slot = Find(event.slot);
+  if (slot != nullptr && slot->snapshot == event.snapshot && slot->read_pins > 0) --slot->read_pins;
+}
+
+void Machine::Impl::On(const DamageFound& event) {
+  Slot* slot = Find(event.slot);
+  if (slot == nullptr || slot->state != SlotStateCode::kSealed || slot->snapshot != event.snapshot) return;
+  Move(*slot, Trigger::kDamaged);
+}
+
+void Machine::Impl::On(const RetryTimer&) { flush_blocked_ = replace_blocked_ = false; }
+void Machine::Impl::On(const Draining& event) { draining_ = event.on; }
+
+void Machine::Impl::Move(Slot& slot, Trigger trigger) {
+  const Row& row = Next(slot.state, trigger);
+  report_dirty_ = true;
+  if (row.to == slot.state) return;
+  slot.state = row.to;
+  switch (row.to) {
+    case SlotStateCode::kFree:
+      Clear(slot);
+      Emit(SetSlotState{slot.id, row.to});
+      break;
+    case SlotStateCode::kLoading:
+    case SlotStateCode::kQuarantined:
+    case SlotStateCode::kRetired:
+      Emit(SetSlotState{slot.id, row.to});
+      break;
+    default:  // FILLING and SEALED are written by OpenGrant and SealSlot, which know more
+      break;
+  }
+}
+
+// Back to what a new slot is, but for its name and epoch.
+void Machine::Impl::Clear(Slot& slot) {
+  const SlotId id = slot.id;
+  const Epoch epoch = slot.epoch;
+  slot = Slot();
+  slot.id = id;
+  slot.epoch = epoch;
+}
+
+Slot* Machine::Impl::Find(const SlotId& id) {
+  for (Slot& slot : slots_) {
+    if (slot.id == id) return &slot;
+  }
+  return nullptr;
+}
+
+bool Machine::Impl::Same(const SnapshotId& a, const SnapshotId& b) const {
+  return a.step == b.step && (a.attempt == b.attempt || !config_.rules.attempt_in_identity);
+}
+
+Slot* Machine::Impl::FindSealed(const SnapshotId& id) {
+  for (Slot& slot : slots_) {
+    if (slot.state == SlotStateCode::kSealed && Same(slot.snapshot, id)) return &slot;
+  }
+  return nullptr;
+}
+
+Slot* Machine::Impl::FindFree(uint32_t layout) {
+  for (Slot& slot : slots_) {
+    if (slot.state == SlotStateCode::kFree && slot.id.layout == layout) return &slot;
+  }
+  return nullptr;
+}
+
+}  // namespace ckptd::snapshot

@@ -1,0 +1,87 @@
+// What this rank tells the job, the trainer and the status page.
+#include <memory>
+
+#include "daemon/snapshot/impl.h"
+
+namespace ckptd::snapshot {
+namespace {
+
+void SetRef(const SnapshotId& id, v1::SnapshotRef* ref) {
+  ref->set_attempt(id.attempt);
+  ref->set_step(id.step);
+}
+
+bool operator!=(const SendNews& a, const SendNews& b) {
+  return a.process != b.process || a.attempt != b.attempt || a.captured != b.captured || a.durable != b.durable ||
+         a.fenced_by != b.fenced_by;
+}
+
+}  // namespace
+
+v1::RankReport::Load Machine::Impl::ReportedLoad() const {
+  if (waiting_) return load_;
+  return running_ != 0 && running_ == seen_ ? v1::RankReport::RUN : v1::RankReport::NONE;
+}
+
+void Machine::Impl::SendReport() {
+  if (!report_dirty_) return;
+  report_dirty_ = false;
+  auto report = std::make_shared<v1::RankReport>();
+  report->set_rank(config_.rank);
+  report->set_seen(seen_);
+  report->set_load(ReportedLoad());
+  if (report->load() != v1::RankReport::NONE) report->set_ticket(ticket_);
+  if (load_ == v1::RankReport::FAILED) {
+    report->set_failure_code(static_cast<uint32_t>(failure_code_));
+    report->set_failure(failure_);
+    report->set_failed_source(failed_source_);
+  }
+  for (const Slot& slot : slots_) {
+    if (slot.state == SlotStateCode::kSealed) SetRef(slot.snapshot, report->add_sealed());
+    if (slot.state == SlotStateCode::kSealed && slot.persisted) SetRef(slot.snapshot, report->add_persisted());
+    if (slot.state == SlotStateCode::kQuarantined) SetRef(slot.snapshot, report->add_quarantined());
+    const bool fills = slot.state == SlotStateCode::kFilling && slot.owner.attempt == seen_ && !slot.abandoned;
+    if (fills && slot.step != 0) report->set_fill(slot.step);
+  }
+  if (pos_attempt_ == seen_) report->set_pos(pos_);
+  Emit(ReportChanged{std::move(report)});
+}
+
+void Machine::Impl::SendNewsIfChanged() {
+  if (process_ == 0 || running_ == 0) return;
+  SendNews news = news_;  // a fenced process keeps what it was told of its own attempt
+  if (news_.process != process_ || news_.attempt != running_) news = {process_, running_, 0, 0, 0};
+  if (watermark_.attempt == running_) news.captured = watermark_.step;
+  if (running_ == seen_) news.durable = durable_.step;
+  news.fenced_by = running_ < seen_ ? seen_ : 0;
+  if (!(news != news_)) return;
+  news_ = news;
+  Emit(news);
+}
+
+View Machine::Impl::view() const {
+  View view;
+  view.seen = seen_;
+  view.running = running_;
+  view.ticket = ticket_;
+  view.process = process_;
+  view.load = ReportedLoad();
+  view.layout = layout_;
+  view.watermark = watermark_;
+  view.floor = floor_;
+  view.pos = pos_attempt_ == seen_ ? pos_ : 0;
+  view.durable = durable_;
+  view.fenced_by = running_ != 0 && running_ < seen_ ? seen_ : 0;
+  view.last_error = last_error_;
+  for (const Slot& slot : slots_) {
+    SlotView& out = view.slots.emplace_back();
+    out = {slot.id,       slot.state,     slot.epoch,    slot.snapshot,
+           slot.captured, slot.persisted, slot.flushing, slot.read_pins};
+    if (slot.state != SlotStateCode::kFilling) continue;
+    out.snapshot = {slot.owner.attempt, slot.step};
+    view.lent = view.lent || (slot.step == 0 && slot.owner.attempt == seen_ && !slot.giving_up && !slot.abandoned);
+  }
+  return view;
+}
+
+}  // namespace ckptd::snapshot

@@ -1,0 +1,84 @@
+// Which snapshots stay: the freeing rule, flushing, and the end of old layouts.
+#include <algorithm>
+
+#include "daemon/snapshot/impl.h"
+
+namespace ckptd::snapshot {
+
+bool Machine::Impl::Live(const Slot& slot) const {
+  if (slot.snapshot.attempt != seen_) return false;
+  if (!config_.rules.free_below_watermark) {  // the error: below this rank's own newest, not below the job's
+    return std::none_of(slots_.begin(), slots_.end(), [&](const Slot& other) {
+      return other.state == SlotStateCode::kSealed && other.snapshot > slot.snapshot;
+    });
+  }
+  return slot.snapshot.step >= floor_ || !config_.rules.drop_below_floor;
+}
+
+// No attempt will ever need it: the freeing rule without the pins. Until the decision of `seen_` is known nothing is
+// doomed; the coordinator may be choosing it.
+bool Machine::Impl::Doomed(const Slot& slot) const {
+  if (!decided_ && config_.rules.freeze_until_decision) return false;
+  return slot.snapshot != watermark_ && !Live(slot);
+}
+
+bool Machine::Impl::Pinned(const Slot& slot) const { return slot.flushing || slot.read_pins > 0 || slot.replacing; }
+
+void Machine::Impl::FreeDead() {
+  for (Slot& slot : slots_) {
+    if (slot.state == SlotStateCode::kSealed && slot.snapshot == watermark_) slot.captured = true;
+    const bool holds = slot.state == SlotStateCode::kSealed || slot.state == SlotStateCode::kQuarantined;
+    if (holds && Doomed(slot) && !Pinned(slot)) Move(slot, Trigger::kDead);
+  }
+}
+
+// From the seal on; given up for what can no longer become captured, so that a slow storage does not hold its slot.
+void Machine::Impl::Flush() {
+  if (!decided_) return;
+  for (Slot& slot : slots_) {
+    if (slot.state != SlotStateCode::kSealed || slot.persisted) continue;
+    const bool worth = slot.captured || !Doomed(slot);
+    if (slot.flushing && !worth && !slot.flush_cancelled) {
+      slot.flush_cancelled = true;
+      Emit(CancelFlush{slot.id, slot.snapshot});
+    }
+    if (slot.flushing || !worth || flush_blocked_) continue;
+    slot.flushing = true;
+    slot.flush_cancelled = false;
+    Emit(StartFlush{slot.id, slot.snapshot});
+  }
+}
+
+void Machine::Impl::On(const FlushEnded& event) {
+  Slot* slot = Find(event.slot);
+  if (slot == nullptr || !slot->flushing || slot->snapshot != event.snapshot) return;
+  slot->flushing = slot->flush_cancelled = false;
+  if (event.status.ok()) {
+    slot->persisted = true;
+    report_dirty_ = true;
+    return Emit(SetPersisted{slot->id});
+  }
+  if (absl::IsCancelled(event.status)) return;
+  last_error_ = std::string(event.status.message());
+  flush_blocked_ = true;
+  Emit(RetryAt{});
+}
+
+// A layout below the chosen one goes when nothing of it is needed any more.
+void Machine::Impl::RemoveOldLayouts() {
+  if (layout_ == 0) return;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const uint32_t layout = slots_[i].id.layout;
+    if (layout >= layout_) continue;
+    const auto needed = [&](const Slot& slot) {
+      const bool idle = slot.state == SlotStateCode::kFree || slot.state == SlotStateCode::kRetired;
+      return slot.id.layout == layout && (!idle || slot.replacing);
+    };
+    if (std::any_of(slots_.begin(), slots_.end(), needed)) continue;
+    std::erase_if(slots_, [&](const Slot& slot) { return slot.id.layout == layout; });
+    Emit(RemoveLayout{layout});
+    i = static_cast<size_t>(-1);  // start again: indices moved
+  }
+}
+
+}  // namespace ckptd::snapshot
