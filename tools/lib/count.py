@@ -17,10 +17,11 @@ def verdict(case):
         return "failed", ""
     if skipped is not None or case.get("status") in ("notrun", "disabled") or case.get("result") == "skipped":
         message = "" if skipped is None else (skipped.get("message") or skipped.text or "")
-        if message.startswith("SKIP_RETURN_CODE"):  # ctest's words; the script's own reason is its last line
-            message = (case.findtext("system-out") or "").strip().splitlines()[-1:] or [message]
-            message = message[0]
-        return "skipped", " ".join(message.split()) or "no reason given"
+        if message.startswith("Unable to find executable"):  # ctest's word for a test that was not built
+            return "failed", message
+        if message.startswith("SKIP_RETURN_CODE"):  # the script's own reason is its last line
+            message = (case.findtext("system-out", "").strip().splitlines() or [message])[-1]
+        return "skipped", " ".join(message.removeprefix("skipped: ").split()) or "no reason given"
     return "passed", ""
 
 

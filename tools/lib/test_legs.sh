@@ -51,8 +51,9 @@ leg_asan() {
 leg_python() {
   torch_env_build && build_preset release || return 1
   cd "$CKPTD_ROOT" || return 1
-  PYTHONPATH="$CKPTD_ROOT/client/python" timeout -k 10 "$LEG_LIMIT" "$(torch_env_dir)/bin/python" -m pytest \
-    tests/python -q -rs -p no:cacheprovider --durations=10 --junit-xml="$LOGS/python/pytest.xml"
+  export CKPTD_BUILD="$CKPTD_ROOT/build/release" PYTHONPATH="$CKPTD_ROOT/client/python" PYTHONDONTWRITEBYTECODE=1
+  timeout -k 10 "$LEG_LIMIT" "$(torch_env_dir)/bin/python" -m pytest tests/python -q -rs -p no:cacheprovider \
+    --durations=10 --junit-xml="$LOGS/python/pytest.xml"
 }
 
 # Files to look at: all at night, else what changed since origin/main, or in the last commit when that is where we are.
