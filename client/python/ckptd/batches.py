@@ -1,0 +1,226 @@
+"""A loader that resumes in the middle of an epoch with the batch that would have come next.
+
+`batches(loader)` goes round the loader for ever. Its position counts the batches that were handed out, not those that
+workers drew ahead. What decides the order is the state of the generators when an epoch begins; it is kept with the
+position. To resume: set the generators to that state, make the iterator, skip what was handed out (by indices where the
+dataset is a map: nothing is loaded), put the generators back to where the checkpoint has them.
+
+With `seed` the order depends on (seed, epoch) only: a private generator drives the samplers, the global ones are left
+alone. Without it the loader draws from the global generators as it always did.
+
+Exact: any sampler that draws when its iterator begins, with and without workers. Augmentation inside workers is exact
+from epoch starts only: a worker's own generators begin anew with it.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, Callable
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from . import rng
+
+_FORMAT = 1
+
+
+def batches(loader: Iterable[Any], seed: int | None = None) -> Batches:
+    """Endless, resumable iteration over `loader` (a DataLoader or any re-iterable). Put it into `state`."""
+    return Batches(loader, seed)
+
+
+class Batches:
+    """See `batches`. `epoch` and `batch`: where the next batch comes from."""
+
+    def __init__(self, loader: Iterable[Any], seed: int | None) -> None:
+        if isinstance(loader, Iterator):
+            raise TypeError("ckptd.batches: an iterator can be run through only once; give the loader itself")
+        self.loader = loader
+        self.epoch = 0
+        self.batch = 0
+        self._seed = seed
+        self._generator = torch.Generator() if seed is not None else None
+        self._iterator: Iterator[Any] | None = None
+        self._start: dict[str, Any] | None = None  # generators when the epoch began
+        self._resume: dict[str, Any] | None = None
+        if self._generator is not None:
+            _give_generator(loader, self._generator)
+
+    def __iter__(self) -> Batches:
+        return self
+
+    def __len__(self) -> int:
+        """Batches of one epoch, where the loader knows."""
+        return len(self.loader)  # type: ignore[arg-type]
+
+    def __next__(self) -> Any:
+        if self._iterator is None:
+            self._iterator = self._resumed() if self._resume is not None else self._begin()
+        for _ in range(2):
+            try:
+                value = next(self._iterator)
+            except StopIteration:
+                self._end_epoch()
+                continue
+            self.batch += 1
+            return value
+        raise ValueError("ckptd.batches: the loader is empty")
+
+    def _end_epoch(self) -> None:
+        self.epoch, self.batch = self.epoch + 1, 0
+        self._iterator = self._begin()
+
+    def _begin(self) -> Iterator[Any]:
+        """Iterator of a fresh epoch."""
+        self._prepare_epoch()
+        self._start = self._generators()
+        self._start["reused"] = getattr(self.loader, "_iterator", None) is not None
+        return iter(self.loader)
+
+    def _prepare_epoch(self) -> None:
+        for part in _parts(self.loader):
+            if callable(getattr(part, "set_epoch", None)):
+                part.set_epoch(self.epoch)
+        if self._generator is not None:
+            text = f"{self._seed}:{self.epoch}".encode()
+            self._generator.manual_seed(int.from_bytes(hashlib.sha256(text).digest()[:8], "little") >> 1)
+
+    def _resumed(self) -> Iterator[Any]:
+        """Iterator of the epoch that `load_state_dict` named, behind the batches that were handed out."""
+        resume, self._resume = self._resume, None
+        assert resume is not None
+        if callable(getattr(self.loader, "load_state_dict", None)) and resume["loader"] is not None:
+            self.loader.load_state_dict(resume["loader"])  # type: ignore[attr-defined]
+            return iter(self.loader)
+        if resume["start"] is None:
+            return self._begin()
+        now = self._generators()
+        self._prepare_epoch()
+        self._start = resume["start"]
+        iterator = _skipped(
+            self.loader, self.batch, lambda: self._set_generators(resume["start"]), self._start["reused"]
+        )
+        self._set_generators(now)
+        self._set_own(resume["own"])
+        return iterator
+
+    def state_dict(self) -> dict[str, Any]:
+        """Position, and the generators that decide the order. A fresh or just loaded object gives the same again."""
+        if self._resume is not None:
+            return dict(self._resume)
+        stateful = callable(getattr(self.loader, "load_state_dict", None)) and self._iterator is not None
+        return {
+            "format": _FORMAT,
+            "epoch": self.epoch,
+            "batch": self.batch,
+            "seed": self._seed,
+            "start": self._start,
+            "own": self._own(),
+            "loader": self.loader.state_dict() if stateful else None,  # type: ignore[attr-defined]
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The next batch is the one that would have come next. ValueError for another seed: the order would differ."""
+        if state["seed"] != self._seed:
+            raise ValueError(f"ckptd.batches: saved with seed={state['seed']}, made with seed={self._seed}")
+        self.epoch, self.batch = state["epoch"], state["batch"]
+        self._resume = dict(state)
+        self._iterator = None
+
+    def _own(self) -> list[bytes]:
+        """States of the generator objects of the loader, which the global ones do not cover."""
+        return [rng.generator_state(generator) for generator in _generators(self.loader)]
+
+    def _set_own(self, states: list[bytes]) -> None:
+        found = _generators(self.loader)
+        if len(found) != len(states):
+            raise ValueError(f"ckptd.batches: {len(states)} generators were saved, the loader has {len(found)}")
+        for generator, state in zip(found, states):
+            rng.set_generator_state(generator, state)
+
+    def _generators(self) -> dict[str, Any]:
+        return {"global": rng.capture(), "own": self._own()}
+
+    def _set_generators(self, states: dict[str, Any]) -> None:
+        rng.apply(states["global"])
+        self._set_own(states["own"])
+
+
+def _parts(loader: Any) -> list[Any]:
+    """Loader, samplers and dataset: who may have `set_epoch` or a generator of its own. Each once."""
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    found = [loader, getattr(loader, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None)]
+    found.append(getattr(loader, "dataset", None))
+    return list({id(part): part for part in found if part is not None}.values())
+
+
+def _generators(loader: Any) -> list[torch.Generator]:
+    found = [getattr(part, "generator", None) for part in _parts(loader)]
+    return list({id(item): item for item in found if isinstance(item, torch.Generator)}.values())
+
+
+def _give_generator(loader: Any, generator: torch.Generator) -> None:
+    """Parts that would draw from the global generator draw from `generator`."""
+    for part in _parts(loader)[:-1] if hasattr(loader, "dataset") else _parts(loader):
+        if hasattr(part, "generator") and part.generator is None:
+            part.generator = generator
+
+
+class _Behind:
+    """A sampler without its first `count` items, for one iteration."""
+
+    def __init__(self, sampler: Any, count: int) -> None:
+        self._sampler = sampler
+        self._count = count
+        self._left = count
+        self._iterator: Iterator[Any] = iter(())
+
+    def skip(self) -> None:
+        """Draws what is skipped, and not one item more: the training loop drew no more either."""
+        skipped, self._left = self._left, 0
+        next(islice(self._iterator, skipped, skipped), None)
+
+    def __iter__(self) -> Iterator[Any]:
+        self._iterator = iter(self._sampler)
+        return self
+
+    def __next__(self) -> Any:
+        if self._left:
+            self.skip()
+        return next(self._iterator)
+
+    def __len__(self) -> int:
+        return max(0, len(self._sampler) - self._count)
+
+
+def _skipped(loader: Any, count: int, rewind: Callable[[], None], reused: bool) -> Iterator[Any]:
+    """Iterator over `loader` behind its first `count` batches; what decides their order has been drawn when it returns.
+
+    rewind: sets the generators to where the epoch began. reused: persistent workers had been through an epoch before.
+    """
+    if type(loader) is not DataLoader or isinstance(loader.dataset, IterableDataset):
+        rewind()
+        iterator = iter(loader)
+        next(islice(iterator, count, count), None)
+        return iterator
+    key = "sampler" if loader.batch_sampler is None else "batch_sampler"
+    behind = copy.copy(loader)
+    sampler = _Behind(getattr(loader, key), count)
+    # Past DataLoader.__setattr__, which forbids it after construction.
+    behind.__dict__.update({key: [] if reused else sampler, "_iterator": None})
+    if not reused:
+        rewind()
+    iterator = iter(behind)
+    if reused:  # an iterator that begins anew does not draw a seed for its workers again
+        iterator._index_sampler = sampler
+        rewind()
+        iterator._reset(behind)
+    sampler.skip()
+    if loader.persistent_workers and loader.num_workers:
+        iterator._index_sampler = loader._index_sampler  # the next epoch goes on with these workers and all items
+        loader._iterator = iterator
+    return iterator

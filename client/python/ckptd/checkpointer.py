@@ -1,0 +1,264 @@
+"""The save side as the user sees it. After construction and `restore()` nothing here stops a training run."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import Counter, deque
+from typing import Any
+
+from . import _errors, _lib, extra, gate, rng
+from . import agent as agents
+from .identity import job_name, place
+from .parts import Moved
+from .restore import Restored, Restorer
+from .save import Save
+from .selfcheck import SelfCheck, torn_sentence
+from .session import Session, error
+from .state import State, Table, extra_text
+
+_CLOSE_TIMEOUT = 600.0
+_MIN_EXTRA = 64 << 10
+
+
+class Checkpointer:
+    """Saves and restores `state`: dict, list or tuple of modules, optimizers, schedulers, loaders, tensors, live dicts.
+
+    job: name of the run, the same over restarts; else $CKPTD_JOB.
+    rank, world_size: else torch.distributed, RANK/WORLD_SIZE, Slurm, 0 of 1.
+    every: save when the step is a multiple of it; None: only `save()`.
+    agent: socket of the agent; "auto" starts one for this user when none answers.
+    storage: folder of an agent that "auto" starts.
+    rng: include Python's, NumPy's and torch's generators.
+    lazy: "auto" captures parameters and optimizer state beside the next forward and backward pass; "none": all in
+    `step()`.
+    selfcheck: "first", "always" or "off": prove that lazy tensors did not change before the gate.
+    eager_host_limit: bytes of host tensors copied in `step()` in CUDA runs.
+    gate_timeout: seconds that training waits for a capture at most; then the save is given up.
+    restart: start this job afresh although snapshots exist.
+    on_error: "warn" (once per kind, training goes on) or "raise" (for tests).
+
+    Raises ValueError for arguments that contradict each other, TypeError with the path for state that cannot be saved.
+    """
+
+    def __init__(
+        self, state: Any, *, job: str | None = None, rank: int | None = None, world_size: int | None = None,
+        every: int | None = None, agent: str | None = None, storage: str | None = None, rng: bool = True,
+        lazy: str = "auto", selfcheck: str = "first", postmortem: bool = False, eager_host_limit: int = 64 << 20,
+        gate_timeout: float | None = None, restart: bool = False, on_error: str = "warn",
+    ) -> None:  # fmt: skip
+        if on_error not in ("warn", "raise"):
+            raise ValueError(f"on_error={on_error!r}: 'warn' or 'raise'")
+        if every is not None and every < 1:
+            raise ValueError(f"every={every}: at least 1, or None")
+        if postmortem:
+            raise ValueError("postmortem=True needs captures of GPU memory; this release captures host memory only")
+        self._every = every
+        self._raise = on_error == "raise"
+        self._with_generators = rng
+        self._restart = restart
+        self.eager_host_limit = eager_host_limit
+        self._check = SelfCheck(selfcheck)
+        self._fired = gate.FiredHooks()
+        self._state = State(state, lazy)
+        self._document(self._state.survey())  # what cannot be saved is refused here, not at the first save
+        where = place(rank, world_size)
+        name = job_name(job)
+        socket = agents.ensure(storage) if agent == "auto" else agent
+        self._session = Session(name, where.rank, where.world, socket, gate_timeout)
+        self._table: Table | None = None
+        self._capacity = 0
+        self._joined = False
+        self._pending: deque[Save] = deque(maxlen=16)
+        self.restored = Restored()
+        self.dropped: Counter[str] = Counter()  # saves that were dropped, by reason
+        gate.watch(self)
+
+    def __enter__(self) -> Checkpointer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- restore
+
+    def restore(self, step: int | None = None, *, strict: bool = True, timeout: float = 120.0) -> int:
+        """Brings `state` back; collective in effect. Returns the completed steps, 0 only if nothing exists.
+
+        step: exactly that one instead of the newest. strict=False: what fits is restored, `restored.skipped` tells the
+        rest. timeout: seconds. Raises AgentUnreachable, NotFound, LayoutMismatch or RestoreError; never a silent 0.
+        """
+        want = _lib.WANT_FRESH if self._restart else _lib.WANT_NEWEST if step is None else _lib.WANT_STEP
+        self.release()
+        restorer = Restorer(self._session, self._state, self._with_generators, strict)
+        self.restored = restorer.run(want, step or 0, timeout)
+        self._joined = True
+        if self.restored.step:
+            self._guard(self._register)
+        return self.restored.step
+
+    # ---- save
+
+    def step(self, n: int) -> Save | None:
+        """n updates are complete, and everything in `state` stands for that. Starts a save when one is due."""
+        self._review()
+        if self._every is not None and n % self._every == 0:
+            return self.save(n)
+        if self._session.alive:
+            self._guard(self._tick, n)
+        return None
+
+    def save(self, n: int) -> Save:
+        """Starts a save now. The result tells how far it came; a dropped one says why."""
+        began = time.perf_counter()
+        found = self._guard(self._start, n)
+        status, sentence = found or (-34, "the state could not be read; see the warning")
+        save = Save(self._session, n, status, sentence, time.perf_counter() - began)
+        if status and found:
+            self._told(_errors.code_name(status), sentence or f"the save of step {n} was dropped")
+        elif status == 0:
+            self._pending.append(save)
+        return save
+
+    def gate(self, stream: Any = None) -> None:
+        """Returns when captured state may be changed: for code that updates tensors without a torch optimizer.
+
+        stream: a CUDA stream that shall wait instead; host memory is waited for on the host.
+        """
+        self._fired.updates += 1
+        self._guard(self._gate)
+
+    def release(self) -> None:
+        """Waits until nothing is being captured, then drops every reference to the state's memory."""
+        self._guard(self._gate)
+        if self._table is not None:
+            self._table.release()
+            self._table = None
+
+    def close(self, timeout: float | None = None) -> bool:
+        """Waits for the last save to be on storage, at most `timeout` seconds (None: ten minutes). False if it is not.
+
+        A second call, and a call in a forked child, does nothing and returns True.
+        """
+        gate.unwatch(self)
+        if not self._session.alive:
+            return True
+        status = self._session.close(_CLOSE_TIMEOUT if timeout is None else timeout)
+        self._table = None
+        return status == 0
+
+    # ---- hooks of torch.optim
+
+    def before_update(self, optimizer: Any) -> None:
+        """An optimizer is about to step."""
+        self._guard(self._gate)
+
+    def after_update(self, optimizer: Any) -> None:
+        """An optimizer has stepped."""
+        self._fired.note(optimizer)
+
+    # ---- inside
+
+    def _gate(self) -> None:
+        status = self._session.gate()
+        if status:
+            self._told(_errors.code_name(status), _lib.sentence())
+
+    def _tick(self, n: int) -> None:
+        if self._table is None:
+            self._register()  # the agent prepares memory before the first save is due
+        self._session.tick(n)
+
+    def _start(self, n: int) -> tuple[int, str]:
+        if not self._session.alive:
+            return -35, "the checkpointer is closed, or this is a forked child"
+        document = self._collect()
+        flags = _lib.SELFCHECK if self._check.due() else 0
+        status = self._session.save(n, document, flags)
+        if status == 0:
+            self._check.started()
+        return status, _lib.sentence() if status else ""
+
+    def _collect(self) -> bytes:
+        """The extra document of now; registers first when there is no layout, or it no longer fits."""
+        if self._table is not None:
+            try:
+                document = self._document(self._table)
+                if len(document) <= self._capacity:
+                    return document
+            except Moved:
+                pass
+        return self._register()
+
+    def _register(self) -> bytes:
+        """Surveys the state and makes it the layout of this rank. Returns the extra document."""
+        if self._restart and not self._joined:
+            Restorer(self._session, self._state, False, True).run(_lib.WANT_FRESH, 0, 120.0)
+            self._joined = True
+        self._table = None
+        table = self._state.survey()
+        document = self._document(table)
+        status = self._session.register(table, len(document))
+        if status:
+            raise error(status)
+        self._table = table
+        self._capacity = max(_MIN_EXTRA, 4 * len(document))
+        self._check.new_layout()
+        return document
+
+    def _document(self, table: Table) -> bytes:
+        plain = table.refresh()
+        generators = extra.dumps(rng.capture(), "rng") if self._with_generators else "null"
+        return extra_text(plain, generators).encode("ascii")
+
+    def _review(self) -> None:
+        """Looks what became of earlier saves, and tells of those that were dropped on the way."""
+        while self._pending:
+            state = self._pending[0].state
+            if state == "dropped":
+                self._judge_drop(self._pending.popleft())
+            elif state == "durable" or len(self._pending) > 8:
+                self._pending.popleft()
+            else:
+                return
+
+    def _judge_drop(self, save: Save) -> None:
+        reason = save.dropped_because or "INTERNAL"
+        sentence = str(save.error)
+        if reason == "TORN" and self._table is not None:
+            columns = self._table.columns
+            names = [columns[int(index)].name for index in self._session.torn() if index < len(columns)]
+            self._state.forced_eager.update(names)
+            sentence, self._table = torn_sentence(names), None
+        elif reason == "UNGATED":
+            sentence = self._judge_ungated(sentence)
+        self._told(reason, sentence)
+
+    def _judge_ungated(self, sentence: str) -> str:
+        """Tensors of optimizers that never fired a hook cannot be lazy."""
+        silent = self._fired.silent([part.optimizer for part in self._state.optimizers()])
+        paths = {part.path for part in self._state.optimizers() if any(part.optimizer is item for item in silent)}
+        if not paths - self._state.unhooked:
+            return sentence
+        self._state.unhooked |= paths
+        self._table = None
+        named = ', '.join(sorted(paths))
+        return f"{sentence} No hook of {named} ever fired: its tensors are captured eagerly from now on."
+
+    def _guard(self, function: Any, *arguments: Any) -> Any:
+        """Training goes on whatever happens in here."""
+        try:
+            return function(*arguments)
+        except Exception as failed:
+            if self._raise:
+                raise
+            self._told(getattr(failed, "code", type(failed).__name__), f"{type(failed).__name__}: {failed}")
+            return None
+
+    def _told(self, reason: str, sentence: str) -> None:
+        """Counts, and warns once per reason."""
+        self.dropped[reason] += 1
+        if self._raise:
+            raise _errors.make(reason, sentence)
+        if self.dropped[reason] == 1:
+            warnings.warn(f"ckptd: {reason}: {sentence} (told once; Checkpointer.dropped counts)", stacklevel=4)

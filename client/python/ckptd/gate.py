@@ -1,0 +1,70 @@
+"""The gate: no optimizer changes captured tensors before they are copied.
+
+Hooks are the *global* ones of torch.optim: they fire for inner, wrapped, in-backward and several optimizers, which
+hooks on one instance miss. They are registered once per process, with the first checkpointer, and cost about a
+microsecond a step while nothing is being captured.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Protocol
+
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+
+class Watcher(Protocol):
+    """Who wants to know about optimizer steps."""
+
+    def before_update(self, optimizer: Any) -> None:
+        """`optimizer` is about to change its parameters; returns when it may."""
+
+    def after_update(self, optimizer: Any) -> None:
+        """`optimizer` has changed them."""
+
+
+_watchers: weakref.WeakSet[Any] = weakref.WeakSet()
+_handles: list[Any] = []
+
+
+def watch(watcher: Watcher) -> None:
+    """Calls `watcher` around each step of every torch optimizer until `unwatch`, or until it is garbage."""
+    _watchers.add(watcher)
+    if not _handles:
+        _handles.append(register_optimizer_step_pre_hook(_before))
+        _handles.append(register_optimizer_step_post_hook(_after))
+
+
+def unwatch(watcher: Watcher) -> None:
+    """Inverse of `watch`; unknown watchers are ignored. The last one takes the hooks away."""
+    _watchers.discard(watcher)
+    if not _watchers:
+        while _handles:
+            _handles.pop().remove()
+
+
+def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
+    for watcher in tuple(_watchers):
+        watcher.before_update(optimizer)
+
+
+def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
+    for watcher in tuple(_watchers):
+        watcher.after_update(optimizer)
+
+
+class FiredHooks:
+    """Counts which optimizers fired a hook, to find those whose tensors cannot be lazy."""
+
+    def __init__(self) -> None:
+        self._fired: set[int] = set()
+        self.updates = 0
+
+    def note(self, optimizer: Any) -> None:
+        """`optimizer` fired its post-hook."""
+        self._fired.add(id(optimizer))
+        self.updates += 1
+
+    def silent(self, optimizers: list[Any]) -> list[Any]:
+        """Those of `optimizers` that never fired, once any update was expected of them."""
+        return [optimizer for optimizer in optimizers if id(optimizer) not in self._fired]

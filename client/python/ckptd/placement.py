@@ -1,0 +1,221 @@
+"""Where restored bytes go: into the trainer's own tensors, or into new ones that it does not have yet.
+
+Everything is planned and compared first; nothing of the trainer is touched while a name, shape or dtype may still
+differ. Tensors are never cast.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from . import dtypes, extra, names, tree
+from .extra import TensorRef
+from .header import Entry, Header
+from .optim import OptimizerPart
+from .parts import ObjectPart, Part, Survey, TreePart
+
+
+class Plan:
+    """What a restore will do. `problems`: sentences about what differs; `targets`: tensors to fill, by entry."""
+
+    def __init__(self, header: Header, document: dict[str, Any]) -> None:
+        self.header = header
+        self.plain: dict[str, Any] = document["parts"]
+        self.problems: list[str] = []
+        self.targets: list[tuple[Entry, torch.Tensor]] = []
+        self.actions: list[tuple[int, Any]] = []  # (restore order, function without arguments)
+        self._claimed: set[str] = set()
+
+    def into(self, name: str, tensor: torch.Tensor) -> None:
+        """`tensor` will hold the stored tensor `name`."""
+        entry = self._claim(name)
+        if entry is None:
+            self.problems.append(f"{name}: not in the checkpoint")
+        elif self._fits(name, entry, tensor):
+            self.targets.append((entry, tensor))
+
+    def new(self, name: str, like: torch.Tensor | None = None, device: str = "cpu") -> torch.Tensor | None:
+        """A new tensor of the stored dtype and shape (strides of `like` if it has the shape), to hold `name`."""
+        entry = self._claim(name)
+        if entry is None:
+            self.problems.append(f"{name}: not in the checkpoint")
+            return None
+        dtype = dtypes.torch_of(entry.dtype, name)
+        if like is not None and tuple(like.shape) == entry.shape:
+            tensor = torch.empty_like(like, dtype=dtype, device=device, requires_grad=False)
+        else:
+            tensor = torch.empty(entry.shape, dtype=dtype, device=device)
+        self.targets.append((entry, tensor))
+        return tensor
+
+    def unclaimed(self) -> list[str]:
+        """Stored tensors that nothing in this trainer takes."""
+        return [name for name in self.header.entries if name not in self._claimed]
+
+    def names_under(self, prefix: str) -> list[str]:
+        """Stored names that begin with `prefix`."""
+        return [name for name in self.header.entries if name.startswith(prefix)]
+
+    def _claim(self, name: str) -> Entry | None:
+        stored = name if name in self.header.entries else self.header.aliases.get(name, "")
+        self._claimed.add(stored)
+        return self.header.entries.get(stored)
+
+    def _fits(self, name: str, entry: Entry, tensor: torch.Tensor) -> bool:
+        have = (dtypes.string_of(tensor, name), tuple(tensor.shape))
+        if have != (entry.dtype, entry.shape):
+            self.problems.append(
+                f"{name}: {have[0]} {list(have[1])} here, {entry.dtype} {list(entry.shape)} in the checkpoint"
+            )
+            return False
+        return True
+
+
+def plan_part(plan: Plan, part: Part, survey: Survey) -> None:
+    """Adds what restores `part` to the plan."""
+    if isinstance(part, OptimizerPart):
+        _plan_optimizer(plan, part)
+    elif isinstance(part, ObjectPart):
+        _plan_object(plan, part)
+    elif isinstance(part, TreePart):
+        _plan_tree(plan, part, {row.name: row.tensor for row in [*survey.stable, *survey.volatile]})
+    else:
+        for row in survey.stable:
+            plan.into(row.name, row.tensor)
+
+
+def _skeleton(plan: Plan, part: Part) -> Any:
+    if part.path not in plan.plain:
+        plan.problems.append(f"{part.path}: nothing under this key in the checkpoint")
+        return None
+    return plan.plain[part.path]
+
+
+def _plan_object(plan: Plan, part: ObjectPart) -> None:
+    skeleton = _skeleton(plan, part)
+    found = {ref.name: plan.new(ref.name) for ref in tree.references(skeleton)}
+    if part.path in plan.plain:
+        plan.actions.append((part.rank, lambda: part.load(_rebuilt(skeleton, found, None))))
+
+
+def _plan_tree(plan: Plan, part: TreePart, existing: dict[str, torch.Tensor]) -> None:
+    skeleton = _skeleton(plan, part)
+    flat = tree.flatten(part.owner, part.path)
+    found: dict[str, Any] = {}
+    for ref in tree.references(skeleton):
+        if ref.name in existing:
+            plan.into(ref.name, existing[ref.name])
+            found[ref.name] = existing[ref.name]
+        else:
+            found[ref.name] = plan.new(ref.name)
+    objects = dict(flat.objects)
+    if not isinstance(part.owner, torch.Tensor) and part.path in plan.plain:
+        plan.actions.append((part.rank, lambda: tree.write_back(part.owner, _rebuilt(skeleton, found, objects))))
+
+
+def _rebuilt(skeleton: Any, found: dict[str, Any], objects: dict[str, Any] | None) -> Any:
+    """The value again. A NumPy array comes back over the memory of its tensor, which a live array shares."""
+
+    def tensor_of(ref: TensorRef) -> Any:
+        value = found[ref.name]
+        return value.numpy() if ref.is_array and isinstance(value, torch.Tensor) else value
+
+    return tree.rebuild(skeleton, tensor_of, lambda path: (objects or {})[path])
+
+
+def _plan_optimizer(plan: Plan, part: OptimizerPart) -> None:
+    document = _skeleton(plan, part)
+    if document is None:
+        return
+    groups = part.optimizer.param_groups
+    if len(groups) != len(document["groups"]):
+        plan.problems.append(
+            f"{part.path}: {len(groups)} parameter groups here, {len(document['groups'])} in the checkpoint"
+        )
+        return
+    options = [_options(plan, live, saved) for live, saved in zip(groups, document["groups"])]
+    state = _optimizer_state(plan, part, document)
+
+    def load() -> None:
+        part.optimizer.state.clear()
+        part.optimizer.state.update(state)
+        for live, saved in zip(groups, options):
+            live.update(saved)
+
+    plan.actions.append((part.rank, load))
+
+
+def _options(plan: Plan, live: dict[str, Any], saved: dict[str, Any]) -> dict[str, Any]:
+    """Options of one group; a tensor option is filled in place where the group has one."""
+    found: dict[str, Any] = {}
+    for option, value in saved.items():
+        for ref in tree.references(value):
+            have = live.get(option)
+            if isinstance(have, torch.Tensor):
+                plan.into(ref.name, have)
+            else:
+                have = plan.new(ref.name)
+            found[ref.name] = have
+    return {option: _rebuilt(value, found, None) for option, value in saved.items()}
+
+
+def _optimizer_state(plan: Plan, part: OptimizerPart, document: dict[str, Any]) -> dict[Any, dict[Any, Any]]:
+    """State as it was saved: existing tensors are filled, missing ones made from the header."""
+    owners = {part.parameter_name(parameter): parameter for parameter in part.parameters()}
+    owners.update({str(key): key for key in part.optimizer.state if not isinstance(key, torch.Tensor)})
+    state: dict[Any, dict[Any, Any]] = {}
+    nested = _nested_state(plan, document, owners, state)
+    prefix = names.join(part.path, "state") + "."
+    for name in plan.names_under(prefix):
+        if name in nested:
+            continue
+        found = _owner(name.removeprefix(prefix), owners)
+        if found is not None:
+            parameter, key = found
+            device = document["devices"].get(key)
+            state.setdefault(parameter, {})[key] = _state_tensor(plan, part, name, parameter, key, device)
+    return {owner: state[owner] for owner in owners.values() if owner in state}
+
+
+def _state_tensor(plan: Plan, part: OptimizerPart, name: str, owner: Any, key: str, device: str | None) -> Any:
+    have = part.optimizer.state.get(owner, {}).get(key) if owner in part.optimizer.state else None
+    if isinstance(have, torch.Tensor):
+        plan.into(name, have)
+        return have
+    like = owner if isinstance(owner, torch.Tensor) else None
+    return plan.new(name, like, device or (str(like.device) if like is not None else "cpu"))
+
+
+def _owner(rest: str, owners: dict[str, Any]) -> tuple[Any, str] | None:
+    """Splits `<parameter>.<key>`: the longest parameter name that exists."""
+    head, tail = rest, ""
+    while "." in head:
+        head, _, last = head.rpartition(".")
+        tail = names.join(last, tail)
+        if head in owners:
+            return owners[head], tail
+    return None
+
+
+def _nested_state(plan: Plan, document: dict[str, Any], owners: dict[str, Any], state: dict[Any, Any]) -> set[str]:
+    """State that is no tensor, or nests tensors. Returns the names of the tensors nested in it."""
+    used: set[str] = set()
+    for name, values in document["state"].items():
+        if name not in owners:
+            plan.problems.append(f"{name}: the optimizer here does not update this parameter")
+            continue
+        for key, skeleton in values.items():
+            found = {ref.name: plan.new(ref.name) for ref in tree.references(skeleton)}
+            used.update(found)
+            state.setdefault(owners[name], {})[key] = _rebuilt(skeleton, found, None)
+    return used
+
+
+def decode_document(text: bytes) -> dict[str, Any]:
+    """The extra tensor's document. ValueError when it is not one."""
+    document = extra.loads(text)
+    if not isinstance(document, dict) or document.get("format") != 1 or not isinstance(document.get("parts"), dict):
+        raise ValueError("the extra tensor holds no document of this version; written by a newer ckptd?")
+    return document

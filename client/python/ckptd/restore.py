@@ -1,0 +1,195 @@
+"""Restore: one collective decision, then this rank's bytes into this rank's tensors.
+
+Planned and compared first, then written: tensors, schedulers, optimizer plain values, other objects, generators. Until
+libckpt says that every rank has loaded, nobody trains; if one failed, all load again what the next attempt chose.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from . import _errors, _lib, rng
+from .header import Entry, Header
+from .placement import Plan, decode_document, plan_part
+from .session import Session, error, nanoseconds
+from .state import State
+
+_SHOWN = 8  # names in the sentence of a LayoutMismatch
+_MISMATCH, _FAILED = -6, -7
+
+
+@dataclass
+class Restored:
+    """What `restore()` did. `source`: region, replica, parity, local, storage, rescued, or none."""
+
+    step: int = 0
+    source: str = "none"
+    seconds: float = 0.0
+    attempt: int = 0
+    skipped: list[str] = field(default_factory=list)
+
+
+class Restorer:
+    """One call of `restore()`."""
+
+    def __init__(self, session: Session, state: State, generators: bool, strict: bool) -> None:
+        self._session = session
+        self._lib = _lib.library()
+        self._state = state
+        self._generators = generators
+        self._strict = strict
+        self._notes: list[str] = []
+
+    def run(self, want: int, step: int, timeout: float) -> Restored:
+        """Joins, loads, waits for the others. Raises AgentUnreachable, NotFound, LayoutMismatch or RestoreError."""
+        began = time.monotonic()
+        view = self._begin(want, step, timeout)
+        while True:
+            status, failure = self._try_load(view)
+            reason = str(failure)[:200].encode() if failure else None
+            ended = self._lib.ckpt_restore_end(self._session.handle, status, reason, ctypes.byref(view))
+            if isinstance(failure, Exception) and status in (_MISMATCH, _FAILED):
+                raise failure
+            if ended < 0:
+                raise error(ended) from failure
+            if ended != _lib.RELOAD:
+                return self._result(view, time.monotonic() - began)
+
+    def _begin(self, want: int, step: int, timeout: float) -> _lib.RestoredView:
+        view = _lib.RestoredView()
+        asked = _lib.Want(want=want, step=step, timeout_ns=nanoseconds(timeout))
+        status = self._lib.ckpt_restore_begin(self._session.handle, ctypes.byref(asked), ctypes.byref(view))
+        if status:
+            raise error(status)
+        return view
+
+    def _result(self, view: _lib.RestoredView, seconds: float) -> Restored:
+        skipped = [
+            f"step {item.step} of attempt {item.attempt}: {_errors.code_name(item.code)} on rank {item.rank}"
+            for item in view.skipped[: min(view.skipped_count, 32)]
+        ]
+        source = _lib.SOURCES[view.source] if view.source < len(_lib.SOURCES) else "unknown"
+        return Restored(view.snapshot_step, source, seconds, view.attempt, skipped + self._notes)
+
+    def _try_load(self, view: _lib.RestoredView) -> tuple[int, Exception | None]:
+        """(0, None), or a status and the exception that says why."""
+        self._notes = []
+        if view.snapshot_attempt == 0:
+            return 0, None
+        try:
+            self._load(view)
+            return 0, None
+        except _ReadFailed as failed:
+            return failed.status, failed
+        except _errors.LayoutMismatch as mismatch:
+            return _MISMATCH, mismatch
+        except Exception as failed:
+            told = _errors.make("RESTORE_FAILED", f"step {view.snapshot_step}: {type(failed).__name__}: {failed}")
+            told.__cause__ = failed
+            return _FAILED, told
+
+    def _load(self, view: _lib.RestoredView) -> None:
+        header = self._header(view)
+        if header.extra is None:
+            raise ValueError("the snapshot has no extra tensor; it was not written by the Python package")
+        document = decode_document(self._bytes(header.extra))
+        plan = Plan(header, document)
+        surveys = self._state.surveys()
+        for part in self._state.parts:
+            plan_part(plan, part, surveys[part.path])
+        self._judge(plan)
+        self._read(plan.targets)
+        for _, action in sorted(plan.actions, key=lambda item: item[0]):
+            action()
+        if self._generators and document["rng"] is not None:
+            self._notes += rng.apply(document["rng"])
+
+    def _judge(self, plan: Plan) -> None:
+        here = {part.path for part in self._state.parts}
+        problems = plan.problems + [f"{name}: in the checkpoint, not here" for name in plan.unclaimed()]
+        problems += [f"{path}: in the checkpoint, not here" for path in plan.plain if path not in here]
+        if problems and self._strict:
+            more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+            raise _errors.make("LAYOUT_MISMATCH", "; ".join(problems[:_SHOWN]) + more)
+        self._notes += problems
+
+    def _header(self, view: _lib.RestoredView) -> Header:
+        header = Header()
+        for image in range(view.image_count):
+            text, size, offset = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_uint64()
+            status = self._lib.ckpt_restore_header(
+                self._session.handle, image, ctypes.byref(text), ctypes.byref(size), ctypes.byref(offset)
+            )
+            if status:
+                raise _ReadFailed(status)
+            header.add(ctypes.string_at(text.value or 0, size.value), offset.value)
+        return header
+
+    def _bytes(self, entry: Entry) -> bytes:
+        buffer = torch.empty(entry.end - entry.begin, dtype=torch.uint8, device="cpu")
+        self._read([(entry, buffer)])
+        return buffer.numpy().tobytes()
+
+    def _read(self, targets: list[tuple[Entry, torch.Tensor]]) -> None:
+        """Fills tensors of any strides; each stored range is read once."""
+        first: dict[int, torch.Tensor] = {}
+        boxes: list[tuple[int, int, int]] = []
+        copies: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for entry, tensor in targets:
+            if entry.begin == entry.end:
+                continue
+            if entry.begin in first:
+                copies.append((tensor, first[entry.begin]))
+                continue
+            direct = tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+            memory = tensor if direct else torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+            first[entry.begin] = memory
+            boxes.append((memory.data_ptr(), entry.begin, entry.end - entry.begin))
+            if not direct:
+                copies.append((tensor, memory))
+        self._fetch(np.array(boxes, dtype=np.uint64).reshape(-1, 3))
+        for tensor, memory in copies:
+            if tensor.data_ptr() != memory.data_ptr():
+                write_strided(tensor, memory)
+
+    def _fetch(self, boxes: np.ndarray) -> None:
+        """boxes: [n, 3] of address, offset in the slot, bytes."""
+        status = self._lib.ckpt_restore_read(self._session.handle, boxes.ctypes.data_as(ctypes.c_void_p), len(boxes))
+        if status:
+            raise _ReadFailed(status)
+
+
+class _ReadFailed(Exception):
+    """libckpt could not give the bytes; `status` goes to the agent, which then chooses another copy or step."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(_lib.sentence() or _errors.code_name(status))
+        self.status = status
+
+
+def write_strided(target: torch.Tensor, value: torch.Tensor) -> None:
+    """`value` into a tensor of any strides, also one whose elements share memory (expanded, windows)."""
+    with torch.no_grad():
+        if not _overlaps(target):
+            target.detach().copy_(value)
+            return
+        span = 1 + sum((size - 1) * stride for size, stride in zip(target.shape, target.stride()))
+        flat = target.detach().as_strided((span,), (1,))
+        places = torch.arange(span).as_strided(target.shape, target.stride()).reshape(-1)
+        flat[places] = value.reshape(-1)
+
+
+def _overlaps(tensor: torch.Tensor) -> bool:
+    """Whether two elements share memory."""
+    reached = 0
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
+        if size > 1:
+            if stride <= reached:
+                return True
+            reached += (size - 1) * stride
+    return False

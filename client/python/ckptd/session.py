@@ -1,0 +1,128 @@
+"""One handle of libckpt: its calls with Python types. In a forked child everything here is a no-op.
+
+Sizes are bytes, times seconds. Functions that may fail give libckpt's status: 0, or a negative number for
+`_errors.code_name`; `_lib.sentence()` tells more.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from typing import NamedTuple
+
+import numpy as np
+
+from . import _errors, _lib
+from .state import Table
+from .table_view import table_view
+
+CANCELLED = -35
+TIMEOUT = -18
+FOREVER = 365 * 86400.0
+
+
+class StepState(NamedTuple):
+    """What is known of one save. `flags`: as in `_lib`; `code`: why it was dropped, or 0."""
+
+    flags: int
+    code: int
+    blocked_seconds: float
+    eager_bytes: int
+
+
+def nanoseconds(seconds: float | None) -> int:
+    """For libckpt; None is a year."""
+    return int(min(FOREVER if seconds is None else max(seconds, 0.0), FOREVER) * 1e9)
+
+
+def error(status: int) -> Exception:
+    """The exception for a status of the call that just failed on this thread."""
+    return _errors.make(_errors.code_name(status), _lib.sentence() or "libckpt failed")
+
+
+class Session:
+    """Opens a handle. ValueError for options that libckpt refuses; succeeds without an agent."""
+
+    def __init__(self, job: str, rank: int, world: int, socket: str | None, gate_timeout: float | None) -> None:
+        self._lib = _lib.library()
+        options = _lib.Options(
+            rank=rank, world=world, job=job.encode(), socket=socket.encode() if socket else None,
+            gate_timeout_ns=0 if gate_timeout is None else nanoseconds(gate_timeout),
+        )  # fmt: skip
+        handle = ctypes.c_void_p()
+        status = self._lib.ckpt_open(ctypes.byref(options), ctypes.byref(handle))
+        if status:
+            raise error(status)
+        self.handle = handle
+        self._pid = os.getpid()
+        self._saved = ctypes.c_int32()
+        self._finalizer = weakref.finalize(self, _close, self._lib, handle, self._pid)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the handle is open, in the process that opened it."""
+        return self._finalizer.alive and os.getpid() == self._pid
+
+    def register(self, table: Table, extra_bytes: int) -> int:
+        """Makes `table` the layout. libckpt copies everything but the tensors' memory."""
+        if not self.alive:
+            return CANCELLED
+        view, kept = table_view(table, extra_bytes)
+        status = self._lib.ckpt_register(self.handle, ctypes.byref(view))
+        del kept
+        return status
+
+    def save(self, step: int, document: bytes, flags: int) -> int:
+        """Starts the capture of `step`; eager tensors and `document` are copied when it returns."""
+        if not self.alive:
+            return CANCELLED
+        return self._lib.ckpt_save(self.handle, step, document, len(document), None, flags)
+
+    def tick(self, step: int) -> int:
+        """A step that is not saved."""
+        if not self.alive:
+            return CANCELLED
+        return self._lib.ckpt_step(self.handle, step, None, 0, None, 0, ctypes.byref(self._saved))
+
+    def gate(self) -> int:
+        """Returns when captured memory may be changed."""
+        return self._lib.ckpt_gate(self.handle, 0) if self.alive else 0
+
+    def torn(self) -> np.ndarray:
+        """Columns of the table that changed before the gate, after a save was dropped as TORN."""
+        count = self._lib.ckpt_torn(self.handle, None, 0) if self.alive else 0
+        indices = np.zeros(count, dtype=np.uint64)
+        if count:
+            self._lib.ckpt_torn(self.handle, indices.ctypes.data_as(ctypes.c_void_p), count)
+        return indices
+
+    def poll(self, step: int) -> StepState | None:
+        """State of a save of this handle; None when it is no longer remembered."""
+        view = _lib.StepState()
+        if not self.alive or self._lib.ckpt_poll(self.handle, step, ctypes.byref(view)):
+            return None
+        return StepState(view.flags, view.code, view.blocked_ns / 1e9, view.eager_bytes)
+
+    def wait(self, step: int, level: int, timeout: float | None) -> int:
+        """Waits until `step` has `level`: 0, TIMEOUT, or why it was dropped."""
+        return self._lib.ckpt_wait(self.handle, step, level, nanoseconds(timeout)) if self.alive else CANCELLED
+
+    def info(self) -> _lib.InfoView:
+        """What libckpt knows of its connection and layout; zeros after `close`."""
+        view = _lib.InfoView()
+        if self.alive:
+            self._lib.ckpt_info(self.handle, ctypes.byref(view))
+        return view
+
+    def close(self, timeout: float) -> int:
+        """Waits for the last save to be durable, then ends threads and session. Closed, or a fork: 0."""
+        if not self.alive:
+            return 0
+        self._finalizer.detach()
+        return self._lib.ckpt_close(self.handle, nanoseconds(timeout))
+
+
+def _close(lib: ctypes.CDLL, handle: ctypes.c_void_p, pid: int) -> None:
+    if os.getpid() == pid:
+        lib.ckpt_close(handle, 0)

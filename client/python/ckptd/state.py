@@ -1,0 +1,300 @@
+"""The user's `state` as one flat table of tensors.
+
+`State` knows the parts and surveys them into a `Table`; `Table.refresh()` finds every tensor again at a save and
+compares identity, size, contiguity and address with the survey: four C loops over all tensors, no Python statement
+for one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import partial
+from itertools import chain
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from . import dtypes, names, rng, tree
+from .optim import OptimizerPart, name_parameters
+from .parts import Captured, ModulePart, Moved, ObjectPart, Part, Row, Survey, TreePart
+
+_Tensor = torch.Tensor
+_nbytes = attrgetter("nbytes")
+EXTRA_FORMAT = 1
+
+
+class Column(NamedTuple):
+    """One tensor as the image stores it. `dtype`: safetensors string; `staged`: captured through a copy of ours."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    eager: bool
+    staged: bool
+
+
+class State:
+    """The parts of `state`. TypeError with the path for what cannot be saved."""
+
+    def __init__(self, state: Any, lazy: str = "auto") -> None:
+        if lazy not in ("auto", "none"):
+            raise ValueError(f"lazy={lazy!r}: 'auto' or 'none'")
+        self._auto = lazy == "auto"
+        self._lazy_ids: set[int] = set()
+        self.forced_eager: set[str] = set()  # tensors that broke the promise, by name
+        self.unhooked: set[str] = set()  # optimizers that never fired a hook, by path
+        self.parts: list[Part] = []
+        self._root = state
+        self._build()
+
+    def _build(self) -> None:
+        parts: list[Part] = []
+        if not isinstance(self._root, (dict, list, tuple)):
+            raise TypeError(f"state: a {type(self._root).__name__}; give a dict, list or tuple of what shall be saved")
+        items = self._root.items() if isinstance(self._root, dict) else enumerate(self._root)
+        for key, value in items:
+            self._add(value, str(key), parts)
+        self.parts = parts
+
+    def _add(self, value: Any, path: str, parts: list[Part]) -> None:
+        if isinstance(value, (_Tensor, np.ndarray)) or type(value) in (*tree.MAPPINGS, list):
+            parts.append(TreePart(path, value, self._is_lazy))
+            for inner, item in tree.flatten(value, path).objects:
+                self._add(item, inner, parts)
+        elif isinstance(value, tuple):
+            for index, item in enumerate(value):
+                self._add(item, names.join(path, index), parts)
+        elif tree.is_stateful(value):
+            parts.extend(self._object_parts(value, path))
+        else:
+            raise TypeError(
+                f"{path}: a {type(value).__name__} cannot be restored in place; put it into a dict or a list, "
+                "or give an object with state_dict() and load_state_dict()"
+            )
+
+    def _object_parts(self, value: Any, path: str) -> list[Part]:
+        if isinstance(value, torch.nn.Module):
+            return [ModulePart(path, value, self._is_lazy), *_extra_states(value, path)]
+        if isinstance(value, torch.optim.Optimizer):
+            return [OptimizerPart(path, value, self._auto)]
+        if isinstance(value, torch.Generator):
+            return [_generator_part(path, value)]
+        return [ObjectPart(path, value, value.state_dict, value.load_state_dict, 0 if _is_scheduler(value) else 2)]
+
+    def _is_lazy(self, tensor: _Tensor) -> bool:
+        return self._auto and tensor.requires_grad and id(tensor) in self._lazy_ids
+
+    def optimizers(self) -> list[OptimizerPart]:
+        """The torch optimizers of the state."""
+        return [part for part in self.parts if isinstance(part, OptimizerPart)]
+
+    def surveys(self) -> dict[str, Survey]:
+        """What each part holds, by its path. TypeError or ValueError, naming the tensor, for what cannot be saved."""
+        self._build_again()
+        hooked = [part for part in self.optimizers() if part.path not in self.unhooked]
+        self._lazy_ids = set(map(id, chain.from_iterable(part.parameters() for part in hooked)))
+        found = {part.path: part.survey() for part in self.parts if not isinstance(part, OptimizerPart)}
+        name_parameters(self.parts, _names_by_id(self.parts, found))
+        for part in self.optimizers():
+            part.lazily = self._auto and part.path not in self.unhooked
+            found[part.path] = part.survey()
+        return found
+
+    def survey(self) -> Table:
+        """A new table of everything; errors as of `surveys`."""
+        found = self.surveys()
+        stable = [row for part in self.parts for row in found[part.path].stable]
+        volatile = [row for part in self.parts for row in found[part.path].volatile]
+        return Table(self.parts, stable, volatile, self.forced_eager)
+
+    def _build_again(self) -> None:
+        """Live dicts may hold other objects by now. Parts of unchanged owners are kept: they remember their past."""
+        before = {(part.path, id(part.owner)): part for part in self.parts}
+        self._build()
+        self.parts = [before.get((part.path, id(part.owner)), part) for part in self.parts]
+        names.check_unique((part.path for part in self.parts), "keys of state")
+
+
+class Table:
+    """Flat table of one survey. `columns[i]` is stored once; `aliases` are (name, i) of tensors tied to it."""
+
+    def __init__(self, parts: list[Part], stable: list[Row], volatile: list[Row], forced: Iterable[str]) -> None:
+        self.parts = parts
+        self.columns: list[Column] = []
+        self.aliases: list[tuple[str, int]] = []
+        self._stable_count = len(stable)
+        self._volatile_count = len(volatile)
+        self._buffers: dict[int, _Tensor] = {}  # by column: what is captured instead of the tensor itself
+        self._sources: list[int] = []  # by column: index among stable + volatile
+        self._held: list[_Tensor] = []
+        rows = stable + volatile
+        names.check_unique(row.name for row in rows)
+        self._add_columns(rows)
+        self._spread_eager(rows, set(forced))
+        self._remember([row.tensor for row in stable])
+
+    def _add_columns(self, rows: list[Row]) -> None:
+        known: dict[Any, int] = {}
+        for index, row in enumerate(rows):
+            refuse_unsupported(row.tensor, row.name)
+            is_volatile = index >= self._stable_count
+            key = ("volatile", index) if is_volatile else _identity(row.tensor)
+            if key in known:
+                self._alias(row, known[key])
+                continue
+            known[key] = len(self.columns)
+            staged = is_volatile or not _is_plain_memory(row.tensor)
+            column = Column(
+                row.name,
+                dtypes.string_of(row.tensor, row.name),
+                tuple(row.tensor.shape),
+                staged or not row.lazy,
+                staged,
+            )
+            if staged:
+                self._buffers[len(self.columns)] = torch.empty(row.tensor.shape, dtype=row.tensor.dtype, device="cpu")
+            self.columns.append(column)
+            self._sources.append(index)
+
+    def _alias(self, row: Row, column: int) -> None:
+        self.aliases.append((row.name, column))
+        if not row.lazy:
+            self.columns[column] = self.columns[column]._replace(eager=True)
+
+    def _spread_eager(self, rows: list[Row], forced: set[str]) -> None:
+        """Eager wins over lazy among views of one memory: who writes one writes the others."""
+        for column in [i for i, column in enumerate(self.columns) if column.name in forced]:
+            self.columns[column] = self.columns[column]._replace(eager=True)
+        groups: dict[int, list[int]] = {}
+        for column, source in enumerate(self._sources):
+            tensor = rows[source].tensor
+            if tensor.numel():
+                groups.setdefault(tensor.untyped_storage().data_ptr(), []).append(column)
+        for members in groups.values():
+            if len(members) > 1 and any(self.columns[column].eager for column in members):
+                for column in members:
+                    self.columns[column] = self.columns[column]._replace(eager=True)
+
+    def _remember(self, stable: list[_Tensor]) -> None:
+        self._held = [tensor.detach() for tensor in stable]  # keeps the memory while the copy thread may read it
+        self._ids = list(map(id, stable))
+        self._sizes = list(map(_nbytes, stable))
+        self._contiguous = list(map(_Tensor.is_contiguous, stable))
+        self._pointers = list(map(_Tensor.data_ptr, stable))
+        staged = {column: buffer.data_ptr() for column, buffer in self._buffers.items()}
+        addresses = [staged.get(column) or self._pointers_at(source) for column, source in enumerate(self._sources)]
+        self.addresses = np.array(addresses, dtype=np.uint64)
+
+    def _pointers_at(self, source: int) -> int:
+        return self._pointers[source] if source < self._stable_count else 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all stored tensors."""
+        return sum(self._sizes[s] for s in self._sources if s < self._stable_count) + sum(
+            buffer.nbytes for column, buffer in self._buffers.items() if self._sources[column] >= self._stable_count
+        )
+
+    def refresh(self) -> str:
+        """Finds every tensor again, fills the staging buffers, gives the text of the parts' plain values.
+
+        Raises Moved when a tensor is not where the table says. After it, `addresses` hold what is to be captured.
+        """
+        captured = [part.capture() for part in self.parts]
+        stable: list[_Tensor] = []
+        volatile: list[_Tensor] = []
+        for part in captured:
+            stable += part.stable
+            volatile += part.volatile
+        if len(stable) != self._stable_count or self._ids != list(map(id, stable)):
+            raise Moved("a tensor was replaced by another one")
+        if self._sizes != list(map(_nbytes, stable)) or self._pointers != list(map(_Tensor.data_ptr, stable)):
+            raise Moved("a tensor moved or changed its size")
+        if self._contiguous != list(map(_Tensor.is_contiguous, stable)):
+            raise Moved("a tensor changed its strides")
+        self._stage(stable, volatile)
+        return _plain_text(self.parts, captured)
+
+    def _stage(self, stable: list[_Tensor], volatile: list[_Tensor]) -> None:
+        if len(volatile) != self._volatile_count:
+            raise Moved("an object has more or fewer tensors than before")
+        for column, buffer in self._buffers.items():
+            source = self._sources[column]
+            tensor = stable[source] if source < self._stable_count else volatile[source - self._stable_count]
+            if tensor.shape != buffer.shape or tensor.dtype != buffer.dtype:
+                raise Moved(f"{self.columns[column].name}: its shape or dtype changed")
+            buffer.copy_(tensor.detach())
+
+    def release(self) -> None:
+        """Drops every reference to the user's memory. The table is of no use afterwards."""
+        self._held.clear()
+        self._buffers.clear()
+
+
+def refuse_unsupported(tensor: _Tensor, name: str) -> None:
+    """TypeError, naming the tensor and what to do, for one whose bytes are not plain host memory."""
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise TypeError(f"{name}: a {tensor.layout} or quantized tensor cannot be saved; convert it to a dense one")
+    if tensor.device.type != "cpu":
+        raise TypeError(f"{name}: it lives on {tensor.device}; this release captures host memory only")
+    if type(tensor).__torch_dispatch__ is not _Tensor.__torch_dispatch__:
+        raise TypeError(f"{name}: a {type(tensor).__name__} wraps other tensors; this release saves plain ones")
+
+
+def _is_plain_memory(tensor: _Tensor) -> bool:
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+
+
+def _identity(tensor: _Tensor) -> Any:
+    """Equal for tied tensors. Empty ones have no address and are never tied."""
+    if tensor.numel() == 0:
+        return id(tensor)
+    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg()
+
+
+def _plain_text(parts: list[Part], captured: list[Captured]) -> str:
+    texts = (f"{json.dumps(part.path)}:{found.text}" for part, found in zip(parts, captured) if found.text is not None)
+    return "{" + ",".join(texts) + "}"
+
+
+def extra_text(plain: str, generators: str) -> str:
+    """The document of the extra tensor: plain values by part, states of the generators (typed JSON, or null)."""
+    return f'{{"format":{EXTRA_FORMAT},"parts":{plain},"rng":{generators}}}'
+
+
+def _generator_part(path: str, value: torch.Generator) -> Part:
+    get, load = partial(rng.generator_state, value), partial(rng.set_generator_state, value)
+    return ObjectPart(path, value, get, load, 3)
+
+
+def _is_scheduler(value: Any) -> bool:
+    schedulers = torch.optim.lr_scheduler
+    return isinstance(value, (schedulers.LRScheduler, schedulers.ReduceLROnPlateau))
+
+
+def _extra_states(module: torch.nn.Module, path: str) -> list[Part]:
+    """Modules that override `get_extra_state` (FP8 recipes) save through it, as `state_dict()` would."""
+    default = torch.nn.Module.get_extra_state
+    return [
+        ObjectPart(
+            names.join(names.canonical(names.join(path, name)), "_extra_state"),
+            child,
+            child.get_extra_state,
+            child.set_extra_state,
+        )
+        for name, child in module.named_modules()
+        if type(child).get_extra_state is not default
+    ]
+
+
+def _names_by_id(parts: list[Part], surveys: dict[str, Survey]) -> dict[int, list[str]]:
+    """[path of the part, name] of every surveyed tensor by its id, the first name of a tied one."""
+    found: dict[int, list[str]] = {}
+    for part in parts:
+        survey = surveys.get(part.path)
+        for row in survey.stable if survey is not None else ():
+            found.setdefault(id(row.tensor), [names.canonical(part.path), row.name])
+    return found

@@ -1,0 +1,98 @@
+"""Fixtures: an agent of its own for each test that needs one; nothing is shared with agents of this machine."""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "client" / "python"))
+sys.path.insert(0, str(ROOT / "tests" / "python"))
+
+from ckptd import agent as agents  # noqa: E402
+
+
+def build_folder():
+    """The build tree under test: $CKPTD_BUILD, else the newest preset that has an agent."""
+    if os.environ.get("CKPTD_BUILD"):
+        return pathlib.Path(os.environ["CKPTD_BUILD"])
+    found = [path.parents[1] for path in ROOT.glob("build/*/bin/ckptd")]
+    return max(found, key=lambda path: (path / "bin" / "ckptd").stat().st_mtime, default=ROOT / "build" / "dev")
+
+
+BUILD = build_folder()
+
+
+class Agent:
+    """One ckptd with sockets, region and storage under folders of its own."""
+
+    def __init__(self, base):
+        self.base = base
+        self.storage = base / "storage"
+        self.sockets = pathlib.Path(tempfile.mkdtemp(prefix="ckptd-t-", dir="/tmp"))  # a socket's path is short
+        self.socket = self.sockets / "ckptd.sock"
+        self.region = pathlib.Path(tempfile.mkdtemp(prefix="ckptd-t-", dir="/dev/shm"))
+        self.storage.mkdir()
+        self.config = base / "ckptd.toml"
+        self.config.write_text(
+            f'[agent]\nsocket = "{self.socket}"\nadmin_socket = "{self.sockets}/admin.sock"\n'
+            f'[region]\ndir = "{self.region}"\n[storage]\nroot = "{self.storage}"\n[metrics]\nlisten = "off"\n'
+        )
+        self.process = None
+
+    def start(self):
+        log = open(self.base / "agent.log", "ab")
+        self.process = subprocess.Popen([BUILD / "bin" / "ckptd", "--config", self.config], stdout=log, stderr=log)
+        deadline = time.monotonic() + 10
+        while not agents.answers(str(self.socket)):
+            assert self.process.poll() is None, self.log()
+            assert time.monotonic() < deadline, "the agent does not answer: " + self.log()
+            time.sleep(0.005)
+        return self
+
+    def kill(self):
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+
+    def lose_region(self):
+        """As after a reboot."""
+        shutil.rmtree(self.region)
+        self.region.mkdir(mode=0o700)
+
+    def log(self):
+        return (self.base / "agent.log").read_text(errors="replace")[-3000:]
+
+    def environment(self, **more):
+        """For trainers."""
+        return {
+            **os.environ,
+            "CKPTD_SOCKET": str(self.socket),
+            "CKPTD_LIB": str(BUILD / "lib" / "libckpt.so"),
+            "PYTHONPATH": f"{ROOT}/client/python:{ROOT}/tests/python",
+            "OMP_NUM_THREADS": "1",
+            **more,
+        }
+
+    def remove(self):
+        self.kill()
+        for folder in (self.sockets, self.region):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def agent(tmp_path, monkeypatch):
+    """A running agent; trainers in this process find it and the library of the same build."""
+    if not (BUILD / "bin" / "ckptd").exists() or not (BUILD / "lib" / "libckpt.so").exists():
+        pytest.skip(f"no agent or library in {BUILD}: tools/build first")
+    running = Agent(tmp_path)
+    monkeypatch.setenv("CKPTD_SOCKET", str(running.socket))
+    monkeypatch.setenv("CKPTD_LIB", str(BUILD / "lib" / "libckpt.so"))
+    yield running.start()
+    running.remove()

@@ -1,0 +1,130 @@
+"""A loader resumed at any batch gives what would have come next, and leaves the generators as they would have been."""
+
+import random
+
+import ckptd
+import numpy as np
+import pytest
+import torch
+from ckptd import extra, rng
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
+from torch.utils.data.distributed import DistributedSampler
+
+DATA = TensorDataset(torch.arange(23))
+
+
+class Augmented(Dataset):
+    """Draws from every global generator for each item."""
+
+    def __len__(self):
+        return 23
+
+    def __getitem__(self, index):
+        return torch.tensor([index, random.random(), np.random.rand(), torch.rand(()).item()], dtype=torch.float64)
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(torch.arange(23))
+
+
+def workers(loader_class, **kwargs):
+    return lambda: loader_class(DATA, batch_size=4, num_workers=2, **kwargs)
+
+
+LOADERS = {
+    "shuffled": lambda: DataLoader(DATA, batch_size=4, shuffle=True),
+    "own generator": lambda: DataLoader(DATA, batch_size=4, shuffle=True, generator=torch.Generator().manual_seed(5)),
+    "replacement": lambda: DataLoader(
+        DATA, batch_size=4, sampler=RandomSampler(DATA, replacement=True, num_samples=37)
+    ),
+    "weighted": lambda: DataLoader(DATA, batch_size=4, sampler=WeightedRandomSampler(torch.arange(1.0, 24), 23)),
+    "subset": lambda: DataLoader(DATA, batch_size=4, sampler=SubsetRandomSampler(range(3, 20))),
+    "batch sampler": lambda: DataLoader(DATA, batch_sampler=BatchSampler(RandomSampler(DATA), 5, True)),
+    "no batching": lambda: DataLoader(DATA, batch_size=None, shuffle=True),
+    "augmented": lambda: DataLoader(Augmented(), batch_size=4, shuffle=True),
+    "distributed": lambda: DataLoader(DATA, batch_size=4, sampler=DistributedSampler(DATA, 2, 1)),
+    "stream": lambda: DataLoader(Stream(), batch_size=4),
+    "workers": workers(DataLoader, shuffle=True),
+    "persistent workers": workers(DataLoader, shuffle=True, persistent_workers=True),
+    "list": lambda: list(range(7)),
+}
+
+
+def seed_all():
+    torch.manual_seed(1)
+    random.seed(2)
+    np.random.seed(3)
+
+
+def text(value):
+    return repr(value)
+
+
+def run(data, count):
+    """Batches, each with a draw of the training loop between them."""
+    return [(text(next(data)), torch.rand(()).item(), random.random()) for _ in range(count)]
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+@pytest.mark.parametrize("name", LOADERS)
+def test_resume_at_any_batch(name, seed):
+    make = LOADERS[name]
+    positions = (3, 9) if "workers" in name else range(15)
+    for position in positions:
+        seed_all()
+        data = ckptd.batches(make(), seed)
+        run(data, position)
+        saved = extra.dumps([data.state_dict(), rng.capture()])
+        expected = run(data, 12)
+        torch.manual_seed(99)  # a new process has other generators
+        random.seed(98)
+        np.random.seed(97)
+        again = ckptd.batches(make(), seed)
+        state, generators = extra.loads(saved)
+        again.load_state_dict(state)
+        rng.apply(generators)
+        assert run(again, 12) == expected, f"resumed at batch {position}"
+
+
+def test_epochs_differ_and_cover_everything():
+    data = ckptd.batches(LOADERS["shuffled"](), seed=0)
+    first, second = ([next(data)[0].tolist() for _ in range(len(data))] for _ in range(2))
+    assert first != second
+    assert sorted(sum(first, [])) == sorted(sum(second, [])) == list(range(23))
+    assert (data.epoch, data.batch) == (1, 6)
+
+
+def test_seed_leaves_the_global_generators_alone():
+    seed_all()
+    before = torch.get_rng_state()
+    next(ckptd.batches(LOADERS["shuffled"](), seed=0))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_position_survives_a_save_before_the_first_batch():
+    data = ckptd.batches(LOADERS["shuffled"](), seed=0)
+    run(data, 4)
+    state = data.state_dict()
+    again = ckptd.batches(LOADERS["shuffled"](), seed=0)
+    again.load_state_dict(state)
+    assert extra.dumps(again.state_dict()) == extra.dumps(state)
+
+
+def test_refusals():
+    with pytest.raises(TypeError, match="iterator"):
+        ckptd.batches(iter([1]))
+    with pytest.raises(ValueError, match="empty"):
+        next(ckptd.batches([]))
+    state = ckptd.batches([1], seed=1).state_dict()
+    with pytest.raises(ValueError, match="seed"):
+        ckptd.batches([1], seed=2).load_state_dict(state)
