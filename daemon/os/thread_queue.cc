@@ -18,8 +18,7 @@ class ThreadQueue final : public IoQueue {
 
   absl::Status Submit(const IoRequest& request) override {
     CKPTD_RETURN_IF_ERROR(CheckRequest(request, in_flight_, depth_));
-    IoRequest copy = request;
-    (void)requests_.TryPush(std::move(copy));  // has room: it holds at most what is in flight
+    (void)requests_.TryPush(IoRequest(request));  // has room: it holds at most what is in flight
     ++in_flight_;
     return absl::OkStatus();
   }
