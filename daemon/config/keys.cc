@@ -183,6 +183,7 @@ Key Mode(std::string name, Key::Effect effect, Field field, std::string help) {
   return {std::move(name), effect, "octal mode", std::move(help), set, get};
 }
 
+// NOLINTNEXTLINE(bugprone-macro-parentheses)
 #define CKPTD_FIELD(member) \
   [](auto& config) -> auto& { return config.member; }
 

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "daemon/json/testing/json_test.pb.h"
+#include "proto/ckptd/v1/manifest.pb.h"
 
 namespace ckptd {
 namespace {
@@ -75,6 +76,16 @@ TEST(Printer, IndentedFormIsForPeople) {
   EXPECT_THAT(
       text, ::testing::HasSubstr("\n  \"files\": [\n    {\n      \"name\": \"x\",\n      \"size\": 0\n    }\n  ],\n"));
   EXPECT_THAT(text, ::testing::EndsWith("\"last\": 0\n}\n"));
+}
+
+// Readers check it over the text before it (proto/ckptd/v1/manifest.proto).
+TEST(Printer, OwnChecksumIsTheLastMember) {
+  v1::Manifest manifest;
+  manifest.set_crc32c(7);
+  v1::Sidecar sidecar;
+  sidecar.set_crc32c(7);
+  EXPECT_THAT(PrintJson(manifest, JsonStyle::kIndented), ::testing::EndsWith(",\n  \"crc32c\": 7\n}\n"));
+  EXPECT_THAT(PrintJson(sidecar, JsonStyle::kIndented), ::testing::EndsWith(",\n  \"crc32c\": 7\n}\n"));
 }
 
 TEST(Printer, StreamsInPieces) {

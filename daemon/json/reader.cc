@@ -235,6 +235,7 @@ class Reader {
     return status_;
   }
 
+  // NOLINTBEGIN(readability-identifier-naming)
   bool null() { return Scalar({Value::kNull}); }
   bool boolean(bool value) { return Scalar({Value::kBool, value ? 1 : 0}); }
   bool number_integer(int64_t value) { return Scalar({Value::kSigned, value}); }
@@ -259,7 +260,7 @@ class Reader {
     if (!CheckContainer()) return false;
     if (stack_.empty()) return Push(Frame::kObject, root_, nullptr);
     Frame& top = stack_.back();
-    if (top.ignores()) return Push(Frame::kSkipped, nullptr, nullptr);
+    if (top.Ignores()) return Push(Frame::kSkipped, nullptr, nullptr);
     if (top.kind == Frame::kObject && top.field->is_map()) return Push(Frame::kMap, top.message, top.field);
     Message* child = nullptr;
     return AddChild(&top, &child) && Push(Frame::kObject, child, nullptr);
@@ -269,7 +270,7 @@ class Reader {
     if (!CheckContainer()) return false;
     if (stack_.empty()) return Fail("expected an object, got an array");
     Frame& top = stack_.back();
-    if (top.ignores()) return Push(Frame::kSkipped, nullptr, nullptr);
+    if (top.Ignores()) return Push(Frame::kSkipped, nullptr, nullptr);
     bool fits = top.kind == Frame::kObject && top.field->is_repeated() && !top.field->is_map();
     if (!fits) return Fail(absl::StrCat("expected ", ExpectedAt(top), ", got an array"));
     return Push(Frame::kArray, top.message, top.field);
@@ -284,6 +285,7 @@ class Reader {
     if (bracket != absl::string_view::npos) what.remove_prefix(bracket + 2);
     return Fail(absl::StrCat("not JSON: ", absl::CHexEscape(what.substr(0, 4 * kQuotedBytes))));
   }
+  // NOLINTEND(readability-identifier-naming)
 
  private:
   // An object or array that is open.
@@ -296,7 +298,7 @@ class Reader {
     size_t index = 0;              // kArray: of the current element
     absl::flat_hash_set<std::string> names;
 
-    [[nodiscard]] bool ignores() const { return kind == kSkipped || field == nullptr; }
+    [[nodiscard]] bool Ignores() const { return kind == kSkipped || field == nullptr; }
   };
 
   static std::string ExpectedAt(const Frame& frame) {
@@ -324,7 +326,7 @@ class Reader {
     if (!CheckElements()) return false;
     if (stack_.empty()) return Fail(absl::StrCat("expected an object, got ", Describe(value)));
     Frame& top = stack_.back();
-    if (top.ignores()) return true;
+    if (top.Ignores()) return true;
     bool stored = top.kind == Frame::kMap ? StoreEntry(&top, value) : StoreMember(&top, value);
     if (!stored) return Fail(absl::StrCat("expected ", ExpectedAt(top), ", got ", Describe(value)));
     return status_.ok() && Advance();

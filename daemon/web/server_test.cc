@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -121,6 +122,22 @@ TEST_F(ServerTest, MoreClientsThanTheLimitWaitTheirTurn) {
   EXPECT_EQ(server_->connections(), 2U);
   for (UniqueFd& client : clients) Say(client, kRequest);
   for (UniqueFd& client : clients) EXPECT_THAT(Hear(client), EndsWith("answer"));
+}
+
+TEST_F(ServerTest, WithoutDescriptorsItPausesInsteadOfSpinning) {
+  UniqueFd client = Connect();
+  Say(client, kRequest);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  none.rlim_cur = static_cast<rlim_t>(UniqueFd(dup(0)).get());  // the lowest free number
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  Turn();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  Turn();
+  EXPECT_EQ(server_->connections(), 0U) << "still pausing";
+  clock_.Advance(std::chrono::seconds(1));
+  EXPECT_THAT(Hear(client), EndsWith("answer"));
 }
 
 TEST_F(ServerTest, ClientsThatLeaveAreForgotten) {
