@@ -157,6 +157,7 @@ absl::Status LayoutSet::WriteRecord(uint32_t slot, const RecordHead& head, std::
   CKPTD_FP("region.record.before");
   slots_[slot].flags = flags;
   ctl_->slot(slot).flags.store(flags, kRelaxed);
+  CKPTD_FP("region.record.flags");
   StoreRecord(slot, record);
   CKPTD_FP("region.record.after");
   StoreWord(slot, SlotStateCode::kSealed, head.epoch);

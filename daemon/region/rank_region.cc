@@ -81,8 +81,6 @@ absl::Status RankRegion::AdoptSlot(LayoutSet& set, uint32_t slot, const ScannedS
   set.SetOwner(slot, now.owner);
   set.ctl_->slot(slot).flags.store(now.flags, std::memory_order_release);
   set.ctl_->slot(slot).file_id.store(now.file_id, std::memory_order_release);
-  if (now.file_id == 0 && scanned.now.file_id != 0)
-    (void)context_.files.Unlink(absl::StrCat(dir_, "/", SlotFileName(scanned.now.file_id)));
   set.slots_[slot] = std::move(now);
   return absl::OkStatus();
 }

@@ -156,7 +156,9 @@ class RankScan {
     }
     absl::StatusOr<FileInfo> info = files_.Stat(PathOf(name));
     out.file_whole = info.ok() && info->size == head.slot_file_bytes();
-    if (!out.file_whole) out.problem = absl::StrCat(name, ": not of its size");
+    if (out.file_whole) return;
+    out.problem = absl::StrCat(name, ": not of its size");
+    out_.debris.push_back(PathOf(name));
   }
 
   static void ReadRecord(const CtlHead& head, std::span<const std::byte> bytes, ScannedSlot& out) {

@@ -3,10 +3,13 @@
 // Nothing in the directory is believed: files are copied out, heads and records checked (superblock.h, record.h), slot
 // files only looked at by size. No slot byte is read, so a scan takes milliseconds whatever the region holds.
 //
-// What stands where it may stand is classified; everything else in a rank's directory is debris of a crash: temporary
-// files, slot files that no ctl file names (of a build that was not finished, or of a layout being removed), and ctl
-// files that fail their check (they are complete before they get their name, so no crash makes one: the memory was
-// damaged, and with the head nothing says any more what the slots are).
+// What stands where it may stand is classified; everything else in a rank's directory is debris:
+//
+//   temporary files
+//   slot files that no ctl file names (of a build that was not finished, or of a layout being removed), or that the
+//   trainer has cut
+//   ctl files that fail their check: they are complete before they get their name, so no crash makes one; the memory
+//   was damaged, and with the head nothing says any more what the slots are
 //
 // A directory with a ctl file of a newer major is reported and otherwise left alone, all of it.
 #ifndef CKPTD_DAEMON_REGION_SCAN_H_

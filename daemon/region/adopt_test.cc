@@ -1,0 +1,380 @@
+// What a starting agent makes of a predecessor's directory: after every kill, after damage, and how fast.
+#include "daemon/region/adopt.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <random>
+
+#include "daemon/base/errors.h"
+#include "daemon/region/ctl_file.h"
+#include "daemon/region/region_test_util.h"
+#include "daemon/region/salvage.h"
+#include "daemon/region/verify.h"
+
+namespace ckptd::region {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+const SlotSnapshot& SlotIn(const Region& region, uint32_t slot) {
+  return region.adopted().jobs.at(0).ranks.at(0).layouts.at(0).slots.at(slot);
+}
+
+// ------------------------------------------------------------------------------------------------------------ kills
+//
+// The work runs in a child that dies at a failpoint. gtest's threadsafe death tests start the child by exec, because
+// failpoints are read from the environment once in a process; so the directory travels in the environment too.
+
+constexpr const char* kDirVariable = "CKPTD_REGION_TEST_DIR";
+
+class KillTest : public ::testing::Test {
+ protected:
+  KillTest() {
+    ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+    if (getenv(kDirVariable) == nullptr) {
+      own_.emplace();
+      setenv(kDirVariable, own_->region().c_str(), 1);
+    }
+    region_dir_ = getenv(kDirVariable);
+  }
+  ~KillTest() override {
+    if (own_) unsetenv(kDirVariable);
+  }
+
+  [[nodiscard]] std::string RankDir() const { return region_dir_ + "/gpt/rank-00000"; }
+
+  std::optional<TempDir> own_;
+  std::string region_dir_;
+};
+
+class KilledSealing : public KillTest, public ::testing::WithParamInterface<const char*> {};
+
+void SealTwo(const std::string& dir, const std::string& point) {
+  setenv("CKPTD_FAILPOINTS", (point + "=kill@2").c_str(), 1);
+  auto region = OpenRegion(dir);
+  RankRegion& rank = OpenTestRank(*region);
+  (*region->OpenJob("gpt", 1000))->journal().SetSeen(1);
+  LayoutSet& set = AddLayout(rank);
+  auto bell = *Bell::Create(set.head());
+  Fill(rank, set, *bell, 0, 100);
+  set.SetFlags(0, kSlotPersisted);
+  Fill(rank, set, *bell, 1, 101);
+}
+
+TEST_P(KilledSealing, SealedStaysSealedTornIsNeverShown) {
+  const std::string point = GetParam();
+  EXPECT_EXIT(SealTwo(region_dir_, point), ::testing::KilledBySignal(SIGKILL), "");
+  auto region = OpenRegion(region_dir_);
+  ASSERT_EQ(region->adopted().jobs.size(), 1u);
+  EXPECT_EQ(region->adopted().jobs[0].seen, 1u);
+  EXPECT_EQ(SlotIn(*region, 0).state, SlotStateCode::kSealed);
+  EXPECT_EQ(SlotIn(*region, 0).record->id(), (SnapshotId{1, 100}));
+  EXPECT_EQ(SlotIn(*region, 0).flags, kSlotPersisted);
+  const SlotSnapshot& second = SlotIn(*region, 1);
+  if (point == "region.seal.after") {
+    EXPECT_EQ(second.state, SlotStateCode::kSealed);
+    EXPECT_EQ(second.record->id(), (SnapshotId{1, 101}));
+    EXPECT_EQ(second.flags, 0u);
+  } else if (point == "region.grant.opened") {
+    EXPECT_EQ(second.state, SlotStateCode::kFree);
+  } else {
+    EXPECT_EQ(second.state, SlotStateCode::kFilling);
+    EXPECT_EQ(second.owner, (SlotOwner{99, 1, 42, 5}));
+    EXPECT_EQ(second.record, nullptr);
+  }
+  RankRegion& rank = OpenTestRank(*region);
+  EXPECT_EQ(rank.FindLayout(1)->grant().word, 0u);
+  EXPECT_GT(rank.NextEpoch(), second.epoch);
+  Progress progress(kTestSlotBytes);
+  EXPECT_TRUE(VerifySlot(*rank.FindLayout(1)->FileOf(0), *SlotIn(*region, 0).record, progress).ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Points, KilledSealing,
+                         ::testing::Values("region.grant.opened", "region.grant.filling", "region.record.before",
+                                           "region.record.flags", "region.record.middle", "region.record.after",
+                                           "region.seal.after"));
+
+class KilledPreparing : public KillTest, public ::testing::WithParamInterface<const char*> {};
+
+void PrepareTwo(const std::string& dir, const std::string& point) {
+  setenv("CKPTD_FAILPOINTS", (point + "=kill@" + (point == "region.reserve" ? "3" : "2")).c_str(), 1);
+  auto region = OpenRegion(dir);
+  RankRegion& rank = OpenTestRank(*region);
+  LayoutSet& set = AddLayout(rank);
+  auto bell = *Bell::Create(set.head());
+  Fill(rank, set, *bell, 0, 100);
+  AddLayout(rank, TestSpec(256 * kKiB, 8));
+}
+
+TEST_P(KilledPreparing, OldLayoutWholeNewOneWholeOrGone) {
+  const std::string point = GetParam();
+  EXPECT_EXIT(PrepareTwo(region_dir_, point), ::testing::KilledBySignal(SIGKILL), "");
+  auto region = OpenRegion(region_dir_);
+  EXPECT_EQ(SlotIn(*region, 0).record->id(), (SnapshotId{1, 100}));
+  const auto& layouts = region->adopted().jobs[0].ranks[0].layouts;
+  const bool linked = point == "region.ctl.after_link";
+  ASSERT_EQ(layouts.size(), linked ? 2u : 1u);
+  EXPECT_EQ(NamesIn(RankDir()).size(), linked ? 6u : 3u) << "no debris";
+  if (linked) {
+    EXPECT_EQ(layouts[1].slots[0].state, SlotStateCode::kFree);
+  }
+  AddLayout(OpenTestRank(*region), TestSpec(256 * kKiB, 9));
+}
+
+INSTANTIATE_TEST_SUITE_P(Points, KilledPreparing,
+                         ::testing::Values("region.reserve", "region.ctl.half", "region.ctl.before_link",
+                                           "region.ctl.after_link"));
+
+void RemoveOne(const std::string& dir) {
+  setenv("CKPTD_FAILPOINTS", "region.layout.unlinked=kill", 1);
+  auto region = OpenRegion(dir);
+  RankRegion& rank = OpenTestRank(*region);
+  AddLayout(rank);
+  (void)rank.RemoveLayout(1);
+}
+
+TEST_F(KillTest, RemovingALayout) {
+  EXPECT_EXIT(RemoveOne(region_dir_), ::testing::KilledBySignal(SIGKILL), "");
+  auto region = OpenRegion(region_dir_);
+  EXPECT_TRUE(region->adopted().jobs[0].ranks.empty());
+  EXPECT_EQ(NamesIn(region_dir_ + "/gpt"), std::set<std::string>{"job"});
+}
+
+void ReplaceOne(const std::string& dir) {
+  setenv("CKPTD_FAILPOINTS", "region.replace.file_id=kill", 1);
+  auto region = OpenRegion(dir);
+  RankRegion& rank = OpenTestRank(*region);
+  LayoutSet& set = AddLayout(rank);
+  InlineExecutor executor;
+  (void)set.RetireSlot(0);
+  auto build = *set.StartReplace(0, executor, [](const absl::Status&) {});
+  (void)set.FinishReplace(0, *build);
+}
+
+TEST_F(KillTest, ReplacingASlot) {
+  EXPECT_EXIT(ReplaceOne(region_dir_), ::testing::KilledBySignal(SIGKILL), "");
+  auto region = OpenRegion(region_dir_);
+  EXPECT_EQ(SlotIn(*region, 0).state, SlotStateCode::kRetired);
+  EXPECT_NE(SlotIn(*region, 0).file_id, 0u);
+  EXPECT_EQ(NamesIn(RankDir()).size(), 3u) << "the old file is gone";
+}
+
+void MakeJob(const std::string& dir) {
+  setenv("CKPTD_FAILPOINTS", "region.journal.before_link=kill", 1);
+  auto region = OpenRegion(dir);
+  (void)region->OpenJob("gpt", 1000);
+}
+
+TEST_F(KillTest, MakingAJob) {
+  EXPECT_EXIT(MakeJob(region_dir_), ::testing::KilledBySignal(SIGKILL), "");
+  auto region = OpenRegion(region_dir_);
+  EXPECT_TRUE(region->adopted().jobs.empty());
+  EXPECT_EQ(NamesIn(region_dir_), (std::set<std::string>{".id", ".lock"}));
+}
+
+// ----------------------------------------------------------------------------------------------------------- damage
+
+class DamageTest : public ::testing::Test {
+ protected:
+  // Slot 0 sealed at step 100, slot 1 free; the agent gone.
+  DamageTest() {
+    auto region = OpenRegion(dir_.region());
+    (*region->OpenJob("gpt", 1000))->journal().SetSeen(1);
+    RankRegion& rank = OpenTestRank(*region);
+    LayoutSet& set = AddLayout(rank);
+    head_ = set.head();
+    auto bell = *Bell::Create(set.head());
+    Fill(rank, set, *bell, 0, 100);
+    for (uint32_t slot = 0; slot < 2; ++slot) slot_[slot] = set.FileOf(slot)->path();
+  }
+
+  static void Poke(const std::string& path, uint64_t offset, uint64_t value) {
+    auto file = *PosixFiles().Open(path, {.write = true});
+    ASSERT_TRUE(file->PWrite(offset, std::as_bytes(std::span(&value, 1))).ok());
+  }
+  [[nodiscard]] std::string RankDir() const { return dir_.region() + "/gpt/rank-00000"; }
+  [[nodiscard]] std::string Ctl() const { return RankDir() + "/ctl.1"; }
+  [[nodiscard]] uint64_t StateOffset(uint32_t slot) const {
+    return head_.block.states_offset + sizeof(Grant) + slot * sizeof(SlotState);
+  }
+
+  TempDir dir_;
+  CtlHead head_;
+  std::string slot_[2];
+};
+
+TEST_F(DamageTest, DamagedRecordIsNotShown) {
+  Poke(Ctl(), head_.block.records_offset + 24, 77);
+  auto region = OpenRegion(dir_.region());
+  EXPECT_EQ(SlotIn(*region, 0).state, SlotStateCode::kFree);
+  EXPECT_THAT(region->adopted().notes, ::testing::Contains(HasSubstr("checksum mismatch")));
+}
+
+TEST_F(DamageTest, CutSlotFileIsReplaced) {
+  fs::resize_file(slot_[0], 4096);
+  auto region = OpenRegion(dir_.region());
+  EXPECT_EQ(SlotIn(*region, 0).state, SlotStateCode::kRetired);
+  EXPECT_EQ(NamesIn(RankDir()).size(), 2u);
+  LayoutSet& set = *OpenTestRank(*region).FindLayout(1);
+  InlineExecutor executor;
+  auto build = set.StartReplace(0, executor, [](const absl::Status& done) { EXPECT_TRUE(done.ok()); });
+  ASSERT_TRUE(set.FinishReplace(0, **build).ok());
+  EXPECT_TRUE(set.FreeSlot(0).ok());
+  EXPECT_TRUE(set.DescriptorsForSaving().ok());
+}
+
+TEST_F(DamageTest, MissingSlotFileIsReplaced) {
+  fs::remove(slot_[0]);
+  auto region = OpenRegion(dir_.region());
+  EXPECT_EQ(SlotIn(*region, 0).state, SlotStateCode::kRetired);
+  EXPECT_EQ(SlotIn(*region, 0).file_id, 0u);
+}
+
+TEST_F(DamageTest, OneFileIsNeverTwoSlots) {
+  auto file = *ReadSmall(PosixFiles(), Ctl(), kMaxCtlBytes);
+  uint64_t id = 0;
+  std::memcpy(&id, file.data() + StateOffset(0) + 16, sizeof(id));
+  Poke(Ctl(), StateOffset(1) + 16, id);
+  auto region = OpenRegion(dir_.region());
+  EXPECT_EQ(SlotIn(*region, 0).state, SlotStateCode::kSealed);
+  EXPECT_EQ(SlotIn(*region, 1).state, SlotStateCode::kRetired);
+  EXPECT_TRUE(fs::exists(slot_[0]));
+}
+
+TEST_F(DamageTest, LoadingAndUnknownStates) {
+  Poke(Ctl(), StateOffset(0), 9 << 8 | static_cast<uint64_t>(SlotStateCode::kLoading));
+  Poke(Ctl(), StateOffset(1), 9 << 8 | 200);
+  auto region = OpenRegion(dir_.region());
+  EXPECT_EQ(SlotIn(*region, 0).state, SlotStateCode::kFree);
+  EXPECT_EQ(SlotIn(*region, 1).state, SlotStateCode::kRetired);
+}
+
+TEST_F(DamageTest, DamagedHeadIsReclaimed) {
+  Poke(Ctl(), 100, 0x5555);
+  auto region = OpenRegion(dir_.region());
+  EXPECT_TRUE(region->adopted().jobs[0].ranks.empty());
+  EXPECT_FALSE(fs::exists(RankDir()));
+  EXPECT_EQ(region->adopted().jobs[0].seen, 1u) << "the journal stays";
+}
+
+TEST_F(DamageTest, NewerMajorIsLeftAlone) {
+  Poke(Ctl(), 8, kRegionMajor + 1);
+  const std::set<std::string> before = NamesIn(RankDir());
+  auto region = OpenRegion(dir_.region());
+  EXPECT_EQ(NamesIn(RankDir()), before);
+  EXPECT_EQ(region->adopted().untouched, std::vector<std::string>{RankDir()});
+  JobRegion& job = **region->OpenJob("gpt", 1000);
+  EXPECT_EQ(CodeOf(job.OpenRank(0).status()), ErrorCode::NEWER_VERSION);
+  EXPECT_EQ(CodeOf(region->RemoveJob("gpt")), ErrorCode::NEWER_VERSION);
+}
+
+TEST_F(DamageTest, NewerJournalIsLeftAlone) {
+  Poke(dir_.region() + "/gpt/job", 8, kRegionMajor + 1);
+  auto region = OpenRegion(dir_.region());
+  EXPECT_EQ(CodeOf(region->OpenJob("gpt", 1000).status()), ErrorCode::NEWER_VERSION);
+  EXPECT_TRUE(fs::exists(slot_[0]));
+}
+
+TEST_F(DamageTest, LostJournalIsMadeAgainFromTheSlots) {
+  fs::remove(dir_.region() + "/gpt/job");
+  auto region = OpenRegion(dir_.region());
+  EXPECT_EQ(region->adopted().jobs[0].seen, 1u);
+  EXPECT_EQ(region->adopted().jobs[0].uid, 1000u);
+}
+
+TEST_F(DamageTest, DebrisGoesForeignNamesStay) {
+  std::ofstream(RankDir() + "/slot-0000000000000001") << "x";
+  std::ofstream(RankDir() + "/.tmp-ctl.2") << "x";
+  std::ofstream(RankDir() + "/notes.txt") << "x";
+  auto region = OpenRegion(dir_.region());
+  EXPECT_EQ(NamesIn(RankDir()).size(), 4u);
+  EXPECT_TRUE(fs::exists(RankDir() + "/notes.txt"));
+}
+
+TEST_F(DamageTest, GarbageNeverCrashes) {
+  const std::string good = *ReadSmall(PosixFiles(), Ctl(), kMaxCtlBytes);
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 10000; ++i) {
+    std::string bad = good;
+    // Half of them hit the states, which no CRC covers.
+    const size_t from = i % 2 == 0 ? 0 : head_.block.states_offset;
+    for (int n = 0; n < 3; ++n) bad[from + random() % (bad.size() - from)] = static_cast<char>(random());
+    auto file = *PosixFiles().Open(Ctl(), {.write = true});
+    ASSERT_TRUE(file->PWrite(0, std::as_bytes(std::span(bad))).ok());
+    auto scan = ScanRegion(PosixFiles(), dir_.region());
+    ASSERT_TRUE(scan.ok()) << scan.status();
+    for (const ScannedLayout& layout : scan->jobs[0].ranks[0].layouts)
+      for (const ScannedSlot& slot : layout.slots) {
+        const SlotSnapshot adopted = AdoptedState(slot);
+        const bool sealed = adopted.state == SlotStateCode::kSealed;
+        EXPECT_TRUE(!sealed || adopted.record->id() == (SnapshotId{1, 100}));
+      }
+  }
+}
+
+TEST_F(DamageTest, AdoptsWhateverTheStatesSay) {
+  const std::string good = *ReadSmall(PosixFiles(), Ctl(), kMaxCtlBytes);
+  std::mt19937_64 random(4);
+  for (int i = 0; i < 200; ++i) {
+    std::string bad = good;
+    for (int n = 0; n < 8; ++n) {
+      const size_t at = head_.block.states_offset + random() % (sizeof(Grant) + 2 * sizeof(SlotState));
+      bad[at] = static_cast<char>(random());
+    }
+    fs::remove(Ctl());
+    std::ofstream(Ctl()) << bad;
+    for (const std::string& slot : slot_) {
+      std::ofstream(slot).close();
+      fs::resize_file(slot, head_.slot_file_bytes());
+    }
+    auto region = OpenRegion(dir_.region());
+    ASSERT_NE(region, nullptr);
+    LayoutSet* set = OpenTestRank(*region).FindLayout(1);
+    ASSERT_NE(set, nullptr);
+    for (uint32_t slot = 0; slot < 2; ++slot) EXPECT_EQ(set->FileOf(slot) == nullptr, set->Slot(slot).file_id == 0);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------------ speed
+
+// 8 GiB that were never touched: nothing may be read to adopt them, and nothing is.
+TEST(AdoptSpeed, EightGibibytesInATenthOfASecond) {
+  TempDir dir;
+  std::string rank_dir;
+  CtlHead head;
+  {
+    auto region = OpenRegion(dir.region());
+    rank_dir = OpenTestRank(*region).dir();
+    LayoutSpec spec = TestSpec(4 * kGiB);
+    spec.chunk_bytes = kMiB;
+    head = *MakeCtlHead(spec, region->id(), 1, 0);
+  }
+  const uint64_t ids[2] = {1, 2};
+  for (uint64_t id : ids) {
+    std::ofstream(rank_dir + "/" + SlotFileName(id)).close();
+    fs::resize_file(rank_dir + "/" + SlotFileName(id), 4 * kGiB);
+  }
+  auto ctl = *CtlFile::Create(PosixFiles(), rank_dir, head, ids);
+  for (uint32_t slot = 0; slot < 2; ++slot) {
+    SlotRecord record = *MakeRecord(head, HeadOf(slot + 1, slot + 1), std::vector<uint32_t>(4096, 5));
+    std::memcpy(ctl->record(slot).data(), &record.head, sizeof(record.head));
+    std::memcpy(ctl->record(slot).data() + sizeof(record.head), record.chunk_crcs.data(), 4096 * sizeof(uint32_t));
+    ctl->slot(slot).word = uint64_t{slot + 1} << 8 | static_cast<uint64_t>(SlotStateCode::kSealed);
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  auto region = OpenRegion(dir.region());
+  const auto took = std::chrono::steady_clock::now() - begin;
+  EXPECT_EQ(SlotIn(*region, 1).record->id(), (SnapshotId{1, 2}));
+  EXPECT_LT(took, std::chrono::milliseconds(100));
+  EXPECT_EQ(fs::file_size(rank_dir + "/" + SlotFileName(1)), 4 * kGiB);
+  std::error_code error;
+  EXPECT_LT(fs::space(dir.path(), error).capacity - fs::space(dir.path(), error).free, 4 * kGiB);
+}
+
+}  // namespace
+}  // namespace ckptd::region

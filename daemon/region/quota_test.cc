@@ -1,0 +1,79 @@
+#include "daemon/region/quota.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "daemon/base/errors.h"
+#include "daemon/region/reclaim.h"
+
+namespace ckptd::region {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(Quota, BothLimitsHoldToTheByte) {
+  auto quota = Quota::Create(100, 60);
+  auto a = quota->Take("a", 60);
+  ASSERT_TRUE(a.ok());
+  EXPECT_EQ(CodeOf(quota->Take("a", 1).status()), ErrorCode::QUOTA_EXCEEDED);
+  auto b = quota->Take("b", 40);
+  ASSERT_TRUE(b.ok());
+  EXPECT_EQ(quota->Left("c"), 0u);
+  EXPECT_FALSE(quota->Take("c", 1).ok());
+  *a = QuotaHold();
+  EXPECT_EQ(quota->UsedBy("a"), 0u);
+  EXPECT_EQ(quota->Left("c"), 60u);
+}
+
+TEST(Quota, HoldsGiveBack) {
+  auto quota = Quota::Create(100, 0);
+  {
+    QuotaHold hold = *quota->Take("a", 70);
+    QuotaHold part = hold.Split(30);
+    EXPECT_EQ(hold.bytes(), 40u);
+    EXPECT_EQ(part.bytes(), 30u);
+    QuotaHold moved = std::move(part);
+    EXPECT_EQ(quota->used(), 70u);
+    EXPECT_EQ(hold.Split(1000).bytes(), 40u) << "never more than there is";
+    EXPECT_EQ(quota->used(), 30u);
+  }
+  EXPECT_EQ(quota->used(), 0u);
+  EXPECT_EQ(quota->UsedBy("a"), 0u);
+}
+
+TEST(Quota, HugeRequestsDoNotWrap) {
+  auto quota = Quota::Create(100, 0);
+  auto held = quota->Take("a", 10);
+  EXPECT_FALSE(quota->Take("a", ~uint64_t{0}).ok());
+  EXPECT_FALSE(quota->Take("a", ~uint64_t{0} - 9).ok());
+}
+
+TEST(Quota, AdoptedBytesMayExceedALoweredLimit) {
+  auto quota = Quota::Create(100, 0);
+  QuotaHold hold = quota->TakeAdopted("a", 150);
+  EXPECT_EQ(quota->Left("a"), 0u);
+  EXPECT_FALSE(quota->Take("b", 1).ok());
+}
+
+TEST(Reclaim, OldestOrphansFirstAndNoMoreThanNeeded) {
+  std::vector<JobFacts> jobs = {{.job = "new", .bytes = 10, .newest_unix_ns = 9},
+                                {.job = "old", .bytes = 10, .newest_unix_ns = 1},
+                                {.job = "empty", .bytes = 10, .newest_unix_ns = 0}};
+  EXPECT_THAT(*PlanReclaim(jobs, 15), ElementsAre("empty", "old"));
+  EXPECT_THAT(*PlanReclaim(jobs, 0), ElementsAre());
+}
+
+TEST(Reclaim, WhatIsNotOnStorageOrInUseStays) {
+  std::vector<JobFacts> jobs = {{.job = "a", .bytes = 10, .unpersisted = 1, .newest_unix_ns = 1},
+                                {.job = "b", .bytes = 10, .newest_unix_ns = 2, .in_use = true},
+                                {.job = "c", .bytes = 10, .newest_unix_ns = 3}};
+  EXPECT_THAT(*PlanReclaim(jobs, 10), ElementsAre("c"));
+  absl::Status full = PlanReclaim(jobs, 11).status();
+  EXPECT_EQ(CodeOf(full), ErrorCode::REGION_FULL);
+  EXPECT_THAT(std::string(full.message()), HasSubstr("a (1 snapshots not on storage)"));
+  EXPECT_THAT(std::string(full.message()), HasSubstr("b (in use)"));
+}
+
+}  // namespace
+}  // namespace ckptd::region
