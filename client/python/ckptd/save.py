@@ -71,6 +71,7 @@ class Save:
         return self._wait(_lib.DURABLE, timeout)
 
     def _wait(self, level: int, timeout: float | None) -> bool:
+        self._session.gate()  # who waits here changes nothing meanwhile
         status = self._refused or self._session.wait(self.step, level, timeout)
         if status == 0:
             return True

@@ -1,0 +1,204 @@
+"""The save side in one process: what is told, what goes on, what it costs."""
+
+import os
+import time
+import warnings
+
+import ckptd
+import pytest
+import torch
+from ckptd import selfcheck
+from ckptd.identity import job_name, place
+from conftest import BUILD
+from torch import nn
+
+
+def library(monkeypatch, tmp_path):
+    if not (BUILD / "lib" / "libckpt.so").exists():
+        pytest.skip(f"no library in {BUILD}: tools/build first")
+    monkeypatch.setenv("CKPTD_LIB", str(BUILD / "lib" / "libckpt.so"))
+    monkeypatch.setenv("CKPTD_SOCKET", str(tmp_path / "none.sock"))
+
+
+def trainee(width=4):
+    model = nn.Linear(width, width)
+    return model, torch.optim.AdamW(model.parameters(), lr=0.01)
+
+
+def train(model, optimizer):
+    optimizer.zero_grad()
+    model(torch.ones(model.in_features)).sum().backward()
+    optimizer.step()
+
+
+def until_ready(checkpointer, step):
+    """Steps until the agent has prepared the layout's memory. Returns the next step."""
+    deadline = time.monotonic() + 20
+    checkpointer.step(step)
+    while not checkpointer._session.info().ready:
+        assert time.monotonic() < deadline, checkpointer._session.info().last_sentence
+        time.sleep(0.005)
+    return step + 1
+
+
+def test_no_agent_warns_once_and_trains_on(monkeypatch, tmp_path):
+    library(monkeypatch, tmp_path)
+    model, optimizer = trainee()
+    checkpointer = ckptd.Checkpointer([model, optimizer], job="j", every=1)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(1, 5):
+            train(model, optimizer)
+            save = checkpointer.step(step)
+            assert save.state == "dropped" and save.dropped_because == "AGENT_UNREACHABLE"
+    assert len(caught) == 1 and "start the agent" in str(save.error)
+    assert checkpointer.dropped["AGENT_UNREACHABLE"] == 4
+    with pytest.raises(ckptd.AgentUnreachable):
+        save.captured(1)
+    with pytest.raises(ckptd.AgentUnreachable):
+        checkpointer.restore(timeout=0.5)
+    assert not checkpointer.close(0.1)
+    assert checkpointer.close()
+
+
+def test_a_step_without_a_save_is_cheap(monkeypatch, tmp_path):
+    library(monkeypatch, tmp_path)
+    checkpointer = ckptd.Checkpointer(list(trainee()), job="j", every=10**9)
+    checkpointer.step(1)
+    best = min(timed(lambda: checkpointer.step(2)) for _ in range(200))
+    assert best < 20e-6
+    checkpointer.close(0)
+
+
+def timed(function):
+    began = time.perf_counter()
+    function()
+    return time.perf_counter() - began
+
+
+def test_a_forked_child_does_nothing(agent):
+    model, optimizer = trainee()
+    checkpointer = ckptd.Checkpointer([model, optimizer], job="j")
+    assert checkpointer.restore() == 0
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if checkpointer.save(5).state == "dropped" and checkpointer.close() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    train(model, optimizer)
+    step = until_ready(checkpointer, 1)
+    assert checkpointer.save(step).durable(30)
+    assert checkpointer.close()
+
+
+def test_levels_and_exact_restore(agent):
+    model, optimizer = trainee()
+    with ckptd.Checkpointer({"m": model, "o": optimizer}, job="j", on_error="raise") as checkpointer:
+        assert checkpointer.restore() == 0 and checkpointer.restored.source == "none"
+        train(model, optimizer)
+        step = until_ready(checkpointer, 1)
+        save = checkpointer.save(step)
+        assert save.captured(30) and save.durable(30) and save.state == "durable"
+        assert save.blocked_seconds < 1 and save.dropped_because is None and save.error is None
+        first = model.weight.detach().clone()
+        for _ in range(3):
+            step += 1
+            train(model, optimizer)
+            assert checkpointer.save(step).durable(30)
+    again, other = trainee()
+    with ckptd.Checkpointer({"m": again, "o": other}, job="j", on_error="raise") as checkpointer:
+        assert checkpointer.restore() == step
+        assert torch.equal(again.weight, model.weight)
+        assert torch.equal(other.state[again.weight]["exp_avg"], optimizer.state[model.weight]["exp_avg"])
+    with ckptd.Checkpointer({"m": again, "o": other}, job="j") as checkpointer:
+        with pytest.raises(ckptd.NotFound):
+            checkpointer.restore(step=step + 7)
+    assert not torch.equal(first, again.weight)
+
+
+def test_another_layout_is_refused_by_name(agent):
+    model, optimizer = trainee()
+    with ckptd.Checkpointer({"m": model, "o": optimizer}, job="j") as checkpointer:
+        checkpointer.restore()
+        train(model, optimizer)
+        assert checkpointer.save(until_ready(checkpointer, 1)).durable(30)
+    wider, optimizer = trainee(5)
+    with ckptd.Checkpointer({"m": wider, "o": optimizer}, job="j") as checkpointer:
+        with pytest.raises(ckptd.LayoutMismatch, match=r"m.weight: F32 \[5, 5\] here, F32 \[4, 4\] in the checkpoint"):
+            checkpointer.restore()
+
+
+def test_writes_without_a_gate_are_caught_named_and_made_eager(agent):
+    model, optimizer = trainee(256)
+    checkpointer = ckptd.Checkpointer({"m": model, "o": optimizer}, job="j", selfcheck="always")
+    checkpointer.restore()
+    train(model, optimizer)
+    first = until_ready(checkpointer, 1)
+    torn = None
+    for step in range(first, first + 50):
+        save = checkpointer.save(step)
+        with torch.no_grad():
+            model.weight.add_(1)  # not an optimizer's step: nothing waits
+        train(model, optimizer)
+        if not save_is_good(save):
+            torn = save
+            break
+    assert torn is not None and torn.dropped_because == "TORN"
+    with pytest.warns(UserWarning, match="m.weight changed"):
+        checkpointer.step(step + 1)
+    assert "m.weight" in checkpointer._state.forced_eager
+    checkpointer.close()
+
+
+def save_is_good(save):
+    try:
+        return save.captured(30)
+    except ckptd.SaveError:
+        return False
+
+
+def test_moves_do_not_lose_the_next_save(agent):
+    model, optimizer = trainee()
+    checkpointer = ckptd.Checkpointer({"m": model, "o": optimizer}, job="j", on_error="raise")
+    checkpointer.restore()
+    train(model, optimizer)
+    step = until_ready(checkpointer, 1)
+    model.weight.data = model.weight.data.clone()  # the same layout elsewhere
+    assert checkpointer.save(step).captured(30)
+    checkpointer.release()
+    assert checkpointer.save(step + 1).captured(30)
+    assert checkpointer.close()
+
+
+def test_job_and_rank(monkeypatch):
+    for name in ("CKPTD_JOB", "RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ValueError, match="CKPTD_JOB"):
+        job_name(None)
+    for bad in ("a/b", "", "x" * 129, "..", "ä"):
+        with pytest.raises(ValueError):
+            job_name(bad)
+    monkeypatch.setenv("CKPTD_JOB", "gpt-1.b_c")
+    assert job_name(None) == "gpt-1.b_c"
+    assert place(None, None)[:2] == (0, 1)
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    monkeypatch.setenv("SLURM_NTASKS", "2")
+    assert place(None, None)[:2] == (1, 2)
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert place(None, None)[:2] == (3, 4)
+    with pytest.raises(ValueError, match="argument says 2 of 4, RANK says 3 of 4"):
+        place(2, 4)
+    with pytest.raises(ValueError, match="both"):
+        place(1, None)
+
+
+def test_selfcheck_policy():
+    with pytest.raises(ValueError):
+        selfcheck.SelfCheck("sometimes")
+    check, due = selfcheck.SelfCheck("first"), []
+    for _ in range(250):
+        due.append(check.due())
+        check.started()
+    assert [i for i, x in enumerate(due) if x] == [0, 100, 200]
+    check.new_layout()
+    assert check.due() and not selfcheck.SelfCheck("off").due()

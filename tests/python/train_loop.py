@@ -1,0 +1,122 @@
+"""A training run for the tests: one process, or one rank under torchrun. Prints nothing; reports into --out.
+
+OUT/loss.<rank>: "step loss" of each step of each attempt. OUT/final.<rank>: SHA-256 of all state at the end.
+OUT/restored.<rank>: "step source" of each attempt. Without --save nothing is saved: the undisturbed run.
+"""
+
+import argparse
+import hashlib
+import os
+import random
+import signal
+
+import ckptd
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+
+
+class Net(nn.Module):
+    """Dropout, BatchNorm statistics, tied weights, a frozen layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(32, 16)
+        self.frozen = nn.Linear(16, 16).requires_grad_(False)
+        self.norm = nn.BatchNorm1d(16)
+        self.drop = nn.Dropout(0.2)
+        self.head = nn.Linear(16, 32, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(self, x):
+        return self.head(self.drop(self.norm(torch.relu(self.frozen(self.embed(x))))))
+
+
+def arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--save", action="store_true")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--every", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=0)
+    parser.add_argument("--die-at", type=int, default=0, help="SIGKILL after this step, once")
+    parser.add_argument("--die-rank", type=int, default=0)
+    parser.add_argument("--wait", default="captured", choices=["captured", "durable", "none"], help="before dying")
+    return parser.parse_args()
+
+
+def build(args):
+    torch.manual_seed(5)
+    random.seed(5)
+    np.random.seed(5)
+    net = Net()
+    if WORLD > 1:
+        torch.distributed.init_process_group("gloo")
+        net = nn.parallel.DistributedDataParallel(net)
+    torch.manual_seed(50 + RANK)  # dropout differs by rank
+    optimizer = torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], lr=0.01)
+    scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [4, 9, 9], gamma=0.5)
+    data = TensorDataset(torch.randint(32, (44,), generator=torch.Generator().manual_seed(1)))
+    sampler = DistributedSampler(data, WORLD, RANK) if WORLD > 1 else None
+    loader = DataLoader(data, 4, shuffle=sampler is None, sampler=sampler, num_workers=args.workers)
+    return net, optimizer, scheduler, ckptd.batches(loader, seed=3)
+
+
+def train_one(net, optimizer, scheduler, ema, batch):
+    x = batch[0]
+    loss = nn.functional.cross_entropy(net(x), (x + 1) % 32) * (1 + 0.01 * random.random() + 0.01 * np.random.rand())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    scheduler.step()
+    for name, parameter in net.named_parameters():
+        ema[name].lerp_(parameter.detach(), 0.1)
+    return loss
+
+
+def digest(net, optimizer, scheduler, ema):
+    tensors = [*net.state_dict().values(), *ema.values()]
+    for state in optimizer.state.values():
+        tensors += [state[key] for key in sorted(state)]
+    tensors += [torch.get_rng_state(), torch.tensor(scheduler.get_last_lr(), dtype=torch.float64)]
+    return hashlib.sha256(b"".join(t.detach().contiguous().numpy().tobytes() for t in tensors)).hexdigest()
+
+
+def die(args, step, last):
+    if not args.die_at or step != args.die_at or args.die_rank != RANK or os.path.exists(f"{args.out}/died"):
+        return
+    if last is not None and args.wait != "none":
+        assert getattr(last, args.wait)(30), last
+    open(f"{args.out}/died", "w").close()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main():
+    args = arguments()
+    net, optimizer, scheduler, data = build(args)
+    ema = {name: parameter.detach().clone() for name, parameter in net.named_parameters()}
+    start, ck, last = 0, None, None
+    if args.save:
+        state = {"model": net, "optim": optimizer, "sched": scheduler, "data": data, "ema": ema}
+        ck = ckptd.Checkpointer(state, job="loop", every=args.every)
+        start = ck.restore(timeout=60)
+        with open(f"{args.out}/restored.{RANK}", "a") as file:
+            print(start, ck.restored.source, file=file)
+    with open(f"{args.out}/loss.{RANK}", "a", buffering=1) as losses:
+        for step, batch in zip(range(start, args.steps), data):
+            print(step + 1, train_one(net, optimizer, scheduler, ema, batch).item().hex(), file=losses)
+            if ck:
+                last = ck.step(step + 1) or last
+            die(args, step + 1, last)
+    if ck:
+        assert ck.close(60)
+    with open(f"{args.out}/final.{RANK}", "w") as file:
+        file.write(digest(net, optimizer, scheduler, ema))
+
+
+if __name__ == "__main__":
+    main()
