@@ -105,6 +105,7 @@ void Claimed(State& state, const SaveRequest& request, const Granted& grant) {
   capture.given_up = false;
   capture.stop.store(false, std::memory_order_relaxed);
   capture.torn.clear();
+  if (capture.selfcheck) capture.digests.resize(state.registration->lazy.size());
   BellSlot& slot = capture.bell_slot();
   slot.attempt.store(capture.attempt, std::memory_order_relaxed);
   slot.trace.store(capture.trace, std::memory_order_relaxed);

@@ -46,6 +46,7 @@ typedef struct ckpt ckpt;
 
 #define CKPT_RELOAD 1 /* only from ckpt_restore_end: another rank failed to load, load what `out` now says */
 
+/* One for each row of proto/local/errors.def. */
 enum {
   CKPT_OK = 0,
   CKPT_E_INVALID_ARGUMENT = -1,
@@ -56,8 +57,18 @@ enum {
   CKPT_E_LAYOUT_MISMATCH = -6,
   CKPT_E_RESTORE_FAILED = -7,
   CKPT_E_RANK_TAKEN = -8,
+  CKPT_E_JOB_OWNED = -9,
+  CKPT_E_QUOTA_EXCEEDED = -10,
+  CKPT_E_REGION_FULL = -11,
+  CKPT_E_STORAGE_FULL = -12,
+  CKPT_E_STORAGE_READ_ONLY = -13,
+  CKPT_E_STORAGE_IO = -14,
+  CKPT_E_STORAGE_HUNG = -15,
+  CKPT_E_NEWER_VERSION = -16,
   CKPT_E_FENCED = -17,
   CKPT_E_TIMEOUT = -18,
+  CKPT_E_RANKS_MISSING = -19,
+  CKPT_E_RANKS_DISAGREE = -20,
   CKPT_E_UNGATED = -21,
   CKPT_E_GATE_DEADLINE = -22,
   CKPT_E_NO_FREE_SLOT = -23,
@@ -65,9 +76,15 @@ enum {
   CKPT_E_LAYOUT_PREPARING = -25,
   CKPT_E_TORN = -26,
   CKPT_E_BELOW_FLOOR = -27,
+  CKPT_E_NOT_RESTORED = -28,
+  CKPT_E_UNSUPPORTED_TYPE = -29,
+  CKPT_E_UNSUPPORTED_DTYPE = -30,
+  CKPT_E_PROTOCOL = -31,
+  CKPT_E_DRAINING = -32,
+  CKPT_E_PERMISSION = -33,
+  CKPT_E_INTERNAL = -34,
   CKPT_E_CANCELLED = -35,
   CKPT_E_BUSY = -36
-  /* every other row of errors.def the same way */
 };
 
 typedef struct ckpt_options {

@@ -1,0 +1,112 @@
+// An agent for the unit tests: one job, one rank, in a thread of the test. It speaks the real messages over a real
+// socket and keeps the real structs in memfds, but never acts by itself: the test grants, seals, restarts and
+// misbehaves.
+#ifndef CKPTD_CLIENT_SRC_FAKE_AGENT_H_
+#define CKPTD_CLIENT_SRC_FAKE_AGENT_H_
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client/core/wire/fds.h"
+#include "client/core/wire/packet.h"
+#include "client/src/mapping.h"
+#include "proto/local/bell.h"
+#include "proto/local/messages.h"
+#include "proto/local/region.h"
+
+namespace ckptd {
+
+class FakeAgent {
+ public:
+  FakeAgent();
+  ~FakeAgent();
+
+  [[nodiscard]] const std::string& socket() const { return path_; }
+
+  void Start();   // listens and serves
+  void Freeze();  // like SIGSTOP: connections stay open, nothing is read
+  void Kill();    // like SIGKILL: connections close, what is in memfds stays
+
+  // Shared memory of the newest layout; only after WaitForLayout.
+  void WaitForLayout();
+  [[nodiscard]] BellHead& bell();
+  [[nodiscard]] BellSlot& bell_slot(uint32_t slot);
+  [[nodiscard]] uint64_t chunk_entry(uint32_t slot, uint32_t chunk);
+  [[nodiscard]] const LayoutReadyMessage& ready() const { return ready_; }
+  [[nodiscard]] std::string SlotBytes(uint32_t slot);
+  void DamageSlot(uint32_t slot, uint64_t offset);
+
+  // Opens the slot's word for a new epoch, writes the grant, and tells. Returns the epoch.
+  uint64_t Grant(uint32_t slot, uint64_t floor = 1);
+  void Revoke();  // the grant word becomes 0
+  // Seals from COMPLETE: writes the record. The snapshot is then offered by the next LOAD.
+  void Seal(uint32_t slot);
+  void ReplaceSlot(uint32_t slot);
+
+  void SendNews(const NewsMessage& news);
+  void SendError(MessageType answers, uint32_t code, const std::string& sentence);
+  void OfferAgain();  // LOAD of a new attempt, as after another rank's failure
+
+  // What LOAD, GO and RESUME answer.
+  std::atomic<bool> refuse_resume{false};
+  std::atomic<bool> hold_go{false};
+  std::atomic<uint64_t> chunk_bytes{64 << 10};
+
+  // Messages received so far, of one type.
+  [[nodiscard]] int Count(MessageType type);
+  [[nodiscard]] LoadedMessage last_loaded();
+  [[nodiscard]] CaptureMessage last_drop();
+  void WaitForCount(MessageType type, int count);
+
+ private:
+  void Serve();
+  void Handle(Packet& packet);
+  void Load();
+  void Prepare(const LayoutMessage& message, int headers);
+  void BuildCtl(const LayoutMessage& message);
+  void BuildBell();
+  void SendReady();
+  template <typename Message>
+  void Send(Message message, MessageType type, std::vector<int> fds = {});
+  [[nodiscard]] struct Grant& grant();
+  [[nodiscard]] SlotState& slot_state(uint32_t slot);
+
+  std::string directory_;
+  std::string path_;
+  UniqueFd listener_;
+  UniqueFd connection_;
+  UniqueFd wake_;
+  std::thread thread_;
+  std::atomic<bool> stop_{false};
+
+  std::mutex mutex_;
+  std::vector<int> counts_ = std::vector<int>(64);
+  LoadedMessage loaded_ = {};
+  CaptureMessage drop_ = {};
+  bool has_layout_ = false;
+  uint64_t attempt_ = 0;
+  uint64_t ticket_ = 0;
+  uint64_t epoch_ = 0;
+  std::optional<RecordHead> sealed_;
+  uint32_t sealed_slot_ = 0;
+  uint64_t next_file_ = 100;
+
+  LayoutReadyMessage ready_ = {};
+  Superblock superblock_ = {};
+  UniqueFd ctl_fd_;
+  UniqueFd bell_fd_;
+  UniqueFd hint_;
+  std::vector<UniqueFd> slot_fds_;
+  Mapping ctl_;
+  Mapping bell_;
+};
+
+}  // namespace ckptd
+
+#endif  // CKPTD_CLIENT_SRC_FAKE_AGENT_H_

@@ -1,0 +1,145 @@
+#include "client/src/test_trainer.h"
+
+namespace ckptd {
+namespace {
+
+class GateTest : public ::testing::Test {
+ protected:
+  void Start(const std::vector<uint64_t>& sizes) {
+    agent.Start();
+    trainer = std::make_unique<TestTrainer>(agent.socket());
+    trainer->MakeTensors(sizes);
+    ASSERT_EQ(trainer->Register(), 0) << ckpt_error();
+    trainer->WaitReady();
+  }
+
+  [[nodiscard]] CaptureState Word(uint32_t slot) { return CaptureStateOf(agent.bell_slot(slot).word); }
+  [[nodiscard]] bool AllChunks(uint32_t slot, uint64_t epoch) {
+    return Eventually([&] { return ChunkDone(agent.chunk_entry(slot, agent.ready().chunk_count - 1), epoch); });
+  }
+
+  FakeAgent agent;
+  std::unique_ptr<TestTrainer> trainer;
+};
+
+TEST_F(GateTest, UngatedCaptureIsHeldBackAndThenDropped) {
+  Start({200'000});
+  uint64_t epoch = agent.Grant(0);
+  ASSERT_EQ(trainer->Save(1), 0);
+  ASSERT_TRUE(AllChunks(0, epoch));
+  EXPECT_EQ(ckpt_wait(trainer->handle, 1, CKPT_CAPTURED, 20 * kMs), CKPT_E_TIMEOUT);
+  EXPECT_EQ(Word(0), CaptureState::kOpen) << "no gate was ever seen";
+  uint64_t second = agent.Grant(1);
+  ASSERT_EQ(trainer->Save(2), 0) << ckpt_error();
+  EXPECT_EQ(trainer->Poll(1).code, CKPT_E_UNGATED);
+  EXPECT_EQ(trainer->Info().last_code, CKPT_E_UNGATED);
+  EXPECT_NE(std::string(trainer->Info().last_sentence).find("ckpt_gate"), std::string::npos);
+  EXPECT_EQ(agent.bell_slot(0).word, CaptureWord(epoch, CaptureState::kAbandoned));
+  EXPECT_EQ(agent.bell_slot(0).ack, epoch);
+  ASSERT_EQ(ckpt_gate(trainer->handle, 0), 0);
+  EXPECT_EQ(agent.bell_slot(1).word, CaptureWord(second, CaptureState::kComplete));
+}
+
+TEST_F(GateTest, OnceSeenGatesAreTrustedUntilOneIsMissed) {
+  Start({200'000});
+  ASSERT_EQ(ckpt_gate(trainer->handle, 0), 0);  // before the first update
+  agent.Grant(0);
+  ASSERT_EQ(trainer->Save(1), 0);
+  EXPECT_TRUE(trainer->Copied(1)) << "complete without waiting for the gate";
+  agent.Grant(1);
+  ASSERT_EQ(trainer->Save(2), 0);
+  EXPECT_EQ(trainer->Info().last_code, CKPT_E_UNGATED) << "told, though step 1 cannot be taken back";
+  EXPECT_EQ(trainer->Poll(1).flags, static_cast<uint32_t>(CKPT_COPIED));
+  ASSERT_TRUE(AllChunks(1, CaptureEpoch(agent.bell_slot(1).word)));
+  EXPECT_EQ(ckpt_wait(trainer->handle, 2, CKPT_CAPTURED, 20 * kMs), CKPT_E_TIMEOUT);
+  EXPECT_EQ(Word(1), CaptureState::kOpen) << "held back again";
+}
+
+TEST_F(GateTest, CloseSealsWhatIsHeld) {
+  Start({200'000});
+  uint64_t epoch = agent.Grant(0);
+  ASSERT_EQ(trainer->Save(1), 0);
+  ASSERT_TRUE(AllChunks(0, epoch));
+  EXPECT_EQ(trainer->Close(300 * kMs), CKPT_E_TIMEOUT) << "not durable";
+  EXPECT_EQ(Word(0), CaptureState::kComplete);
+}
+
+TEST_F(GateTest, CloseGivesUnusedGrantsBack) {
+  Start({1000});
+  uint64_t epoch = agent.Grant(0);
+  EXPECT_EQ(trainer->Close(0), 0) << "nothing was saved";
+  EXPECT_EQ(agent.bell_slot(0).ack, epoch);
+  EXPECT_EQ(Word(0), CaptureState::kAbandoned);
+}
+
+// Copying 400 MiB takes longer than the deadline of a millisecond, on any machine.
+TEST_F(GateTest, AStoppedAgentCostsOneDeadlineAtMost) {
+  Start({400 << 20});
+  ASSERT_EQ(ckpt_gate(trainer->handle, 0), 0);
+  uint64_t epoch = agent.Grant(0);
+  agent.Freeze();
+  ASSERT_EQ(trainer->Save(1), 0);
+  auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(ckpt_gate(trainer->handle, kMs), CKPT_E_GATE_DEADLINE);
+  auto waited = std::chrono::steady_clock::now() - begin;
+  EXPECT_LT(waited, std::chrono::milliseconds(250));
+  EXPECT_EQ(ckpt_gate(trainer->handle, kMs), 0) << "once";
+  EXPECT_EQ(agent.bell_slot(0).word, CaptureWord(epoch, CaptureState::kAbandoned));
+  EXPECT_EQ(trainer->Poll(1).code, CKPT_E_GATE_DEADLINE);
+  EXPECT_GE(trainer->Poll(1).blocked_ns, kMs);
+  EXPECT_TRUE(Eventually([&] { return agent.bell_slot(0).ack == epoch; }));
+  EXPECT_EQ(trainer->Save(2), CKPT_E_NO_FREE_SLOT);
+  agent.Start();
+}
+
+TEST_F(GateTest, ADeadAgentDoesNotHinderACapture) {
+  Start({200'000});
+  ASSERT_EQ(ckpt_gate(trainer->handle, 0), 0);
+  agent.Grant(0);
+  agent.Kill();
+  ASSERT_EQ(trainer->Save(1), 0) << ckpt_error();
+  EXPECT_EQ(ckpt_gate(trainer->handle, 0), 0);
+  EXPECT_EQ(Word(0), CaptureState::kComplete);
+  ASSERT_TRUE(Eventually([&] { return trainer->Info().connected == 0; }));
+  EXPECT_EQ(trainer->Save(2), CKPT_E_AGENT_UNREACHABLE);
+}
+
+TEST_F(GateTest, SelfcheckProvesACaptureWithoutAGate) {
+  Start({200'000, 64});
+  agent.Grant(0);
+  ASSERT_EQ(trainer->Save(1, CKPT_SELFCHECK), 0);
+  EXPECT_TRUE(trainer->Copied(1));
+  EXPECT_EQ(ckpt_torn(trainer->handle, nullptr, 0), 0u);
+}
+
+TEST_F(GateTest, SelfcheckNamesTornTensors) {
+  Start({64 << 20, 64, 4096, 500});
+  ASSERT_EQ(ckpt_gate(trainer->handle, 0), 0);
+  // In the slot they follow the 64 MiB of tensor 0 (order by name), so they change before the copy gets there.
+  uint64_t epoch = agent.Grant(0);
+  ASSERT_EQ(trainer->Save(1, CKPT_SELFCHECK), 0);
+  trainer->tensors[1][5] = static_cast<char>(trainer->tensors[1][5] ^ 1);
+  trainer->tensors[3][499] = static_cast<char>(trainer->tensors[3][499] ^ 1);
+  EXPECT_EQ(ckpt_gate(trainer->handle, 0), 0);
+  EXPECT_EQ(trainer->Poll(1).code, CKPT_E_TORN);
+  uint64_t torn[4] = {};
+  ASSERT_EQ(ckpt_torn(trainer->handle, torn, 4), 2u);
+  EXPECT_EQ(torn[0] + torn[1], 4u);
+  EXPECT_EQ(agent.bell_slot(0).word, CaptureWord(epoch, CaptureState::kAbandoned));
+  EXPECT_EQ(agent.bell_slot(0).ack, epoch);
+}
+
+TEST_F(GateTest, GatesFromSeveralThreads) {
+  Start({32 << 20});
+  for (uint64_t step = 1; step <= 20; ++step) {
+    agent.Grant(step % 2);
+    ASSERT_EQ(trainer->Save(step), 0) << ckpt_error();
+    std::thread other([&] { EXPECT_EQ(ckpt_gate(trainer->handle, 0), 0); });
+    EXPECT_EQ(ckpt_gate(trainer->handle, 0), 0);
+    EXPECT_EQ(Word(step % 2), CaptureState::kComplete);
+    other.join();
+  }
+}
+
+}  // namespace
+}  // namespace ckptd

@@ -1,0 +1,192 @@
+#include <algorithm>
+#include <random>
+
+#include "client/src/test_trainer.h"
+
+namespace ckptd {
+namespace {
+
+class RestoreTest : public ::testing::Test {
+ protected:
+  // Saves `sizes` at step 7 and seals it.
+  void Seal(const std::vector<uint64_t>& sizes) {
+    agent.Start();
+    TestTrainer first(agent.socket());
+    first.MakeTensors(sizes);
+    ASSERT_EQ(first.Register(), 0);
+    first.WaitReady();
+    agent.Grant(0);
+    ASSERT_EQ(first.Save(7), 0) << ckpt_error();
+    ASSERT_EQ(ckpt_gate(first.handle, 0), 0);
+    agent.Seal(0);
+    tensors = first.tensors;
+    slot = agent.SlotBytes(0);
+    trainer = std::make_unique<TestTrainer>(agent.socket());
+  }
+
+  ckpt_status Begin(uint64_t timeout_ns = kLong) {
+    ckpt_want want = {sizeof(ckpt_want), CKPT_WANT_NEWEST, 0, timeout_ns};
+    restored.struct_bytes = sizeof restored;
+    return ckpt_restore_begin(trainer->handle, &want, &restored);
+  }
+  ckpt_status End(ckpt_status result) { return ckpt_restore_end(trainer->handle, result, "because", &restored); }
+
+  FakeAgent agent;
+  std::vector<std::vector<char>> tensors;
+  std::string slot;
+  std::unique_ptr<TestTrainer> trainer;
+  ckpt_restored restored = {};
+};
+
+TEST_F(RestoreTest, NothingExists) {
+  agent.Start();
+  trainer = std::make_unique<TestTrainer>(agent.socket());
+  ASSERT_EQ(Begin(), 0) << ckpt_error();
+  EXPECT_EQ(restored.snapshot_attempt, 0u);
+  EXPECT_EQ(restored.attempt, 1u);
+  EXPECT_EQ(End(0), 0) << ckpt_error();
+  EXPECT_EQ(trainer->Info().attempt, 1u);
+}
+
+TEST_F(RestoreTest, DescribesAndReadsTheSnapshot) {
+  Seal({300'000, 5, 77});
+  ASSERT_EQ(Begin(), 0) << ckpt_error();
+  EXPECT_EQ(restored.snapshot_step, 7u);
+  EXPECT_EQ(restored.source, 1u);
+  EXPECT_EQ(restored.slot_bytes, slot.size());
+  ASSERT_EQ(restored.image_count, 1u);
+  EXPECT_EQ(restored.skipped_count, 1u);
+  EXPECT_EQ(restored.skipped[0].code, CKPT_E_CORRUPT);
+  const char* json = nullptr;
+  uint64_t json_bytes = 0;
+  uint64_t data_offset = 0;
+  ASSERT_EQ(ckpt_restore_header(trainer->handle, 0, &json, &json_bytes, &data_offset), 0);
+  EXPECT_EQ(std::string(json, json_bytes), slot.substr(8, json_bytes));
+  EXPECT_EQ(data_offset, json_bytes + 8);
+  EXPECT_EQ(ckpt_restore_header(trainer->handle, 1, &json, &json_bytes, &data_offset), CKPT_E_INVALID_ARGUMENT);
+  const void* address = nullptr;
+  uint64_t bytes = 0;
+  ASSERT_EQ(ckpt_restore_map(trainer->handle, &address, &bytes), 0) << ckpt_error();
+  EXPECT_EQ(std::string(static_cast<const char*>(address), bytes), slot);
+  ASSERT_EQ(End(0), 0) << ckpt_error();
+  EXPECT_EQ(agent.last_loaded().code, 0u);
+  EXPECT_EQ(agent.last_loaded().bytes, slot.size());
+  trainer->MakeTensors({300'000, 5, 77});
+  ASSERT_EQ(trainer->Register(), 0);
+  trainer->WaitReady();
+  agent.Grant(1);
+  EXPECT_EQ(trainer->Save(7), CKPT_E_INVALID_ARGUMENT) << "training starts from step 7";
+  EXPECT_EQ(trainer->Save(8), 0) << ckpt_error();
+}
+
+TEST_F(RestoreTest, RandomBoxes) {
+  Seal({500'000, 123'457});
+  ASSERT_EQ(Begin(), 0) << ckpt_error();
+  std::mt19937 random(20261121);
+  for (int round = 0; round < 50; ++round) {
+    std::vector<uint64_t> cuts(2 * (1 + random() % 20));
+    for (uint64_t& cut : cuts) cut = random() % (slot.size() + 1);
+    std::sort(cuts.begin(), cuts.end());
+    std::vector<std::string> into(cuts.size() / 2);
+    std::vector<ckpt_box> boxes(cuts.size() / 2);
+    for (size_t i = 0; i < boxes.size(); ++i) {
+      into[i].resize(cuts[2 * i + 1] - cuts[2 * i]);
+      boxes[i] = {into[i].data(), cuts[2 * i], into[i].size()};
+    }
+    auto shuffled = boxes;
+    std::shuffle(shuffled.begin(), shuffled.end(), random);
+    ASSERT_EQ(ckpt_restore_read(trainer->handle, shuffled.data(), shuffled.size()), 0) << ckpt_error();
+    for (size_t i = 0; i < boxes.size(); ++i) {
+      ASSERT_EQ(into[i], slot.substr(boxes[i].offset, boxes[i].bytes)) << "round " << round << " box " << i;
+    }
+  }
+  char byte[8];
+  ckpt_box overlapping[] = {{byte, 10, 8}, {byte, 17, 1}};
+  EXPECT_EQ(ckpt_restore_read(trainer->handle, overlapping, 2), CKPT_E_INVALID_ARGUMENT);
+  ckpt_box outside = {byte, slot.size(), 1};
+  EXPECT_EQ(ckpt_restore_read(trainer->handle, &outside, 1), CKPT_E_INVALID_ARGUMENT);
+}
+
+TEST_F(RestoreTest, ADamagedChunkIsFoundByWhoeverTouchesIt) {
+  Seal({500'000});
+  agent.DamageSlot(0, 200'000);
+  ASSERT_EQ(Begin(), 0) << ckpt_error();
+  char byte = 0;
+  ckpt_box damaged = {&byte, 196'608, 1};  // the same chunk of 64 KiB, another byte
+  EXPECT_EQ(ckpt_restore_read(trainer->handle, &damaged, 1), CKPT_E_CORRUPT);
+  EXPECT_NE(std::string(ckpt_error()).find("chunk 3"), std::string::npos) << ckpt_error();
+  ckpt_box whole = {&byte, 300'000, 1};
+  EXPECT_EQ(ckpt_restore_read(trainer->handle, &whole, 1), 0);
+  const void* address = nullptr;
+  uint64_t bytes = 0;
+  EXPECT_EQ(ckpt_restore_map(trainer->handle, &address, &bytes), CKPT_E_CORRUPT);
+}
+
+TEST_F(RestoreTest, AFailedLoadGetsAnotherOffer) {
+  Seal({5000});
+  agent.hold_go = true;
+  ASSERT_EQ(Begin(), 0);
+  std::thread other_rank([&] {
+    agent.WaitForCount(MessageType::kLoaded, 2);  // the first is the trainer that saved
+    EXPECT_EQ(agent.last_loaded().code, 4u);
+    EXPECT_STREQ(agent.last_loaded().reason, "because");
+    agent.hold_go = false;
+    agent.OfferAgain();
+  });
+  EXPECT_EQ(End(CKPT_E_CORRUPT), CKPT_RELOAD);
+  EXPECT_EQ(restored.attempt, 3u);
+  EXPECT_EQ(restored.snapshot_step, 7u);
+  EXPECT_EQ(End(0), 0) << ckpt_error();
+  EXPECT_EQ(trainer->Info().attempt, 3u);
+  other_rank.join();
+}
+
+TEST_F(RestoreTest, ADamagedHeaderIsRefusedInside) {
+  Seal({5000});
+  agent.DamageSlot(0, 200);
+  EXPECT_EQ(Begin(300 * kMs), CKPT_E_TIMEOUT);
+  EXPECT_EQ(agent.last_loaded().code, 4u) << "the agent was told and could offer another";
+}
+
+TEST_F(RestoreTest, TheAgentsErrorIsPassedOn) {
+  Seal({5000});
+  agent.hold_go = true;
+  ASSERT_EQ(Begin(), 0);
+  std::thread later([&] {
+    agent.WaitForCount(MessageType::kLoaded, 2);
+    agent.SendError(MessageType::kLoaded, 7, "rank 1: chunk 3 is damaged");
+  });
+  EXPECT_EQ(End(0), CKPT_E_RESTORE_FAILED);
+  EXPECT_STREQ(ckpt_error(), "rank 1: chunk 3 is damaged");
+  later.join();
+}
+
+TEST_F(RestoreTest, TheAgentDiesInBetween) {
+  Seal({5000});
+  ASSERT_EQ(Begin(), 0);
+  agent.Kill();
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    agent.Start();
+  });
+  EXPECT_EQ(End(0), 0) << ckpt_error();
+  later.join();
+  EXPECT_EQ(agent.last_loaded().attempt, 2u) << "same ticket, same attempt";
+}
+
+TEST_F(RestoreTest, NoAgent) {
+  trainer = std::make_unique<TestTrainer>("/nonexistent/ckptd.sock");
+  EXPECT_EQ(Begin(100 * kMs), CKPT_E_AGENT_UNREACHABLE);
+  EXPECT_EQ(End(0), CKPT_E_AGENT_UNREACHABLE);
+}
+
+TEST_F(RestoreTest, SavingWithoutHavingRestoredIsRefusedWhenSomethingExists) {
+  Seal({5000});
+  trainer->MakeTensors({5000});
+  ASSERT_EQ(trainer->Register(), 0);
+  agent.WaitForCount(MessageType::kLoaded, 2);
+  EXPECT_EQ(agent.last_loaded().code, 28u);
+}
+
+}  // namespace
+}  // namespace ckptd

@@ -1,0 +1,214 @@
+#include <sys/mman.h>
+
+#include "client/core/copy/crc32c.h"
+#include "client/core/image/parser.h"
+#include "client/src/test_trainer.h"
+
+namespace ckptd {
+namespace {
+
+class SaveTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    agent.Start();
+    trainer = std::make_unique<TestTrainer>(agent.socket());
+  }
+
+  void Register(const std::vector<uint64_t>& sizes) {
+    trainer->MakeTensors(sizes);
+    ASSERT_EQ(trainer->Register(), 0) << ckpt_error();
+    trainer->WaitReady();
+  }
+
+  FakeAgent agent;
+  std::unique_ptr<TestTrainer> trainer;
+};
+
+// The reference: parse the slot as a safetensors image and compare tensor by tensor.
+void ExpectImage(const std::string& slot, const TestTrainer& trainer, const std::string& extra) {
+  uint64_t header_bytes = 0;
+  ASSERT_TRUE(HeaderBytes(slot.substr(0, 8), slot.size(), HeaderLimits(), &header_bytes).ok());
+  ImageInfo image;
+  ImageError error = ParseHeader(slot.substr(0, header_bytes), slot.size(), ImageEnd::kExact, HeaderLimits(), &image);
+  ASSERT_TRUE(error.ok()) << error.message;
+  for (size_t i = 0; i < trainer.tensors.size(); ++i) {
+    const TensorEntry* entry = image.Find("t" + std::to_string(i));
+    ASSERT_NE(entry, nullptr);
+    std::string got = slot.substr(header_bytes + entry->begin, entry->end - entry->begin);
+    EXPECT_EQ(got, std::string(trainer.tensors[i].begin(), trainer.tensors[i].end())) << "tensor " << i;
+  }
+  const TensorEntry* last = image.Find("__ckptd_extra__.rank-00000");
+  ASSERT_NE(last, nullptr);
+  std::string room = slot.substr(header_bytes + last->begin, last->end - last->begin);
+  EXPECT_EQ(room.substr(0, extra.size()), extra);
+  EXPECT_EQ(room.find_first_not_of(' ', extra.size()), std::string::npos);
+}
+
+void ExpectChunks(FakeAgent& agent, uint32_t slot, uint64_t epoch) {
+  std::string bytes = agent.SlotBytes(slot);
+  for (uint32_t i = 0; i < agent.ready().chunk_count; ++i) {
+    std::string chunk = bytes.substr(i * agent.ready().chunk_bytes, agent.ready().chunk_bytes);
+    uint64_t entry = agent.chunk_entry(slot, i);
+    EXPECT_TRUE(ChunkDone(entry, epoch));
+    EXPECT_EQ(static_cast<uint32_t>(entry), Crc32c(0, chunk.data(), chunk.size())) << "chunk " << i;
+  }
+}
+
+TEST_F(SaveTest, FillsTheSlotAndTellsEveryChunk) {
+  Register({100'000, 1, 0, 70'001, 4096, 333});
+  uint64_t epoch = agent.Grant(1);
+  ASSERT_EQ(trainer->Save(5, 0, R"({"a":1})"), 0) << ckpt_error();
+  ASSERT_EQ(ckpt_gate(trainer->handle, 0), 0);
+  EXPECT_EQ(agent.bell_slot(1).word, CaptureWord(epoch, CaptureState::kComplete));
+  EXPECT_EQ(agent.bell_slot(1).step, 5u);
+  EXPECT_EQ(agent.bell().pos, 5u);
+  EXPECT_GE(agent.bell_slot(1).end_ns, agent.bell_slot(1).begin_ns);
+  ExpectChunks(agent, 1, epoch);
+  ExpectImage(agent.SlotBytes(1), *trainer, R"({"a":1})");
+  EXPECT_EQ(trainer->Poll(5).flags, static_cast<uint32_t>(CKPT_COPIED));
+  agent.WaitForCount(MessageType::kSave, 1);
+  agent.WaitForCount(MessageType::kDone, 1);
+}
+
+TEST_F(SaveTest, EagerTensorsMayChangeAtOnce) {
+  trainer->MakeTensors({50'000, 300, 90'000});
+  trainer->flags = {0, CKPT_EAGER, CKPT_EAGER};
+  ASSERT_EQ(trainer->Register(), 0);
+  trainer->WaitReady();
+  agent.Grant(0);
+  ASSERT_EQ(trainer->Save(1), 0) << ckpt_error();
+  auto before = trainer->tensors;
+  trainer->tensors[1].assign(300, 'x');
+  memset(const_cast<void*>(trainer->data[2]), 'y', 90'000);
+  ASSERT_EQ(ckpt_gate(trainer->handle, 0), 0);
+  trainer->tensors = before;
+  ExpectImage(agent.SlotBytes(0), *trainer, "{}");
+  EXPECT_GE(trainer->Poll(1).eager_bytes, 90'300u);
+}
+
+TEST_F(SaveTest, AllEagerNeedsNoGate) {
+  trainer->MakeTensors({5000});
+  trainer->flags = {CKPT_EAGER};
+  ASSERT_EQ(trainer->Register(), 0);
+  trainer->WaitReady();
+  agent.Grant(0);
+  ASSERT_EQ(trainer->Save(1), 0);
+  EXPECT_TRUE(trainer->Copied(1));
+}
+
+TEST_F(SaveTest, EveryDropHasItsCode) {
+  trainer->MakeTensors({5000});
+  EXPECT_EQ(trainer->Save(1), CKPT_E_INVALID_ARGUMENT);  // not registered
+  Register({5000});
+  EXPECT_EQ(trainer->Save(2), CKPT_E_NO_FREE_SLOT);
+  agent.WaitForCount(MessageType::kDrop, 2);
+  EXPECT_EQ(agent.last_drop().step, 2u);
+  EXPECT_EQ(agent.last_drop().code, 23u);
+  EXPECT_EQ(agent.bell().pos, 2u);
+  EXPECT_EQ(agent.bell().drop_code, 23u);
+  agent.Grant(0, 10);
+  EXPECT_EQ(trainer->Save(3), CKPT_E_BELOW_FLOOR);
+  EXPECT_EQ(trainer->Save(3), CKPT_E_INVALID_ARGUMENT);  // not above the last step
+  trainer->data[0] = trainer->tensors[0].data() + 1;
+  EXPECT_EQ(trainer->Save(10), CKPT_E_MOVED);
+  EXPECT_EQ(agent.bell().pos, 10u);
+  ASSERT_EQ(trainer->Register(), 0);
+  trainer->data[0] = trainer->tensors[0].data();
+  ASSERT_EQ(trainer->Register(), 0);
+  EXPECT_EQ(trainer->Save(11), 0) << ckpt_error();
+  EXPECT_EQ(trainer->Poll(10).code, CKPT_E_MOVED);
+  EXPECT_EQ(trainer->Poll(10).flags, static_cast<uint32_t>(CKPT_DROPPED));
+  EXPECT_EQ(ckpt_wait(trainer->handle, 10, CKPT_CAPTURED, kLong), CKPT_E_MOVED);
+  EXPECT_EQ(ckpt_wait(trainer->handle, 77, CKPT_CAPTURED, kLong), CKPT_E_NOT_FOUND);
+  EXPECT_EQ(trainer->Info().dropped, 4u);
+  EXPECT_EQ(agent.Count(MessageType::kLayout), 1) << "other addresses need no new layout";
+}
+
+TEST_F(SaveTest, ASlotThatWasReplacedIsNotWritten) {
+  Register({5000});
+  agent.Grant(0);
+  agent.ReplaceSlot(0);
+  agent.SendNews({});
+  ASSERT_TRUE(Eventually([&, step = uint64_t{1}]() mutable { return trainer->Save(step++) == 0; }));
+  ASSERT_EQ(ckpt_gate(trainer->handle, 0), 0);
+  ExpectImage(agent.SlotBytes(0), *trainer, "{}");
+}
+
+TEST_F(SaveTest, TheAgentGivesUpAndTheTrainerAcknowledges) {
+  Register({5000});
+  uint64_t epoch = agent.Grant(0);
+  agent.bell_slot(0).word = CaptureWord(epoch, CaptureState::kAbandoned);
+  agent.SendNews({});
+  EXPECT_TRUE(Eventually([&] { return agent.bell_slot(0).ack == epoch; })) << "an unused grant";
+  EXPECT_EQ(trainer->Save(1), CKPT_E_NO_FREE_SLOT);
+  epoch = agent.Grant(0);
+  ASSERT_EQ(trainer->Save(2), 0);  // no gate yet: held
+  ASSERT_TRUE(Eventually([&] { return agent.bell_slot(0).word != 0; }));
+  agent.bell_slot(0).word = CaptureWord(epoch, CaptureState::kAbandoned);
+  EXPECT_EQ(ckpt_gate(trainer->handle, 0), 0);
+  EXPECT_EQ(agent.bell_slot(0).ack, epoch);
+  EXPECT_EQ(trainer->Poll(2).code, CKPT_E_CANCELLED);
+}
+
+TEST_F(SaveTest, MoreExtraStateThanRoomMakesALargerLayout) {
+  Register({5000});
+  agent.Grant(0);
+  std::string extra(100'000, '1');
+  EXPECT_EQ(trainer->Save(1, 0, extra), CKPT_E_LAYOUT_PREPARING);
+  agent.WaitForCount(MessageType::kLayout, 2);
+  trainer->WaitReady();
+  agent.Grant(0);
+  ASSERT_EQ(trainer->Save(2, 0, extra), 0) << ckpt_error();
+  ASSERT_EQ(ckpt_gate(trainer->handle, 0), 0);
+  ExpectImage(agent.SlotBytes(0), *trainer, extra);
+}
+
+TEST_F(SaveTest, MemoryThatIsGoneDropsTheSave) {
+  Register({5000, 8192});
+  void* page = mmap(nullptr, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  trainer->data[1] = page;
+  ASSERT_EQ(trainer->Register(), 0);
+  uint64_t epoch = agent.Grant(0);
+  ASSERT_EQ(trainer->Save(1), 0);
+  EXPECT_EQ(ckpt_gate(trainer->handle, 0), 0);
+  EXPECT_EQ(trainer->Poll(1).code, CKPT_E_MOVED);
+  EXPECT_NE(std::string(trainer->Info().last_sentence).find("\"t1\""), std::string::npos);
+  EXPECT_EQ(agent.bell_slot(0).word, CaptureWord(epoch, CaptureState::kAbandoned));
+  EXPECT_EQ(agent.bell_slot(0).ack, epoch);
+  munmap(page, 8192);
+}
+
+TEST_F(SaveTest, StepSavesWhenDue) {
+  Register({5000});
+  agent.Grant(0);
+  int32_t saved = 9;
+  EXPECT_EQ(ckpt_step(trainer->handle, 9, nullptr, 0, nullptr, 0, &saved), 0);
+  EXPECT_EQ(saved, 0);
+  EXPECT_EQ(ckpt_step(trainer->handle, 10, nullptr, 0, nullptr, 0, &saved), 0) << ckpt_error();
+  EXPECT_EQ(saved, 1);
+}
+
+TEST_F(SaveTest, NewsTellTheLevels) {
+  Register({5000});
+  agent.Grant(0);
+  ASSERT_EQ(trainer->Save(4), 0);
+  ASSERT_EQ(ckpt_gate(trainer->handle, 0), 0);
+  EXPECT_EQ(ckpt_wait(trainer->handle, 4, CKPT_CAPTURED, kMs), CKPT_E_TIMEOUT);
+  NewsMessage news = {};
+  news.attempt = 1;
+  news.captured_step = 4;
+  news.durable_step = 4;
+  news.outcome_count = 1;
+  news.outcomes[0] = {4, kStepCaptured | kStepDurable, 0};
+  agent.SendNews(news);
+  EXPECT_EQ(ckpt_wait(trainer->handle, 4, CKPT_DURABLE, kLong), 0);
+  EXPECT_EQ(trainer->Info().durable_step, 4u);
+  news.fenced_by = 2;
+  agent.SendNews(news);
+  ASSERT_TRUE(Eventually([&] { return trainer->Info().fenced_by == 2; }));
+  EXPECT_EQ(trainer->Save(5), CKPT_E_FENCED);
+  EXPECT_EQ(trainer->Close(0), CKPT_E_FENCED);
+}
+
+}  // namespace
+}  // namespace ckptd

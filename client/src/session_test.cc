@@ -1,0 +1,140 @@
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "client/src/test_trainer.h"
+
+namespace ckptd {
+namespace {
+
+class SessionTest : public ::testing::Test {
+ protected:
+  void Start(const std::vector<uint64_t>& sizes) {
+    agent.Start();
+    trainer = std::make_unique<TestTrainer>(agent.socket());
+    trainer->MakeTensors(sizes);
+    ASSERT_EQ(trainer->Register(), 0) << ckpt_error();
+    trainer->WaitReady();
+  }
+
+  FakeAgent agent;
+  std::unique_ptr<TestTrainer> trainer;
+};
+
+TEST_F(SessionTest, TheAgentMayStartLate) {
+  trainer = std::make_unique<TestTrainer>(agent.socket());
+  trainer->MakeTensors({1000});
+  ASSERT_EQ(trainer->Register(), 0);
+  EXPECT_EQ(trainer->Save(1), CKPT_E_AGENT_UNREACHABLE);
+  agent.Start();
+  trainer->WaitReady();
+  EXPECT_EQ(agent.Count(MessageType::kJoin), 1);
+  agent.Grant(0);
+  EXPECT_EQ(trainer->Save(2), 0) << ckpt_error();
+}
+
+TEST_F(SessionTest, ResumesWithItsBell) {
+  Start({100'000});
+  ASSERT_EQ(ckpt_gate(trainer->handle, 0), 0);
+  uint64_t epoch = agent.Grant(0);
+  agent.Kill();
+  ASSERT_EQ(trainer->Save(1), 0) << ckpt_error();
+  ASSERT_EQ(ckpt_gate(trainer->handle, 0), 0);
+  agent.Start();
+  agent.WaitForCount(MessageType::kResume, 1);
+  EXPECT_EQ(agent.bell_slot(0).word, CaptureWord(epoch, CaptureState::kComplete)) << "found by the new agent";
+  ASSERT_TRUE(Eventually([&] { return trainer->Info().connected != 0; }));
+  EXPECT_EQ(trainer->Info().reconnects, 1u);
+  agent.Grant(1);
+  EXPECT_EQ(trainer->Save(2), 0) << ckpt_error();
+  EXPECT_EQ(agent.Count(MessageType::kJoin), 1);
+  EXPECT_EQ(agent.Count(MessageType::kLayout), 1);
+}
+
+TEST_F(SessionTest, ARefusedResumeStartsOverWithTheLayout) {
+  Start({100'000});
+  uint64_t epoch = agent.Grant(0);
+  ASSERT_EQ(trainer->Save(1), 0);  // held: no gate was seen
+  agent.Kill();
+  agent.refuse_resume = true;
+  agent.Start();
+  agent.WaitForCount(MessageType::kLayout, 2);
+  trainer->WaitReady();
+  EXPECT_EQ(trainer->Poll(1).code, CKPT_E_CANCELLED);
+  EXPECT_EQ(agent.bell_slot(0).word, CaptureWord(epoch, CaptureState::kAbandoned));
+  EXPECT_EQ(ckpt_gate(trainer->handle, 0), 0);
+  agent.Grant(1);
+  EXPECT_EQ(trainer->Save(2), 0) << ckpt_error();
+}
+
+TEST_F(SessionTest, ARefusedLayoutIsTheReasonOfTheDrops) {
+  agent.Start();
+  trainer = std::make_unique<TestTrainer>(agent.socket());
+  ASSERT_TRUE(Eventually([&] { return trainer->Info().connected != 0; }));
+  trainer->MakeTensors({1000});
+  agent.hold_go = true;  // no LAYOUT is sent before GO
+  ASSERT_EQ(trainer->Register(), 0);
+  agent.WaitForCount(MessageType::kLoaded, 1);
+  agent.SendError(MessageType::kLayout, 11, "/dev/shm is full");
+  ASSERT_TRUE(Eventually([&] { return trainer->Info().last_code == CKPT_E_REGION_FULL; }));
+  EXPECT_EQ(trainer->Save(1), CKPT_E_REGION_FULL);
+  EXPECT_STREQ(ckpt_error(), "/dev/shm is full");
+}
+
+TEST_F(SessionTest, ANewLayoutTakesOver) {
+  Start({100'000});
+  uint64_t unused = agent.Grant(0);
+  trainer->MakeTensors({100'000, 50'000});
+  ASSERT_EQ(trainer->Register(), 0);
+  EXPECT_EQ(trainer->Save(1), CKPT_E_LAYOUT_PREPARING);
+  agent.WaitForCount(MessageType::kLayout, 2);
+  trainer->WaitReady();
+  EXPECT_GT(agent.Grant(0), unused);
+  EXPECT_EQ(trainer->Save(2), 0) << ckpt_error();
+  EXPECT_EQ(ckpt_gate(trainer->handle, 0), 0);
+  EXPECT_EQ(agent.bell().pos, 2u);
+}
+
+TEST_F(SessionTest, AForkedChildTouchesNothing) {
+  Start({1000});
+  agent.Grant(0);
+  pid_t child = fork();
+  if (child == 0) {
+    ckpt_info_view view = {};
+    view.struct_bytes = sizeof view;
+    bool dead = ckpt_info(trainer->handle, &view) == CKPT_E_CANCELLED && trainer->Save(1) == CKPT_E_CANCELLED &&
+                ckpt_gate(trainer->handle, 0) == CKPT_E_CANCELLED && ckpt_close(trainer->handle, 0) == CKPT_E_CANCELLED;
+    _exit(dead ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(trainer->Save(1), 0) << ckpt_error();
+}
+
+TEST_F(SessionTest, ArgumentsAreChecked) {
+  ckpt* handle = nullptr;
+  ckpt_options options = {};
+  EXPECT_EQ(ckpt_open(nullptr, &handle), CKPT_E_INVALID_ARGUMENT);
+  EXPECT_EQ(ckpt_open(&options, &handle), CKPT_E_INVALID_ARGUMENT);
+  options.struct_bytes = sizeof options;
+  options.world = 1;
+  options.job = "a/b";
+  EXPECT_EQ(ckpt_open(&options, &handle), CKPT_E_INVALID_ARGUMENT);
+  options.job = "job";
+  options.rank = 1;
+  EXPECT_EQ(ckpt_open(&options, &handle), CKPT_E_INVALID_ARGUMENT);
+  EXPECT_EQ(ckpt_gate(nullptr, 0), CKPT_E_INVALID_ARGUMENT);
+  Start({1000});
+  EXPECT_EQ(ckpt_restore_end(trainer->handle, 0, nullptr, nullptr), CKPT_E_INVALID_ARGUMENT);
+  EXPECT_EQ(ckpt_restore_read(trainer->handle, nullptr, 0), CKPT_E_INVALID_ARGUMENT);
+  trainer->dtypes[0] = 200;
+  EXPECT_EQ(trainer->Register(), CKPT_E_UNSUPPORTED_DTYPE);
+  trainer->dtypes[0] = CKPT_U8;
+  trainer->ends[0] = 1'000'000'000'000;
+  EXPECT_EQ(trainer->Register(), CKPT_E_INVALID_ARGUMENT);
+  EXPECT_STREQ(ckpt_code_name(CKPT_E_MOVED), "MOVED");
+  EXPECT_STREQ(ckpt_code_name(-999), "UNKNOWN");
+}
+
+}  // namespace
+}  // namespace ckptd
