@@ -53,7 +53,7 @@ def test_no_agent_warns_once_and_trains_on(monkeypatch, tmp_path):
             assert save.state == "dropped" and save.dropped_because == "AGENT_UNREACHABLE"
     assert len(caught) == 1 and "start the agent" in str(save.error)
     assert checkpointer.dropped["AGENT_UNREACHABLE"] == 4
-    with pytest.raises(ckptd.AgentUnreachable):
+    with pytest.raises(ckptd.SaveError):
         save.captured(1)
     with pytest.raises(ckptd.AgentUnreachable):
         checkpointer.restore(timeout=0.5)

@@ -70,10 +70,10 @@ def code_name(status: int) -> str:
     return INFO[-status].name if -status in INFO else "INTERNAL"
 
 
-def make(name: str, sentence: str) -> Exception:
-    """The exception of row `name`: its sentence, then what to do next."""
+def make(name: str, sentence: str, exception: type[Exception] | None = None) -> Exception:
+    """The exception of row `name`, or `exception` instead of the row's: the sentence, then what to do next."""
     info = _BY_NAME.get(name, _BY_NAME["INTERNAL"])
-    error = info.exception(f"{sentence.rstrip('.')}. Next step: {info.next_step}.")
+    error = (exception or info.exception)(f"{sentence.rstrip('.')}. Next step: {info.next_step}.")
     if not isinstance(error, _SPECIFIC):
         error.code = info.name  # type: ignore[attr-defined]
     return error

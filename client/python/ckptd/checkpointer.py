@@ -18,7 +18,6 @@ from .session import Session, error
 from .state import State, Table, extra_text
 
 _CLOSE_TIMEOUT = 600.0
-_MIN_EXTRA = 64 << 10
 
 
 class Checkpointer:
@@ -67,9 +66,9 @@ class Checkpointer:
         socket = agents.ensure(storage) if agent == "auto" else agent
         self._session = Session(name, where.rank, where.world, socket, gate_timeout)
         self._table: Table | None = None
-        self._capacity = 0
+        self._retired: deque[Table] = deque(maxlen=2)  # their memory may still be read by the copy thread
         self._joined = False
-        self._pending: deque[Save] = deque(maxlen=16)
+        self._pending: deque[Save] = deque(maxlen=4)
         self.restored = Restored()
         self.dropped: Counter[str] = Counter()  # saves that were dropped, by reason
         gate.watch(self)
@@ -131,9 +130,9 @@ class Checkpointer:
     def release(self) -> None:
         """Waits until nothing is being captured, then drops every reference to the state's memory."""
         self._guard(self._gate)
-        if self._table is not None:
-            self._table.release()
-            self._table = None
+        self._retire()
+        while self._retired:
+            self._retired.pop().release()
 
     def close(self, timeout: float | None = None) -> bool:
         """Waits for the last save to be on storage, at most `timeout` seconds (None: ten minutes). False if it is not.
@@ -177,15 +176,14 @@ class Checkpointer:
         status = self._session.save(n, document, flags)
         if status == 0:
             self._check.started()
+            self._retired.clear()  # one capture at a time: the earlier one is over
         return status, _lib.sentence() if status else ""
 
     def _collect(self) -> bytes:
-        """The extra document of now; registers first when there is no layout, or it no longer fits."""
+        """The extra document of now; registers first when there is no layout, or something moved."""
         if self._table is not None:
             try:
-                document = self._document(self._table)
-                if len(document) <= self._capacity:
-                    return document
+                return self._document(self._table)
             except Moved:
                 pass
         return self._register()
@@ -195,16 +193,20 @@ class Checkpointer:
         if self._restart and not self._joined:
             Restorer(self._session, self._state, False, True).run(_lib.WANT_FRESH, 0, 120.0)
             self._joined = True
-        self._table = None
+        self._retire()
         table = self._state.survey()
         document = self._document(table)
         status = self._session.register(table, len(document))
         if status:
             raise error(status)
         self._table = table
-        self._capacity = max(_MIN_EXTRA, 4 * len(document))
         self._check.new_layout()
         return document
+
+    def _retire(self) -> None:
+        if self._table is not None:
+            self._retired.append(self._table)
+        self._table = None
 
     def _document(self, table: Table) -> bytes:
         plain = table.refresh()
@@ -212,15 +214,14 @@ class Checkpointer:
         return extra_text(plain, generators).encode("ascii")
 
     def _review(self) -> None:
-        """Looks what became of earlier saves, and tells of those that were dropped on the way."""
-        while self._pending:
-            state = self._pending[0].state
+        """Looks what became of the last saves, and tells of those that were dropped on the way."""
+        for save in tuple(self._pending):
+            state = save.state
             if state == "dropped":
-                self._judge_drop(self._pending.popleft())
-            elif state == "durable" or len(self._pending) > 8:
-                self._pending.popleft()
-            else:
-                return
+                self._pending.remove(save)
+                self._judge_drop(save)
+            elif state == "durable":
+                self._pending.remove(save)
 
     def _judge_drop(self, save: Save) -> None:
         reason = save.dropped_because or "INTERNAL"
@@ -229,7 +230,8 @@ class Checkpointer:
             columns = self._table.columns
             names = [columns[int(index)].name for index in self._session.torn() if index < len(columns)]
             self._state.forced_eager.update(names)
-            sentence, self._table = torn_sentence(names), None
+            sentence = torn_sentence(names)
+            self._retire()
         elif reason == "UNGATED":
             sentence = self._judge_ungated(sentence)
         self._told(reason, sentence)
@@ -241,8 +243,8 @@ class Checkpointer:
         if not paths - self._state.unhooked:
             return sentence
         self._state.unhooked |= paths
-        self._table = None
-        named = ', '.join(sorted(paths))
+        self._retire()
+        named = ", ".join(sorted(paths))
         return f"{sentence} No hook of {named} ever fired: its tensors are captured eagerly from now on."
 
     def _guard(self, function: Any, *arguments: Any) -> Any:
@@ -259,6 +261,6 @@ class Checkpointer:
         """Counts, and warns once per reason."""
         self.dropped[reason] += 1
         if self._raise:
-            raise _errors.make(reason, sentence)
+            raise _errors.make(reason, sentence, _errors.SaveError)
         if self.dropped[reason] == 1:
             warnings.warn(f"ckptd: {reason}: {sentence} (told once; Checkpointer.dropped counts)", stacklevel=4)

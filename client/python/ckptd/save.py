@@ -46,7 +46,11 @@ class Save:
     def error(self) -> Exception | None:
         """The SaveError of a dropped save, None otherwise."""
         name = self.dropped_because
-        return _errors.make(name, self._sentence or f"the save of step {self.step} was dropped") if name else None
+        return self._failure(name) if name else None
+
+    def _failure(self, name: str) -> Exception:
+        sentence = self._sentence or f"the save of step {self.step} was dropped: {name}"
+        return _errors.make(name, sentence, _errors.SaveError)
 
     @property
     def blocked_seconds(self) -> float:
@@ -77,5 +81,5 @@ class Save:
             return True
         if status == TIMEOUT:
             return False
-        name = _errors.code_name(status)
-        raise _errors.make(name, self._sentence or _lib.sentence() or f"the save of step {self.step} was dropped")
+        self._sentence = self._sentence or _lib.sentence()
+        raise self._failure(_errors.code_name(status))
