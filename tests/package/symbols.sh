@@ -30,7 +30,7 @@ check_lib() {
   at_most GLIBC 2.34 "$lib"
   at_most GLIBCXX 3.4.29 "$lib"
   at_most CXXABI 1.3.13 "$lib" # the compiler of GLIBCXX_3.4.29, gcc 11
-  found=$(nm -DC --defined-only "$lib" | awk '$2 != "A" {print $3}' | sed 's/@.*//' | grep -v '^ckpt_[a-z_]*$')
+  found=$(nm -DC --defined-only "$lib" | awk '$2 != "A" {print $3}' | sed 's/@.*//' | grep -v '^ckpt_[a-z0-9_]*$')
   [ -z "$found" ] || fail "exported beside ckpt_*: $(head -n 5 <<<"$found" | tr '\n' ' ')"
   nm -D --defined-only "$lib" | grep -q ' ckpt_open' || fail "ckpt_open is not exported"
   found=$(nm -DC "$lib" | grep -E 'std::(__cxx11::)?(basic_)?(iostream|ostream|istream|ios_base|regex)|std::(cout|cerr|cin)\b')
