@@ -32,7 +32,7 @@ leg_format() {
   return $bad
 }
 
-leg_release() { build_preset release && run_ctest release release -L package; }
+leg_release() { build_preset release "${PROGRAMS[@]}" && run_ctest release release -L package; }
 
 leg_unit() { build_preset dev && run_ctest unit dev; }
 
@@ -49,7 +49,7 @@ leg_asan() {
 }
 
 leg_python() {
-  torch_env_build && build_preset release || return 1
+  torch_env_build && build_preset release "${PROGRAMS[@]}" || return 1
   cd "$CKPTD_ROOT" || return 1
   export CKPTD_BUILD="$CKPTD_ROOT/build/release" PYTHONPATH="$CKPTD_ROOT/client/python" PYTHONDONTWRITEBYTECODE=1
   timeout -k 10 "$LEG_LIMIT" "$(torch_env_dir)/bin/python" -m pytest tests/python -q -rs -p no:cacheprovider \
