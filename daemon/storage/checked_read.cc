@@ -10,6 +10,8 @@
 #include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/base/units.h"
+#include "daemon/os/io_queue.h"
+#include "daemon/os/io_queue.h"
 
 namespace ckptd {
 namespace {
