@@ -58,6 +58,7 @@ Bell::Bell(UniqueFd fd, UniqueFd hint, Mapping mapping, const CtlHead& ctl)
     : fd_(std::move(fd)),
       hint_(std::move(hint)),
       mapping_(std::move(mapping)),
+      bell_id_(ctl.block.bell_id),
       slot_count_(ctl.block.slot_count),
       chunk_count_(ctl.block.chunk_count) {}
 

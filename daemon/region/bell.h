@@ -67,7 +67,7 @@ class Bell {
 
   [[nodiscard]] int fd() const { return fd_.get(); }         // for the trainer; owned by this
   [[nodiscard]] int hint_fd() const { return hint_.get(); }  // eventfd, for the trainer and for Loop::Watch
-  [[nodiscard]] uint32_t slot_count() const { return slot_count_; }
+  [[nodiscard]] uint64_t bell_id() const { return bell_id_; }
 
  private:
   Bell(UniqueFd fd, UniqueFd hint, Mapping mapping, const CtlHead& ctl);
@@ -78,6 +78,7 @@ class Bell {
   UniqueFd fd_;
   UniqueFd hint_;
   Mapping mapping_;
+  uint64_t bell_id_;
   uint32_t slot_count_;
   uint32_t chunk_count_;
 };

@@ -19,6 +19,11 @@ uint64_t StateWord(SlotStateCode state, Epoch epoch) { return epoch << 8 | stati
 
 uint64_t GrantWord(const GrantOrder& order) { return order.epoch << 8 | (order.slot + 1); }
 
+// Not FREE, LOADING or FILLING: there the file is, or is about to be, somebody's to write.
+bool Replaceable(SlotStateCode state) {
+  return state == SlotStateCode::kRetired || state == SlotStateCode::kSealed || state == SlotStateCode::kQuarantined;
+}
+
 }  // namespace
 
 LayoutSet::LayoutSet(Files& files, std::shared_ptr<Quota> quota, std::string rank_dir, CtlHead head)
@@ -27,7 +32,8 @@ LayoutSet::LayoutSet(Files& files, std::shared_ptr<Quota> quota, std::string ran
       rank_dir_(std::move(rank_dir)),
       head_(std::move(head)),
       slots_(head_.block.slot_count),
-      files_of_(head_.block.slot_count) {}
+      files_of_(head_.block.slot_count),
+      replaced_epoch_(head_.block.slot_count) {}
 
 std::string LayoutSet::Name(uint32_t slot) const {
   return absl::StrCat("job ", head_.job(), " rank ", head_.block.rank, " layout ", layout(), " slot ", slot);
@@ -96,12 +102,17 @@ absl::Status LayoutSet::CheckGrant(const Bell& bell, const GrantOrder& order) co
     return Error(ErrorCode::INTERNAL, absl::StrCat(Name(order.slot), ": granted but not free"));
   if (order.epoch <= max_epoch_ || order.epoch > kMaxEpoch)
     return Error(ErrorCode::INTERNAL, absl::StrCat(Name(order.slot), ": epoch ", order.epoch, " after ", max_epoch_));
-  if (bell.slot_count() != slot_count()) return Error(ErrorCode::INTERNAL, "bell of another layout");
-  return CheckFile(order.slot);
+  if (bell.bell_id() != head_.block.bell_id)
+    return Error(ErrorCode::INTERNAL, absl::StrCat(Name(order.slot), ": granted in a bell of another layout"));
+  return absl::OkStatus();
 }
 
 absl::Status LayoutSet::OpenGrant(Bell& bell, const GrantOrder& order) {
   CKPTD_RETURN_IF_ERROR(CheckGrant(bell, order));
+  if (absl::Status whole = CheckFile(order.slot); !whole.ok()) {
+    CKPTD_RETURN_IF_ERROR(RetireSlot(order.slot));
+    return whole;
+  }
   bell.Open(order.slot, order.epoch);
   CKPTD_FP("region.grant.opened");
   SetOwner(order.slot, order.owner);
@@ -179,8 +190,10 @@ absl::Status LayoutSet::RetireSlot(uint32_t slot) {
 
 absl::StatusOr<std::shared_ptr<SlotBuild>> LayoutSet::StartReplace(uint32_t slot, Executor& executor,
                                                                    SlotBuild::Done done) {
-  if (slots_[slot].state != SlotStateCode::kRetired)
-    return Error(ErrorCode::INTERNAL, absl::StrCat(Name(slot), ": replaced but not retired"));
+  if (!Replaceable(slots_[slot].state))
+    return Error(ErrorCode::INTERNAL,
+                 absl::StrCat(Name(slot), ": replaced in state ", static_cast<int>(slots_[slot].state)));
+  replaced_epoch_[slot] = slots_[slot].epoch;
   const uint64_t bytes = head_.slot_file_bytes();
   CKPTD_ASSIGN_OR_RETURN(QuotaHold hold, quota_->Take(head_.job(), bytes));
   return SlotBuild::Start(files_, {rank_dir_, 1, bytes, std::move(hold)}, executor, std::move(done));
@@ -188,10 +201,12 @@ absl::StatusOr<std::shared_ptr<SlotBuild>> LayoutSet::StartReplace(uint32_t slot
 
 absl::StatusOr<std::shared_ptr<SlotFile>> LayoutSet::FinishReplace(uint32_t slot, SlotBuild& build) {
   std::vector<std::shared_ptr<SlotFile>> fresh = build.Take();
-  if (slots_[slot].state != SlotStateCode::kRetired || fresh.size() != 1) {
+  // Freed and filled again meanwhile: its file is not the one that was to go.
+  if (!Replaceable(slots_[slot].state) || slots_[slot].epoch != replaced_epoch_[slot] || fresh.size() != 1) {
     for (const auto& file : fresh) file->Unlink();
-    return Error(ErrorCode::INTERNAL, absl::StrCat(Name(slot), ": replaced but not retired"));
+    return Error(ErrorCode::INTERNAL, absl::StrCat(Name(slot), ": moved on while it was being replaced"));
   }
+  CKPTD_RETURN_IF_ERROR(RetireSlot(slot));
   std::shared_ptr<SlotFile> old = std::exchange(files_of_[slot], fresh.front());
   slots_[slot].file_id = fresh.front()->file_id();
   ctl_->slot(slot).file_id.store(slots_[slot].file_id, kRelease);

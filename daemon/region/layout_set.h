@@ -73,7 +73,8 @@ class LayoutSet {
   [[nodiscard]] absl::StatusOr<SlotDescriptors> DescriptorsForRestore(uint32_t slot) const;
 
   // ---- moving. A broken precondition is INTERNAL: the machine and its executor disagree with the region.
-  // The slot is FREE, its file whole, and `epoch` above every epoch before.
+  // The slot is FREE and `epoch` above every epoch before. CORRUPT when the trainer has cut its file: the slot is
+  // RETIRED then, to be replaced.
   [[nodiscard]] absl::Status OpenGrant(Bell& bell, const GrantOrder& order);
   void MoveFloor(StepId floor);
   void RevokeGrant();  // no grant in ctl; the bell's word is another matter (Bell::Abandon)
@@ -88,13 +89,15 @@ class LayoutSet {
   // FREE. CORRUPT when the file is not whole any more: the slot is RETIRED then, to be replaced.
   [[nodiscard]] absl::Status FreeSlot(uint32_t slot);
 
-  // ---- a fresh file for a slot whose writer may still wake up, or whose file is of no use.
-  // RETIRED at once; then a new file is made in the background. QUOTA_EXCEEDED or REGION_FULL: it stays RETIRED.
+  // ---- a fresh file for a slot whose writer may still wake up, whose bytes are still being read, or whose file is of
+  // no use.
   [[nodiscard]] absl::Status RetireSlot(uint32_t slot);
+  // The slot is RETIRED, or SEALED or QUARANTINED and needed no more. QUOTA_EXCEEDED or REGION_FULL (that one perhaps
+  // through `done`): nothing changes.
   [[nodiscard]] absl::StatusOr<std::shared_ptr<SlotBuild>> StartReplace(uint32_t slot, Executor& executor,
                                                                         SlotBuild::Done done);
-  // After `done` said OK. The slot stays RETIRED: SetState(FREE) when the machine says so. The old file is unlinked;
-  // its bytes live on in the returned handle (may be null).
+  // After `done` said OK. The slot is RETIRED afterwards: SetState(FREE) when the machine says so. The old file is
+  // unlinked; its bytes live on in the returned handle (may be null) and with every reader.
   [[nodiscard]] absl::StatusOr<std::shared_ptr<SlotFile>> FinishReplace(uint32_t slot, SlotBuild& build);
 
   // ---- less memory. Every slot but `keep` loses its file; they are RETIRED without one. For an old layout that has to
@@ -121,6 +124,7 @@ class LayoutSet {
   GrantSnapshot grant_;
   std::vector<SlotSnapshot> slots_;
   std::vector<std::shared_ptr<SlotFile>> files_of_;
+  std::vector<Epoch> replaced_epoch_;  // of StartReplace
   Epoch max_epoch_ = 0;
 };
 

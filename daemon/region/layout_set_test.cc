@@ -155,8 +155,49 @@ TEST_F(LayoutSetTest, AnUnfinishedReplacementLeavesNothing) {
   EXPECT_EQ(NamesIn(RankDir()).size(), 3u);
 }
 
-TEST_F(LayoutSetTest, OnlyARetiredSlotIsReplaced) {
-  EXPECT_EQ(CodeOf(set_.StartReplace(0, executor_, [](const absl::Status&) {}).status()), ErrorCode::INTERNAL);
+TEST_F(LayoutSetTest, ASlotToBeWrittenIsNotReplaced) {
+  auto start = [&] { return CodeOf(set_.StartReplace(0, executor_, [](const absl::Status&) {}).status()); };
+  EXPECT_EQ(start(), ErrorCode::INTERNAL);
+  ASSERT_TRUE(set_.OpenGrant(*bell_, OrderFor(0, 5)).ok());
+  EXPECT_EQ(start(), ErrorCode::INTERNAL);
+}
+
+// A reader keeps the bytes of a snapshot that nobody needs any more, the slot goes on.
+TEST_F(LayoutSetTest, SealedSlotIsReplacedUnderItsReader) {
+  Fill(rank_, set_, *bell_, 0, 100);
+  auto record = set_.Slot(0).record;
+  std::shared_ptr<SlotFile> reader = set_.FileOf(0);
+  auto build = *set_.StartReplace(0, executor_, [](const absl::Status&) {});
+  ASSERT_TRUE(set_.FinishReplace(0, *build).ok());
+  EXPECT_EQ(set_.Slot(0).state, SlotStateCode::kRetired);
+  ASSERT_TRUE(set_.FreeSlot(0).ok());
+  Fill(rank_, set_, *bell_, 0, 102);
+  Progress progress(kTestSlotBytes);
+  EXPECT_TRUE(VerifySlot(*reader, *record, progress).ok());
+}
+
+TEST_F(LayoutSetTest, AReplacementThatComesTooLateDestroysNothing) {
+  Fill(rank_, set_, *bell_, 0, 100);
+  auto build = *set_.StartReplace(0, executor_, [](const absl::Status&) {});
+  ASSERT_TRUE(set_.FreeSlot(0).ok());
+  Fill(rank_, set_, *bell_, 0, 101);
+  EXPECT_EQ(CodeOf(set_.FinishReplace(0, *build).status()), ErrorCode::INTERNAL);
+  Progress progress(kTestSlotBytes);
+  EXPECT_TRUE(VerifySlot(*set_.FileOf(0), *set_.Slot(0).record, progress).ok());
+  EXPECT_EQ(NamesIn(RankDir()).size(), 3u);
+}
+
+TEST_F(LayoutSetTest, GrantOfACutSlotRetiresIt) {
+  ASSERT_EQ(ftruncate(set_.FileOf(0)->write_fd(), 4096), 0);
+  EXPECT_EQ(CodeOf(set_.OpenGrant(*bell_, OrderFor(0, 5))), ErrorCode::CORRUPT);
+  EXPECT_EQ(set_.Slot(0).state, SlotStateCode::kRetired);
+  EXPECT_EQ(bell_->ReadSlot(0).state, CaptureState::kNone);
+  EXPECT_EQ(rank_.FindSame(TestSpec()), nullptr) << "cannot be handed out";
+}
+
+TEST_F(LayoutSetTest, GrantInABellOfAnotherLayoutIsRefused) {
+  auto other = *Bell::Create(AddLayout(rank_, TestSpec(kTestSlotBytes, 8)).head());
+  EXPECT_EQ(CodeOf(set_.OpenGrant(*other, OrderFor(0, 5))), ErrorCode::INTERNAL);
 }
 
 TEST_F(LayoutSetTest, ShrinkKeepsOneSlot) {
