@@ -35,19 +35,19 @@ absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
   return address;
 }
 
-absl::StatusOr<UniqueFd> NewSocket() {
-  UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+absl::StatusOr<UniqueFd> NewSocket(bool stream) {
+  UniqueFd fd(socket(AF_UNIX, (stream ? SOCK_STREAM : SOCK_SEQPACKET) | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return ErrnoError(errno, "socket", "unix");
   return fd;
 }
 
 // A name with nobody behind it (ECONNREFUSED) is what a killed agent leaves; all else stays as it is.
-absl::Status RemoveStale(const sockaddr_un& address) {
+absl::Status RemoveStale(const sockaddr_un& address, bool stream) {
   const char* path = address.sun_path;
   struct stat info {};
   if (lstat(path, &info) != 0) return errno == ENOENT ? absl::OkStatus() : FileError(errno, "stat", path);
   if (!S_ISSOCK(info.st_mode)) return Error(ErrorCode::REFUSED, absl::StrCat(path, ": exists and is not a socket"));
-  CKPTD_ASSIGN_OR_RETURN(UniqueFd probe, NewSocket());
+  CKPTD_ASSIGN_OR_RETURN(UniqueFd probe, NewSocket(stream));
   if (connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ||
       errno != ECONNREFUSED) {
     return Error(ErrorCode::REFUSED, absl::StrCat(path, ": another program listens there"));
@@ -100,10 +100,29 @@ absl::StatusOr<PeerCredentials> PeerOf(int socket) {
 
 absl::StatusOr<UnixListener> UnixListener::Listen(const ListenOptions& options) {
   CKPTD_ASSIGN_OR_RETURN(sockaddr_un address, AddressOf(options.path));
-  CKPTD_RETURN_IF_ERROR(RemoveStale(address));
-  CKPTD_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket());
+  CKPTD_RETURN_IF_ERROR(RemoveStale(address, options.stream));
+  CKPTD_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket(options.stream));
   CKPTD_RETURN_IF_ERROR(Bind(fd.get(), address, options));
   return UnixListener(std::move(fd), options.path);
+}
+
+absl::StatusOr<UniqueFd> ConnectUnixStream(const std::string& path) {
+  CKPTD_ASSIGN_OR_RETURN(sockaddr_un address, AddressOf(path));
+  CKPTD_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket(/*stream=*/true));
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return fd;
+  switch (errno) {
+    case EACCES:
+    case EPERM:
+      return Error(ErrorCode::PERMISSION, absl::StrCat(path, ": this account may not connect"));
+    case EPROTOTYPE:
+      return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat(path, ": a socket of another kind"));
+    case ENOENT:
+      return Error(ErrorCode::AGENT_UNREACHABLE, absl::StrCat(path, ": there is no such socket"));
+    case ECONNREFUSED:
+      return Error(ErrorCode::AGENT_UNREACHABLE, absl::StrCat(path, ": nobody listens there"));
+    default:
+      return Error(ErrorCode::AGENT_UNREACHABLE, absl::StrCat("connect ", path, ": ", std::strerror(errno)));
+  }
 }
 
 UnixListener::~UnixListener() {

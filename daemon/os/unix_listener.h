@@ -1,4 +1,4 @@
-// A listening unix socket of type SOCK_SEQPACKET and who connects to it.
+// A listening unix socket, of type SOCK_SEQPACKET or SOCK_STREAM, and who connects to it.
 #ifndef CKPTD_DAEMON_OS_UNIX_LISTENER_H_
 #define CKPTD_DAEMON_OS_UNIX_LISTENER_H_
 
@@ -32,6 +32,7 @@ struct ListenOptions {
   std::string path;
   uint32_t mode = 0600;
   std::optional<gid_t> group{};  // the socket's group, for mode 0660
+  bool stream = false;           // SOCK_STREAM, for gRPC
 };
 
 class UnixListener {
@@ -55,6 +56,11 @@ class UnixListener {
 };
 
 [[nodiscard]] absl::StatusOr<PeerCredentials> PeerOf(int socket);
+
+// The other end of a SOCK_STREAM listener: non-blocking, close-on-exec. AGENT_UNREACHABLE when nobody is there,
+// PERMISSION, INVALID_ARGUMENT for a socket of another type. Does not wait: a listener whose backlog is full is
+// unreachable.
+[[nodiscard]] absl::StatusOr<UniqueFd> ConnectUnixStream(const std::string& path);
 
 }  // namespace ckptd
 
