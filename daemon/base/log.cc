@@ -40,6 +40,7 @@ void WriteLine(const std::string& line) {
 }  // namespace
 
 void SetLogLevel(LogLevel most_verbose) { g_level = most_verbose; }
+bool LogEnabled(LogLevel level) { return level <= g_level.load(std::memory_order_relaxed); }
 uint64_t DroppedLogLines() { return g_dropped; }
 
 Log::Log(LogLevel level, absl::string_view op) : on_(level <= g_level.load(std::memory_order_relaxed)) {

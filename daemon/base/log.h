@@ -17,6 +17,7 @@ namespace ckptd {
 enum LogLevel { kError = 3, kWarning = 4, kInfo = 6, kDebug = 7 };
 
 void SetLogLevel(LogLevel most_verbose);
+[[nodiscard]] bool LogEnabled(LogLevel level);  // for fields that are costly to make
 [[nodiscard]] uint64_t DroppedLogLines();
 
 class Log {
@@ -27,6 +28,7 @@ class Log {
   Log& operator=(const Log&) = delete;
 
   Log& Field(absl::string_view key, absl::string_view value);
+  Log& Field(absl::string_view key, const std::string& value) { return Field(key, absl::string_view(value)); }
   Log& Field(absl::string_view key, const char* value) { return Field(key, absl::string_view(value)); }
   Log& Field(absl::string_view key, uint64_t value);
   Log& Field(absl::string_view key, double value);

@@ -50,7 +50,9 @@ std::string ImageFileName(Rank rank, uint32_t world, uint32_t image) {
   return absl::StrFormat("rank-%05d-of-%05d%s.safetensors", rank, world, part);
 }
 
-std::string SidecarFileName(Rank rank, uint32_t world) { return absl::StrFormat("rank-%05d-of-%05d.json", rank, world); }
+std::string SidecarFileName(Rank rank, uint32_t world) {
+  return absl::StrFormat("rank-%05d-of-%05d.json", rank, world);
+}
 
 std::string AttemptsPath(absl::string_view job) { return absl::StrCat(job, "/", kAttemptsName); }
 std::string AttemptPath(absl::string_view job, AttemptId attempt) {
@@ -59,7 +61,9 @@ std::string AttemptPath(absl::string_view job, AttemptId attempt) {
 std::string DecisionPath(absl::string_view job, AttemptId attempt) {
   return absl::StrCat(AttemptsPath(job), "/", DecisionFileName(attempt));
 }
-std::string StepPath(absl::string_view job, const SnapshotId& id) { return absl::StrCat(job, "/", StepDirectoryName(id)); }
+std::string StepPath(absl::string_view job, const SnapshotId& id) {
+  return absl::StrCat(job, "/", StepDirectoryName(id));
+}
 std::string InStep(absl::string_view job, const SnapshotId& id, absl::string_view name) {
   return absl::StrCat(StepPath(job, id), "/", name);
 }
@@ -69,8 +73,8 @@ std::optional<AttemptId> ParseDecisionFileName(absl::string_view name) { return 
 
 std::optional<SnapshotId> ParseStepDirectoryName(absl::string_view name) {
   SnapshotId id;
-  bool ours = absl::ConsumePrefix(&name, "step-") && TakeNumber(&name, 10, &id.step) && absl::ConsumePrefix(&name, ".a") &&
-              TakeNumber(&name, 4, &id.attempt) && name.empty() && id.attempt > 0;
+  bool ours = absl::ConsumePrefix(&name, "step-") && TakeNumber(&name, 10, &id.step) &&
+              absl::ConsumePrefix(&name, ".a") && TakeNumber(&name, 4, &id.attempt) && name.empty() && id.attempt > 0;
   return ours ? std::optional<SnapshotId>(id) : std::nullopt;
 }
 

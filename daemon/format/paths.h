@@ -7,8 +7,8 @@
 //                              rank-00000-of-00008.json                   sidecar
 //                              manifest.json   deleting   pinned
 //
-// Numbers are padded so that listings sort; a number with more digits simply has more. A name with fewer digits, or with
-// padding beyond need, is not ours, so that every thing has one name.
+// Numbers are padded so that listings sort; a number with more digits simply has more. A name with fewer digits, or
+// with padding beyond need, is not ours, so that every thing has one name.
 #ifndef CKPTD_DAEMON_FORMAT_PATHS_H_
 #define CKPTD_DAEMON_FORMAT_PATHS_H_
 

@@ -38,8 +38,9 @@ TEST(Paths, NothingElseIsOurs) {
                            "step-0000001000.a0003/", "step-0000001000.a0003 ", "../step-0000001000.a0003"}) {
     EXPECT_FALSE(ParseStepDirectoryName(name)) << name;
   }
-  for (const char* name : {"rank-00008-of-00008.json", "rank-0-of-8.json", "rank-00000-of-00008.part-00.safetensors",
-                           "rank-00000-of-00008.safetensors.tmp", "rank-00000-of-00008.part-1.safetensors", "manifest.json"}) {
+  for (const char* name :
+       {"rank-00008-of-00008.json", "rank-0-of-8.json", "rank-00000-of-00008.part-00.safetensors",
+        "rank-00000-of-00008.safetensors.tmp", "rank-00000-of-00008.part-1.safetensors", "manifest.json"}) {
     EXPECT_FALSE(ParseRankFileName(name)) << name;
   }
 }

@@ -59,7 +59,8 @@ absl::StatusOr<Message> Parse(absl::string_view text, absl::string_view name, si
   Message message;
   if (absl::Status status = ReadJson(text, limits, &message); !status.ok()) return Corrupt(name, status.message());
   if (message.format_major() > kFormatMajor) {
-    return Error(ErrorCode::NEWER_VERSION, absl::StrCat(name, ": format ", message.format_major(), " is newer than ", kFormatMajor));
+    return Error(ErrorCode::NEWER_VERSION,
+                 absl::StrCat(name, ": format ", message.format_major(), " is newer than ", kFormatMajor));
   }
   return message;
 }
@@ -97,7 +98,8 @@ absl::Status CheckImages(const v1::Sidecar& sidecar, absl::string_view name) {
     }
     sum += image.bytes();
   }
-  if (sidecar.images_size() == 0 || sidecar.images_size() > int{kMaxImages}) return Corrupt(name, "bad number of images");
+  if (sidecar.images_size() == 0 || sidecar.images_size() > int{kMaxImages})
+    return Corrupt(name, "bad number of images");
   if (sum != sidecar.slot_bytes() || sum > kMaxSlotBytes) return Corrupt(name, "image sizes do not add up");
   return absl::OkStatus();
 }

@@ -45,6 +45,11 @@ bool Claims::Release(const std::string& job, Rank rank, Ticket ticket) {
   return true;
 }
 
+bool Claims::Holds(const std::string& job) const {
+  auto first = held_.lower_bound({job, 0});
+  return first != held_.end() && first->first.first == job;
+}
+
 std::optional<Holder> Claims::Find(const std::string& job, Rank rank) const {
   auto held = held_.find({job, rank});
   if (held == held_.end()) return std::nullopt;

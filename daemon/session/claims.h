@@ -47,6 +47,7 @@ class Claims {
   // BYE. False when `ticket` does not hold the rank.
   bool Release(const std::string& job, Rank rank, Ticket ticket);
 
+  [[nodiscard]] bool Holds(const std::string& job) const;  // any rank of it
   [[nodiscard]] std::optional<Holder> Find(const std::string& job, Rank rank) const;
   // 0 when the rank is not held by `ticket` or its holder is not connected.
   [[nodiscard]] SessionId SessionOf(const std::string& job, Rank rank, Ticket ticket) const;

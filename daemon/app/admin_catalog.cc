@@ -1,0 +1,182 @@
+#include "daemon/app/admin_catalog.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/job/lineage.h"
+
+namespace ckptd {
+namespace {
+
+using StepMap = std::map<SnapshotId, CatalogStep, std::greater<>>;
+
+// A marker is void when a later attempt than the deleter's chose the step.
+bool MarkerHolds(const StepListing& step, const std::vector<v1::DecisionRecord>& decisions) {
+  job::StoredStep stored;
+  stored.id = step.id;
+  stored.marker = step.marker;
+  return job::MarkerHolds(stored, decisions);
+}
+
+void AddStored(const JobListing& listing, StepMap& steps) {
+  for (const StepListing& stored : listing.steps) {
+    CatalogStep& step = steps[stored.id];
+    step.stored = stored;
+    step.world = std::max(step.world, stored.world);
+    step.deleting = MarkerHolds(stored, listing.decisions);
+  }
+}
+
+void AddCopies(const std::vector<RegionCopy>& copies, StepMap& steps) {
+  for (const RegionCopy& copy : copies) {
+    CatalogStep& step = steps[copy.id];
+    step.world = std::max(step.world, copy.world);
+    // A snapshot read back for a restore may stand beside the one it was: one of them is enough.
+    if (step.CopyOf(copy.rank) == nullptr) step.copies.push_back(copy);
+  }
+}
+
+std::string NameOf(const Catalog& catalog, const v1::Target& target) {
+  std::string name = absl::StrCat("job ", catalog.job);
+  if (target.has_step()) absl::StrAppend(&name, ": step ", target.step());
+  if (target.has_attempt()) absl::StrAppend(&name, " of attempt ", target.attempt());
+  return name;
+}
+
+const CatalogStep* NewestRestorable(const Catalog& catalog) {
+  for (const CatalogStep& step : catalog.steps) {
+    if (step.on_lineage && step.restorable()) return &step;
+  }
+  return nullptr;
+}
+
+void CopySlot(RankRunner& rank, const snapshot::SlotView& slot, JobMemory& out) {
+  region::LayoutSet* set = rank.region().FindLayout(slot.id.layout);
+  if (set == nullptr || slot.id.index >= set->slot_count()) return;
+  RegionCopy copy;
+  copy.rank = rank.options().rank;
+  copy.slot = slot.id;
+  copy.id = slot.snapshot;
+  copy.world = set->head().block.world;
+  copy.persisted = slot.persisted;
+  copy.images = set->head().images;
+  copy.file = set->FileOf(slot.id.index);
+  copy.record = set->Slot(slot.id.index).record;
+  if (copy.file && copy.record) out.copies.push_back(std::move(copy));
+}
+
+void PostPin(Agent& agent, const std::string& job, const RegionCopy& copy, bool pin) {
+  JobRunner* runner = agent.FindJob(job);
+  if (runner == nullptr) return;
+  snapshot::Event event = snapshot::ReadUnpinned{copy.slot, copy.id};
+  if (pin) event = snapshot::ReadPinned{copy.slot, copy.id};
+  runner->PostToRank(copy.rank, std::move(event));
+}
+
+}  // namespace
+
+const RegionCopy* CatalogStep::CopyOf(Rank rank) const {
+  for (const RegionCopy& copy : copies) {
+    if (copy.rank == rank) return &copy;
+  }
+  return nullptr;
+}
+
+uint64_t CatalogStep::bytes() const {
+  if (committed()) return stored->bytes;
+  uint64_t sum = 0;
+  for (const RegionCopy& copy : copies) sum += copy.record->slot_bytes;
+  return sum;
+}
+
+Catalog MakeCatalog(const std::string& job, const JobMemory& memory, const JobListing& listing) {
+  StepMap steps;
+  AddStored(listing, steps);
+  AddCopies(memory.copies, steps);
+  const v1::DecisionRecord* newest = job::NewestBefore(listing.decisions, UINT64_MAX);
+  Catalog catalog;
+  catalog.job = job;
+  catalog.coordinated_here = memory.view.phase == job::Phase::kLoad || memory.view.phase == job::Phase::kRun;
+  for (auto& [id, step] : steps) {
+    step.id = id;
+    step.on_lineage = newest == nullptr || job::OnLineage(*newest, id);
+    catalog.steps.push_back(std::move(step));
+  }
+  return catalog;
+}
+
+absl::StatusOr<const CatalogStep*> FindStep(const Catalog& catalog, const v1::Target& target) {
+  const CatalogStep* newest = NewestRestorable(catalog);
+  if (!target.has_step()) {
+    if (newest != nullptr) return newest;
+    return Error(ErrorCode::NOT_FOUND, absl::StrCat("job ", catalog.job, " has no step that is whole anywhere"));
+  }
+  const CatalogStep* found = nullptr;  // the one on the lineage, else the newest attempt's
+  for (const CatalogStep& step : catalog.steps) {
+    if (step.id.step != target.step()) continue;
+    if (target.has_attempt() && step.id.attempt != target.attempt()) continue;
+    if (found == nullptr || (step.on_lineage && !found->on_lineage)) found = &step;
+  }
+  if (found != nullptr) return found;
+  std::string hint = newest == nullptr ? std::string() : absl::StrCat("; the newest is ", newest->id.step);
+  return Error(ErrorCode::NOT_FOUND,
+               absl::StrCat(NameOf(catalog, target), " is neither in memory nor on storage", hint));
+}
+
+JobMemory LookAtJob(Agent& agent, const std::string& job) {
+  JobMemory out;
+  JobRunner* runner = agent.FindJob(job);
+  if (runner == nullptr) return out;
+  out.known = true;
+  out.view = runner->view();
+  out.in_use = runner->flushing();
+  for (const auto& [number, rank] : runner->ranks()) {
+    snapshot::View view = rank->view();
+    out.in_use = out.in_use || view.process != 0;
+    for (const snapshot::SlotView& slot : view.slots) {
+      out.in_use = out.in_use || slot.read_pins > 0;
+      if (slot.state == SlotStateCode::kSealed) CopySlot(*rank, slot, out);
+    }
+  }
+  return out;
+}
+
+void Pins::Add(std::vector<RegionCopy> copies) {
+  for (RegionCopy& copy : copies) {
+    PostPin(agent_, job_, copy, true);
+    copies_.push_back(std::move(copy));
+  }
+}
+
+void Pins::KeepOnly(const SnapshotId& id) {
+  std::vector<RegionCopy> kept;
+  auto gone = std::make_shared<std::vector<RegionCopy>>();
+  for (RegionCopy& copy : copies_) (copy.id == id ? kept : *gone).push_back(std::move(copy));
+  copies_ = std::move(kept);
+  if (gone->empty()) return;
+  // A loop that takes no more posts belongs to an agent that ends: nothing is freed any more.
+  (void)agent_.loop().Post([&agent = agent_, job = job_, gone] {
+    for (const RegionCopy& copy : *gone) PostPin(agent, job, copy, false);
+  });
+}
+
+absl::StatusOr<Catalog> ReadCatalog(AdminContext& context, const std::string& job, Pins* pins) {
+  CKPTD_RETURN_IF_ERROR(CheckJobName(job));
+  CKPTD_ASSIGN_OR_RETURN(JobMemory memory, context.gate.Call<JobMemory>([&] {
+    JobMemory seen = LookAtJob(context.agent, job);
+    if (pins != nullptr) pins->Add(seen.copies);
+    return seen;
+  }));
+  auto listing = ListJob(context.store, job);
+  if (!listing.ok() && memory.copies.empty()) return listing.status();
+  Catalog catalog = MakeCatalog(job, memory, listing.ok() ? *listing : JobListing());
+  catalog.storage = listing.status();
+  bool exists = memory.known || (listing.ok() && (!listing->steps.empty() || listing->newest_attempt != 0));
+  if (!exists) return Error(ErrorCode::NOT_FOUND, absl::StrCat("job ", job, " is not known here, nor on storage"));
+  return catalog;
+}
+
+}  // namespace ckptd

@@ -1,0 +1,299 @@
+#include "daemon/app/agent.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/core/copy/crc32c.h"
+#include "daemon/app/notify.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/base/units.h"
+#include "daemon/storage/posix_store.h"
+
+namespace ckptd {
+namespace {
+
+constexpr size_t kQueue = 8192;
+constexpr size_t kPosts = 65536;  // above all that the executors' queues can hold, so that no answer is lost
+constexpr Nanos kFlushPoll = std::chrono::milliseconds(50);
+
+std::string NodeName(const Config& config) {
+  if (!config.agent.node_name.empty()) return config.agent.node_name;
+  char name[65] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "node";
+}
+
+// Stable over restarts and reboots, and different for the system's and a user's agent of one node.
+std::string AgentIdOf(const Config& config) {
+  const std::string& dir = config.region.dir;
+  return absl::StrFormat("%s-%08x", NodeName(config), Crc32c(0, dir.data(), dir.size()));
+}
+
+absl::Status MakeDirectory(Files& files, const std::string& path, uint32_t mode) {
+  absl::Status status = files.Mkdir(path, mode);
+  return absl::IsAlreadyExists(status) ? absl::OkStatus() : status;
+}
+
+// The last two levels are made where they are missing: ~/.local/share/ckptd on a fresh account.
+absl::Status MakePath(Files& files, const std::string& path, uint32_t mode) {
+  if (path.empty() || path == "/") return absl::OkStatus();
+  CKPTD_ASSIGN_OR_RETURN(bool there, Exists(files, path));
+  if (there) return absl::OkStatus();
+  CKPTD_RETURN_IF_ERROR(MakePath(files, ParentOf(path), mode));
+  return MakeDirectory(files, path, mode);
+}
+
+IoQueueChoice QueueChoice(IoChoice choice) {
+  switch (choice) {
+    case IoChoice::kUring:
+      return IoQueueChoice::kUring;
+    case IoChoice::kThreads:
+      return IoQueueChoice::kThreads;
+    case IoChoice::kAuto:
+      break;
+  }
+  return IoQueueChoice::kAuto;
+}
+
+}  // namespace
+
+Agent::Agent(Config config, Files& files, const Clock& clock)
+    : config_(std::move(config)), files_(files), clock_(clock), started_(clock.Monotonic()), metrics_(kVersion, "") {}
+
+Agent::~Agent() {
+  for (ThreadPool* pool : {flush_work_.get(), fetch_work_.get(), memory_work_.get(), record_work_.get()}) {
+    if (pool != nullptr) pool->Stop();
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(Config config, Files& files, const Clock& clock) {
+  std::unique_ptr<Agent> agent(new Agent(std::move(config), files, clock));
+  CKPTD_ASSIGN_OR_RETURN(agent->loop_, Loop::Create(clock, kPosts));
+  CKPTD_RETURN_IF_ERROR(agent->OpenRegionAndStorage());
+  agent->record_work_ = std::make_unique<ThreadPool>("ckptd-record", 2, kQueue);
+  agent->fetch_work_ = std::make_unique<ThreadPool>("ckptd-fetch", 2, kQueue);
+  agent->flush_work_ = std::make_unique<ThreadPool>("ckptd-flush", 4, kQueue);
+  agent->memory_work_ = std::make_unique<ThreadPool>("ckptd-memory", agent->config_.region.populate_threads, kQueue);
+  Agent* self = agent.get();
+  agent->flusher_ = std::make_unique<Flusher>(*agent->store_, clock, *agent->flush_work_, [self](FlushOutcome outcome) {
+    auto shared = std::make_shared<FlushOutcome>(std::move(outcome));
+    if (!self->loop_->Post([self, shared] { self->OnFlushed(std::move(*shared)); })) Log(kError, "app.post_lost");
+  });
+  CKPTD_RETURN_IF_ERROR(agent->StartServer());
+  agent->MakeServices();
+  agent->AdoptAll();
+  return agent;
+}
+
+absl::Status Agent::OpenRegionAndStorage() {
+  CKPTD_RETURN_IF_ERROR(MakePath(files_, ParentOf(config_.agent.socket), 0755));
+  CKPTD_RETURN_IF_ERROR(MakePath(files_, ParentOf(config_.region.dir), 0755));
+  region::RegionOptions region;
+  region.dir = config_.region.dir;
+  region.uid = geteuid();
+  region.size_limit = config_.region.size.bytes;
+  region.job_quota = config_.region.job_quota.bytes;
+  CKPTD_ASSIGN_OR_RETURN(region_, region::Region::Open(files_, clock_, region));
+  for (const std::string& warning : region_->warnings()) Log(kWarning, "region.warning").Field("text", warning);
+  CKPTD_RETURN_IF_ERROR(MakePath(files_, config_.storage.root, 0700));
+  PosixStoreOptions storage;
+  storage.root = config_.storage.root;
+  storage.direct = config_.storage.direct != DirectChoice::kOff;
+  IoQueueChoice choice = QueueChoice(config_.storage.io);
+  size_t depth = config_.storage.write_depth;
+  storage.make_queue = [choice, depth] { return MakeIoQueue(choice, depth); };
+  CKPTD_ASSIGN_OR_RETURN(store_, OpenPosixStore(files_, clock_, storage));
+  return absl::OkStatus();
+}
+
+absl::Status Agent::StartServer() {
+  ServerOptions options;
+  options.listen.path = config_.agent.socket;
+  options.listen.mode = config_.security.socket_mode;
+  options.hello = HelloReplyMessage{};
+  options.hello.slots = static_cast<uint32_t>(config_.region.slots);
+  options.hello.region_id = region_->id();
+  options.hello.job_quota = config_.region.job_quota.bytes;
+  SetText(options.hello.agent, kVersion);
+  SetText(options.hello.node, NodeName(config_));
+  CKPTD_ASSIGN_OR_RETURN(server_, Server::Start(*loop_, *this, options));
+  return absl::OkStatus();
+}
+
+void Agent::MakeServices() {
+  services_.reset(new Services{config_, clock_, *loop_, *region_, *store_, *record_work_, *fetch_work_, *memory_work_,
+                               *flusher_, *server_, claims_, metrics_, AgentIdOf(config_), RandomId(),
+                               [this](const std::string& job) { return ForgetJob(job); }});
+}
+
+void Agent::AdoptAll() {
+  const region::AdoptReport& report = region_->adopted();
+  for (const std::string& note : report.notes) Log(kWarning, "region.adopt").Field("text", note);
+  for (const std::string& name : report.untouched) Log(kWarning, "region.untouched").Field("name", name);
+  for (const region::AdoptedJob& adopted : report.jobs) {
+    claims_.SetOwner(adopted.job, adopted.uid);
+    auto runner = ObtainJob(adopted.job, adopted.uid);
+    if (!runner.ok()) Log(kError, "region.adopt").Job(adopted.job).Error(runner.status());
+  }
+}
+
+absl::StatusOr<JobRunner*> Agent::ObtainJob(const std::string& job, uint32_t uid) {
+  if (JobRunner* known = FindJob(job)) return known;
+  CKPTD_ASSIGN_OR_RETURN(region::JobRegion * memory, region_->OpenJob(job, uid));
+  auto& runner = jobs_[job] = std::make_unique<JobRunner>(*services_, *memory);
+  metrics_.AddJob(job);
+  const region::AdoptedJob* adopted = nullptr;
+  for (const region::AdoptedJob& each : region_->adopted().jobs) {
+    if (each.job == job) adopted = &each;
+  }
+  runner->Start(adopted);
+  return runner.get();
+}
+
+JobRunner* Agent::FindJob(const std::string& job) {
+  auto found = jobs_.find(job);
+  return found == jobs_.end() ? nullptr : found->second.get();
+}
+
+absl::Status Agent::ForgetJob(const std::string& job) {
+  auto found = jobs_.find(job);
+  if (found != jobs_.end()) {
+    found->second->Stop();
+    for (auto& [session, binding] : bindings_) {
+      if (binding.job == found->second.get()) binding.job = nullptr;
+    }
+    forgotten_.push_back(std::move(found->second));
+    jobs_.erase(found);
+  }
+  return region_->RemoveJob(job);
+}
+
+void Agent::OnRequest(SessionId session, const Peer& peer, Request request, std::vector<UniqueFd> fds) {
+  std::visit([&](const auto& typed) { On(session, peer, typed, std::move(fds)); }, request);
+}
+
+absl::Status Agent::Claim(SessionId session, const Peer& peer, const std::string& job, Rank rank, uint32_t world,
+                          Ticket ticket) {
+  Holder holder{static_cast<uint32_t>(peer.process.pid), peer.process.start_time, peer.uid, ticket, session};
+  CKPTD_RETURN_IF_ERROR(claims_.Claim(job, rank, holder));
+  CKPTD_ASSIGN_OR_RETURN(JobRunner * runner, ObtainJob(job, peer.uid));
+  bindings_[session] = {runner, rank, world, ticket, PackProcess(peer.process)};
+  return absl::OkStatus();
+}
+
+void Agent::On(SessionId session, const Peer& peer, const JoinRequest& join, std::vector<UniqueFd>) {
+  absl::Status status = Claim(session, peer, join.job, join.rank, join.world, join.ticket);
+  if (!status.ok()) return server_->SendError(session, MessageType::kJoin, status);
+  bindings_[session].job->OnJoin(peer, session, join);
+}
+
+void Agent::On(SessionId session, const Peer& peer, const ResumeRequest& resume, std::vector<UniqueFd> fds) {
+  absl::Status status = fds.size() == 1 ? absl::OkStatus() : Error(ErrorCode::PROTOCOL, "RESUME needs one descriptor");
+  if (status.ok()) status = Claim(session, peer, resume.job, resume.rank, resume.world, resume.ticket);
+  if (!status.ok()) return server_->SendError(session, MessageType::kResume, status);
+  bindings_[session].job->OnResume(peer, session, resume, std::move(fds[0]));
+}
+
+Agent::Binding* Agent::Bound(SessionId session, MessageType answers) {
+  auto found = bindings_.find(session);
+  if (found != bindings_.end() && found->second.job != nullptr) return &found->second;
+  server_->SendError(session, answers, Error(ErrorCode::PROTOCOL, "JOIN or RESUME must come first"));
+  return nullptr;
+}
+
+void Agent::On(SessionId session, const Peer&, const LoadedRequest& loaded, std::vector<UniqueFd>) {
+  if (Binding* bound = Bound(session, MessageType::kLoaded)) bound->job->OnLoaded(bound->rank, loaded);
+}
+
+void Agent::On(SessionId session, const Peer&, const LayoutRequest& layout, std::vector<UniqueFd> fds) {
+  Binding* bound = Bound(session, MessageType::kLayout);
+  if (bound == nullptr) return;
+  if (fds.size() != 1) {
+    return server_->SendError(session, MessageType::kLayout, Error(ErrorCode::PROTOCOL, "LAYOUT needs one descriptor"));
+  }
+  bound->job->OnLayout(bound->rank, bound->process, bound->world, layout, std::move(fds[0]));
+}
+
+void Agent::On(SessionId session, const Peer&, const CaptureRequest& capture, std::vector<UniqueFd>) {
+  Binding* bound = Bound(session, capture.type);
+  if (bound == nullptr) return;
+  if (capture.type == MessageType::kDrop) {
+    metrics_.saves_dropped.With({bound->job->name(), InfoOf(capture.code).name}).Add();
+  }
+  bound->job->OnCapture(bound->rank, bound->process);
+}
+
+void Agent::On(SessionId session, const Peer&, const ByeRequest&, std::vector<UniqueFd>) {
+  auto found = bindings_.find(session);
+  if (found == bindings_.end() || found->second.job == nullptr) return;
+  Binding bound = found->second;
+  bindings_.erase(found);
+  (void)claims_.Release(bound.job->name(), bound.rank, bound.ticket);
+  bound.job->OnBye(bound.rank, bound.ticket, bound.process);
+}
+
+void Agent::On(SessionId, const Peer&, const HelloRequest&, std::vector<UniqueFd>) {}  // answered by the server
+
+void Agent::OnDisconnected(SessionId session) {
+  claims_.Disconnect(session);
+  bindings_.erase(session);
+  for (auto& [name, job] : jobs_) job->OnDisconnected(session);
+}
+
+void Agent::OnProcessDead(const ProcessId& process) {
+  (void)claims_.EndProcess(static_cast<uint32_t>(process.pid), process.start_time);
+  for (auto& [name, job] : jobs_) job->OnProcessDead(PackProcess(process));
+}
+
+void Agent::OnFlushed(FlushOutcome outcome) {
+  const std::string& job = outcome.key.job;
+  double seconds = static_cast<double>(outcome.duration.count()) / 1e9;
+  if (outcome.status.ok()) {
+    metrics_.written_bytes.With({"storage"}).Add(static_cast<double>(outcome.bytes));
+    metrics_.persist_duration.With({job, "storage"}).Observe(seconds);
+    Log(kInfo, "flush.done").Job(job).Rank(outcome.key.rank).Snapshot(outcome.id).Field("seconds", seconds);
+  } else {
+    metrics_.errors.With({InfoOf(CodeOf(outcome.status)).name}).Add();
+    Log(kWarning, "flush.failed").Job(job).Rank(outcome.key.rank).Snapshot(outcome.id).Error(outcome.status);
+  }
+  if (JobRunner* runner = FindJob(job)) runner->OnFlushed(outcome);
+}
+
+bool Agent::flushing() const {
+  for (const auto& [name, job] : jobs_) {
+    if (job->flushing()) return true;
+  }
+  return false;
+}
+
+void Agent::SetDraining(bool on) {
+  draining_ = on;
+  for (auto& [name, job] : jobs_) job->SetDraining(on);
+}
+
+void Agent::BeginShutdown() {
+  SetDraining(true);
+  WaitForFlushes(clock_.Monotonic() + config_.agent.drain_timeout);
+}
+
+void Agent::WaitForFlushes(Nanos deadline) {
+  flushed_all_ = !flushing();
+  Nanos left = deadline - clock_.Monotonic();
+  if (flushed_all_ || left <= Nanos(0)) return loop_->Stop();
+  NotifyStopping(absl::StrCat("flushing ", flusher_->active(), " snapshots"), left + std::chrono::seconds(5));
+  loop_->After(kFlushPoll, [this, deadline] { WaitForFlushes(deadline); });
+}
+
+void Agent::ApplyConfig(const Config& config) {
+  config_ = config;
+  SetLogLevel(config_.agent.log_level);
+}
+
+absl::Status HealthOf(Agent& agent) {
+  if (agent.draining()) return Error(ErrorCode::DRAINING, "the agent is draining");
+  return absl::OkStatus();
+}
+
+}  // namespace ckptd

@@ -1,0 +1,119 @@
+// The agent: makes everything, takes over what the region holds, and connects sessions with jobs. What happens to a job
+// is decided in rooms job and snapshot; this room only carries.
+//
+// Start() on the main thread, then Run() there: it is the control thread. Only Stop() may be called from elsewhere.
+#ifndef CKPTD_DAEMON_APP_AGENT_H_
+#define CKPTD_DAEMON_APP_AGENT_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/app/job_runner.h"
+#include "daemon/app/services.h"
+#include "daemon/metrics/agent_metrics.h"
+#include "daemon/os/files.h"
+#include "daemon/os/thread.h"
+#include "proto/ckptd/v1/status.pb.h"
+
+namespace ckptd {
+
+inline constexpr char kVersion[] = "0.1.0";
+
+class Agent final : public SessionHandler {
+ public:
+  // The config is checked; directories of sockets and region are made where their parent exists.
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<Agent>> Start(Config config, Files& files, const Clock& clock);
+  ~Agent() override;
+
+  [[nodiscard]] Loop& loop() { return *loop_; }
+  // Until Stop(), or the end of a drain.
+  [[nodiscard]] absl::Status Run() { return loop_->Run(); }
+
+  // No new saves; Run() returns when all flushes are done or drain_timeout is over. False from then on: not all was
+  // flushed (memory still holds it).
+  void BeginShutdown();
+  [[nodiscard]] bool flushed_all() const { return flushed_all_; }
+
+  // What ckptctl may ask; see admin.h.
+  void SetDraining(bool on);
+  [[nodiscard]] bool draining() const { return draining_; }
+  [[nodiscard]] bool flushing() const;
+  [[nodiscard]] JobRunner* FindJob(const std::string& job);
+  [[nodiscard]] const std::map<std::string, std::unique_ptr<JobRunner>>& jobs() const { return jobs_; }
+  [[nodiscard]] Services& services() { return *services_; }
+  [[nodiscard]] AgentMetrics& metrics() { return metrics_; }
+  [[nodiscard]] Files& files() { return files_; }
+  [[nodiscard]] Nanos started() const { return started_; }
+  [[nodiscard]] const Config& config() const { return config_; }
+  // Applies what may change live.
+  void ApplyConfig(const Config& config);
+  // Ends the job's runner and removes its region; the storage stays.
+  [[nodiscard]] absl::Status ForgetJob(const std::string& job);
+
+  void OnRequest(SessionId session, const Peer& peer, Request request, std::vector<UniqueFd> fds) override;
+  void OnDisconnected(SessionId session) override;
+  void OnProcessDead(const ProcessId& process) override;
+
+ private:
+  struct Binding {
+    JobRunner* job = nullptr;
+    Rank rank = 0;
+    uint32_t world = 0;
+    Ticket ticket = 0;
+    uint64_t process = 0;
+  };
+
+  Agent(Config config, Files& files, const Clock& clock);
+  absl::Status OpenRegionAndStorage();
+  absl::Status StartServer();
+  void MakeServices();
+  void AdoptAll();
+  absl::StatusOr<JobRunner*> ObtainJob(const std::string& job, uint32_t uid);
+  absl::Status Claim(SessionId session, const Peer& peer, const std::string& job, Rank rank, uint32_t world,
+                     Ticket ticket);
+
+  void On(SessionId session, const Peer& peer, const JoinRequest& join, std::vector<UniqueFd> fds);
+  void On(SessionId session, const Peer& peer, const ResumeRequest& resume, std::vector<UniqueFd> fds);
+  void On(SessionId session, const Peer& peer, const LoadedRequest& loaded, std::vector<UniqueFd> fds);
+  void On(SessionId session, const Peer& peer, const LayoutRequest& layout, std::vector<UniqueFd> fds);
+  void On(SessionId session, const Peer& peer, const CaptureRequest& capture, std::vector<UniqueFd> fds);
+  void On(SessionId session, const Peer& peer, const ByeRequest& bye, std::vector<UniqueFd> fds);
+  void On(SessionId session, const Peer& peer, const HelloRequest& hello, std::vector<UniqueFd> fds);
+  Binding* Bound(SessionId session, MessageType answers);
+  void OnFlushed(FlushOutcome outcome);
+  void WaitForFlushes(Nanos deadline);
+
+  Config config_;
+  Files& files_;
+  const Clock& clock_;
+  const Nanos started_;
+  AgentMetrics metrics_;
+  std::unique_ptr<Loop> loop_;
+  std::unique_ptr<region::Region> region_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<Server> server_;
+  Claims claims_;
+  std::unique_ptr<Flusher> flusher_;
+  std::unique_ptr<Services> services_;
+  std::map<std::string, std::unique_ptr<JobRunner>> jobs_;
+  std::vector<std::unique_ptr<JobRunner>> forgotten_;  // stopped; what still comes from workers finds them
+  std::map<SessionId, Binding> bindings_;
+  bool draining_ = false;
+  bool flushed_all_ = true;
+  // Last, so that they are joined first: their work refers to everything above.
+  std::unique_ptr<ThreadPool> record_work_;
+  std::unique_ptr<ThreadPool> fetch_work_;
+  std::unique_ptr<ThreadPool> flush_work_;
+  std::unique_ptr<ThreadPool> memory_work_;
+};
+
+// "Is this agent well?" for probes: OK, or why it cannot do its work.
+[[nodiscard]] absl::Status HealthOf(Agent& agent);
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_APP_AGENT_H_

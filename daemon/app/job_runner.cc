@@ -1,0 +1,179 @@
+#include "daemon/app/job_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/base/status_macros.h"
+
+namespace ckptd {
+namespace {
+
+v1::Want ToWant(const JoinRequest& join) {
+  v1::Want want;
+  if (join.implicit) {
+    want.set_kind(v1::Want::IMPLICIT);
+  } else if (join.want == Want::kStep) {
+    want.set_kind(v1::Want::STEP);
+    want.set_step(join.want_step);
+  } else if (join.want == Want::kFresh) {
+    want.set_kind(v1::Want::FRESH);
+  }
+  return want;
+}
+
+}  // namespace
+
+job::Config JobRunner::MachineConfig(const Services& services, const std::string& job) {
+  job::Config config;
+  config.job = job;
+  config.agent = services.agent_id;
+  config.members = {services.agent_id};
+  config.incarnation = services.incarnation;
+  config.decide_timeout = services.config.agent.decide_timeout;
+  config.resend = std::chrono::seconds(1);
+  config.retry = std::chrono::seconds(2);
+  config.retention.keep_last = static_cast<uint32_t>(services.config.retention.keep_last);
+  config.retention.keep_every = services.config.retention.keep_every;
+  return config;
+}
+
+JobRunner::JobRunner(Services& services, region::JobRegion& region)
+    : services_(services), region_(region), machine_(MachineConfig(services, region.job())) {}
+
+void JobRunner::Start(const region::AdoptedJob* adopted) {
+  Push(job::Event(job::Started{region_.journal().seen(), services_.region.id()}));
+  if (adopted == nullptr) return;
+  for (const region::AdoptedRank& rank : adopted->ranks) {
+    auto runner = ObtainRank(rank.rank);
+    if (!runner.ok()) {
+      Log(kError, "adopt.rank").Job(name()).Rank(rank.rank).Error(runner.status());
+      continue;
+    }
+    Push([runner = *runner, &rank, seen = adopted->seen] { runner->Adopt(rank, seen); });
+  }
+}
+
+absl::StatusOr<RankRunner*> JobRunner::ObtainRank(Rank rank) {
+  if (RankRunner* known = FindRank(rank)) return known;
+  CKPTD_ASSIGN_OR_RETURN(region::RankRegion * memory, region_.OpenRank(rank));
+  RankRunner::Options options;
+  options.job = name();
+  options.rank = rank;
+  options.uid = uid();
+  options.enqueue = [this](std::function<void()> call) { Push(std::move(call)); };
+  options.on_report = [this](snapshot::RankReportPtr report) { Push(job::Event(job::RankChanged{std::move(report)})); };
+  auto runner = std::make_unique<RankRunner>(services_, *memory, std::move(options));
+  return (ranks_[rank] = std::move(runner)).get();
+}
+
+RankRunner* JobRunner::FindRank(Rank rank) {
+  auto found = ranks_.find(rank);
+  return found == ranks_.end() ? nullptr : found->second.get();
+}
+
+void JobRunner::Push(Item item) {
+  if (stopped_) return;
+  queue_.push_back(std::move(item));
+  if (running_) return;
+  running_ = true;
+  while (!queue_.empty()) {
+    Item next = std::move(queue_.front());
+    queue_.pop_front();
+    Work(std::move(next));
+  }
+  running_ = false;
+}
+
+void JobRunner::Work(Item item) {
+  if (auto* call = std::get_if<std::function<void()>>(&item)) return (*call)();
+  if (auto* to_rank = std::get_if<RankItem>(&item)) {
+    if (RankRunner* rank = FindRank(to_rank->first)) rank->Feed(std::move(to_rank->second));
+    return;
+  }
+  const job::Event& event = std::get<job::Event>(item);
+  if (LogEnabled(kDebug)) Log(kDebug, "job.event").Job(name()).Field("event", job::ToString(event));
+  job::Effects effects;
+  machine_.Step(event, effects);
+  Execute(effects);
+}
+
+void JobRunner::Post(job::Event event) { Push(std::move(event)); }
+void JobRunner::PostToRank(Rank rank, snapshot::Event event) { Push(RankItem(rank, std::move(event))); }
+
+void JobRunner::OnJoin(const Peer& peer, SessionId session, const JoinRequest& join) {
+  auto rank = ObtainRank(join.rank);
+  if (!rank.ok()) return services_.server.SendError(session, MessageType::kJoin, rank.status());
+  uint64_t process = PackProcess(peer.process);
+  (*rank)->Attach(process, session);
+  Post(job::Join{join.rank, join.ticket, process, join.world, ToWant(join), join.timeout});
+}
+
+void JobRunner::OnLoaded(Rank rank, const LoadedRequest& loaded) {
+  if (loaded.code == ErrorCode::OK) return PostToRank(rank, snapshot::Loaded{loaded.attempt, loaded.ticket});
+  Log(kWarning, "restore.failed")
+      .Job(name())
+      .Rank(rank)
+      .Field("code", InfoOf(loaded.code).name)
+      .Field("error", loaded.reason);
+  PostToRank(rank, snapshot::LoadFailed{loaded.attempt, loaded.ticket, loaded.code, loaded.reason});
+}
+
+void JobRunner::OnLayout(Rank rank, snapshot::ProcessId process, uint32_t world, const LayoutRequest& request,
+                         UniqueFd headers) {
+  if (RankRunner* runner = FindRank(rank)) runner->OnLayout(process, world, request, std::move(headers));
+}
+
+void JobRunner::OnResume(const Peer& peer, SessionId session, const ResumeRequest& resume, UniqueFd bell) {
+  auto rank = ObtainRank(resume.rank);
+  if (!rank.ok()) return services_.server.SendError(session, MessageType::kResume, rank.status());
+  uint64_t process = PackProcess(peer.process);
+  auto held = std::make_shared<UniqueFd>(std::move(bell));
+  Push([runner = *rank, process, session, resume, held] {
+    runner->Attach(process, session);
+    (void)runner->OnResume(process, resume, std::move(*held));
+  });
+  Post(job::Resumed{resume.rank, process});
+}
+
+void JobRunner::OnCapture(Rank rank, snapshot::ProcessId process) {
+  if (RankRunner* runner = FindRank(rank)) Push([runner, process] { runner->OnHint(process); });
+}
+
+void JobRunner::OnBye(Rank rank, Ticket ticket, snapshot::ProcessId process) {
+  OnCapture(rank, process);
+  PostToRank(rank, snapshot::Withdrawn{ticket});
+  Post(job::Withdrawn{rank, ticket});
+}
+
+void JobRunner::OnDisconnected(SessionId session) {
+  for (auto& [rank, runner] : ranks_) runner->OnDisconnected(session);
+}
+
+void JobRunner::OnProcessDead(snapshot::ProcessId process) {
+  for (auto& [rank, runner] : ranks_) {
+    Push([runner = runner.get(), process] { runner->OnProcessDead(process); });
+    Post(job::Reaped{rank, process});
+  }
+}
+
+void JobRunner::OnFlushed(const FlushOutcome& outcome) {
+  if (RankRunner* runner = FindRank(outcome.key.rank)) {
+    Push([runner, outcome] { runner->OnFlushed(outcome); });
+  }
+}
+
+void JobRunner::SetDraining(bool on) {
+  for (auto& [rank, runner] : ranks_) PostToRank(rank, snapshot::Draining{on});
+}
+
+void JobRunner::Delete(StepId step, DeleteDone done) {
+  uint64_t request = next_request_++;
+  deletions_[request] = std::move(done);
+  Post(job::DeleteRequested{request, step});
+}
+
+bool JobRunner::flushing() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank.second->flushing(); });
+}
+
+}  // namespace ckptd

@@ -1,0 +1,82 @@
+// One job on this agent: its job machine, its ranks, and the queue that drives them.
+//
+// Everything that happens to the job or to one of its ranks passes through one queue and is worked off completely
+// before the next: the machines' order of effects is kept, and neither ever sees the other in the middle of a step.
+//
+// Control thread only.
+#ifndef CKPTD_DAEMON_APP_JOB_RUNNER_H_
+#define CKPTD_DAEMON_APP_JOB_RUNNER_H_
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "daemon/app/rank_runner.h"
+#include "daemon/app/services.h"
+#include "daemon/job/machine.h"
+
+namespace ckptd {
+
+class JobRunner {
+ public:
+  JobRunner(Services& services, region::JobRegion& region);
+
+  // First: what the region held when the agent started; nothing for a new job.
+  void Start(const region::AdoptedJob* adopted);
+
+  void OnJoin(const Peer& peer, SessionId session, const JoinRequest& join);
+  void OnLoaded(Rank rank, const LoadedRequest& loaded);
+  void OnLayout(Rank rank, snapshot::ProcessId process, uint32_t world, const LayoutRequest& request, UniqueFd headers);
+  void OnResume(const Peer& peer, SessionId session, const ResumeRequest& resume, UniqueFd bell);
+  void OnCapture(Rank rank, snapshot::ProcessId process);
+  void OnBye(Rank rank, Ticket ticket, snapshot::ProcessId process);
+  void OnDisconnected(SessionId session);
+  void OnProcessDead(snapshot::ProcessId process);
+  void OnFlushed(const FlushOutcome& outcome);
+  void SetDraining(bool on);
+  // Nothing that still comes from workers is looked at any more: the job's region may go.
+  void Stop() { stopped_ = true; }
+
+  // Operator.
+  void Post(job::Event event);
+  void PostToRank(Rank rank, snapshot::Event event);
+  using DeleteDone = std::function<void(const absl::Status&)>;
+  void Delete(StepId step, DeleteDone done);
+
+  [[nodiscard]] const std::string& name() const { return region_.job(); }
+  [[nodiscard]] uint32_t uid() const { return region_.journal().uid(); }
+  [[nodiscard]] job::View view() const { return machine_.view(); }
+  [[nodiscard]] const std::map<Rank, std::unique_ptr<RankRunner>>& ranks() const { return ranks_; }
+  [[nodiscard]] bool flushing() const;
+  // Steps this agent saw become captured or durable since it started, for their ages.
+  [[nodiscard]] RankRunner* FindRank(Rank rank);
+
+ private:
+  friend struct JobEffects;  // job_effects.cc: one overload per effect
+  using RankItem = std::pair<Rank, snapshot::Event>;
+  using Item = std::variant<job::Event, RankItem, std::function<void()>>;
+
+  absl::StatusOr<RankRunner*> ObtainRank(Rank rank);
+  void Push(Item item);
+  void Work(Item item);
+  void Execute(const job::Effects& effects);
+  [[nodiscard]] static job::Config MachineConfig(const Services& services, const std::string& job);
+
+  Services& services_;
+  region::JobRegion& region_;
+  job::Machine machine_;
+  std::map<Rank, std::unique_ptr<RankRunner>> ranks_;
+  std::deque<Item> queue_;
+  bool running_ = false;
+  bool stopped_ = false;
+  uint64_t next_request_ = 1;
+  std::map<uint64_t, DeleteDone> deletions_;
+};
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_APP_JOB_RUNNER_H_

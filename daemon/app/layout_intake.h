@@ -1,0 +1,66 @@
+// From the headers a trainer sends (or a checkpoint holds) to a layout in the region: parse on a worker, find the
+// layout or make room, populate in the background, tell when it is there.
+#ifndef CKPTD_DAEMON_APP_LAYOUT_INTAKE_H_
+#define CKPTD_DAEMON_APP_LAYOUT_INTAKE_H_
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "daemon/app/services.h"
+#include "daemon/region/rank_region.h"
+
+namespace ckptd {
+
+// What the images' headers say.
+struct HeaderFacts {
+  std::vector<ImageExtent> images;  // offsets filled in
+  uint32_t header_crc = 0;
+  uint64_t tensors = 0;
+};
+
+// Any thread. INVALID_ARGUMENT or CORRUPT with the place in the header.
+[[nodiscard]] absl::StatusOr<HeaderFacts> ReadHeaderFacts(const std::string& headers);
+
+// Control thread.
+class LayoutIntake {
+ public:
+  struct Order {
+    uint32_t world = 0;
+    uint64_t chunk_bytes = 0;                                                  // 0 = choose
+    std::function<absl::StatusOr<std::string>()> headers;                      // runs on a worker
+    std::function<void(uint64_t prepared, uint64_t total)> progress;           // may be null
+    std::function<void(absl::StatusOr<region::LayoutSet*>, bool fresh)> done;  // once; fresh: made now
+  };
+
+  LayoutIntake(Services& services, region::RankRegion& region, std::string job, uint32_t uid);
+  ~LayoutIntake();
+
+  void Take(Order order);
+
+  [[nodiscard]] uint64_t prepared_bytes() const;
+  [[nodiscard]] uint64_t total_bytes() const;
+  [[nodiscard]] bool busy() const { return !builds_.empty(); }
+
+ private:
+  struct Build;
+
+  void Continue(Order order, absl::StatusOr<HeaderFacts> facts);
+  absl::Status MakeRoom(const region::LayoutSpec& spec);
+  void Start(Order order, const region::LayoutSpec& spec);
+  void Finish(Build* build, const absl::Status& status);
+  void Tick();
+
+  Services& services_;
+  region::RankRegion& region_;
+  const std::string job_;
+  const uint32_t uid_;
+  std::list<std::unique_ptr<Build>> builds_;
+  Loop::TimerId tick_ = 0;
+};
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_APP_LAYOUT_INTAKE_H_

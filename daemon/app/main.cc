@@ -1,0 +1,155 @@
+// ckptd: reads its configuration, starts the agent, and turns signals into calls.
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/app/agent.h"
+#include "daemon/app/notify.h"
+#include "daemon/app/surface.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/config/load.h"
+#include "daemon/config/reload.h"
+#include "daemon/os/posix_files.h"
+#include "daemon/os/signal.h"
+
+namespace ckptd {
+namespace {
+
+constexpr char kHelp[] =
+    R"(ckptd: keeps the checkpoints of training jobs on this node, in memory and on storage
+
+  ckptd [--config FILE]        as a system service (default file: /etc/ckptd/ckptd.toml)
+  ckptd --user [--config FILE] for one user, without root
+  ckptd --check-config         checks the configuration, prints the effective settings
+  ckptd --version
+
+SIGTERM flushes (at most agent.drain_timeout) and ends. SIGHUP re-reads the configuration.
+)";
+constexpr char kDefaultFile[] = "/etc/ckptd/ckptd.toml";
+constexpr size_t kMaxConfigBytes = 1u << 20;
+
+struct Flags {
+  bool user = false;
+  bool check = false;
+  bool help = false;
+  bool version = false;
+  std::string file;
+};
+
+absl::StatusOr<Flags> ParseFlags(int argc, char** argv) {
+  Flags flags;
+  for (int i = 1; i < argc; ++i) {
+    absl::string_view arg = argv[i];
+    if (arg == "--user") {
+      flags.user = true;
+    } else if (arg == "--check-config") {
+      flags.check = true;
+    } else if (arg == "--help" || arg == "-h") {
+      flags.help = true;
+    } else if (arg == "--version") {
+      flags.version = true;
+    } else if (arg == "--config" && i + 1 < argc) {
+      flags.file = argv[++i];
+    } else {
+      return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat("unknown argument ", arg, "; ckptd --help"));
+    }
+  }
+  return flags;
+}
+
+Surroundings RealSurroundings() {
+  Surroundings out;
+  out.environment = [](absl::string_view name) -> std::optional<std::string> {
+    const char* value = std::getenv(std::string(name).c_str());
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  };
+  out.uid = std::to_string(geteuid());
+  return out;
+}
+
+absl::StatusOr<Config> Load(const Flags& flags, const Config& defaults) {
+  std::string file = flags.file.empty() ? kDefaultFile : flags.file;
+  auto text = ReadSmall(PosixFiles(), file, kMaxConfigBytes);
+  bool may_miss = flags.file.empty() && CodeOf(text.status()) == ErrorCode::NOT_FOUND;
+  if (!text.ok() && !(may_miss || (flags.user && flags.file.empty()))) return text.status();
+  return LoadConfig(text.ok() && !(flags.user && flags.file.empty()) ? *text : "", file, defaults);
+}
+
+void Reload(Agent& agent, const Flags& flags, const Config& defaults) {
+  NotifyReloading();
+  std::string file = flags.file.empty() ? kDefaultFile : flags.file;
+  auto text = ReadSmall(PosixFiles(), file, kMaxConfigBytes);
+  auto reloaded = text.ok() ? ReloadConfig(agent.config(), *text, file, defaults) : text.status();
+  if (!reloaded.ok()) {
+    Log(kError, "config.reload").Error(reloaded.status());
+  } else {
+    agent.ApplyConfig(reloaded->config);
+    for (const std::string& key : reloaded->applied) Log(kInfo, "config.applied").Field("key", key);
+    for (const std::string& key : reloaded->need_restart) Log(kWarning, "config.needs_restart").Field("key", key);
+  }
+  NotifyReady("running");
+}
+
+absl::Status WatchSignals(Agent& agent, SignalFd& signals, const Flags& flags, const Config& defaults) {
+  return agent.loop().Watch(signals.fd(), EPOLLIN, [&agent, &signals, &flags, &defaults](uint32_t) {
+    while (auto signal = signals.Read()) {
+      Log(kInfo, "agent.signal").Field("signal", uint64_t(*signal));
+      if (*signal == SIGHUP) {
+        Reload(agent, flags, defaults);
+      } else {
+        agent.BeginShutdown();
+      }
+    }
+  });
+}
+
+absl::StatusOr<bool> RunAgent(const Flags& flags, Config config, const Config& defaults) {
+  SetLogLevel(config.agent.log_level);
+  CKPTD_ASSIGN_OR_RETURN(auto signals, SignalFd::Create({SIGTERM, SIGINT, SIGHUP}));
+  CKPTD_ASSIGN_OR_RETURN(auto agent, Agent::Start(std::move(config), PosixFiles(), SystemClock()));
+  CKPTD_RETURN_IF_ERROR(WatchSignals(*agent, signals, flags, defaults));
+  CKPTD_ASSIGN_OR_RETURN(auto surface, Surface::Start(*agent));
+  StartWatchdog(agent->loop());
+  NotifyReady("running");
+  Log(kInfo, "agent.ready")
+      .Field("socket", agent->config().agent.socket)
+      .Field("storage", agent->config().storage.root);
+  CKPTD_RETURN_IF_ERROR(agent->Run());
+  bool all = agent->flushed_all();
+  Log(all ? kInfo : kWarning, "agent.end").Field("flushed", all ? "all" : "not all: memory still holds the rest");
+  // A worker that hangs in the storage cannot be joined; the region holds what it was writing.
+  if (!all) _exit(0);
+  return all;
+}
+
+int Fail(const absl::Status& status) {
+  const ErrorInfo& info = InfoOf(CodeOf(status));
+  std::fprintf(stderr, "ckptd: %s\n  next: %s\n", std::string(status.message()).c_str(), info.next_step);
+  return info.exit_code;
+}
+
+int Main(int argc, char** argv) {
+  auto flags = ParseFlags(argc, argv);
+  if (!flags.ok()) return Fail(flags.status());
+  if (flags->help) return std::fputs(kHelp, stdout), 0;
+  if (flags->version) return std::printf("ckptd %s\n", kVersion), 0;
+  Defaults defaults = DefaultConfig(flags->user ? ConfigMode::kUser : ConfigMode::kSystem, RealSurroundings());
+  auto config = Load(*flags, defaults.config);
+  if (!config.ok()) return Fail(config.status());
+  if (flags->check) return std::fputs(PrintConfig(*config).c_str(), stdout), 0;
+  for (const std::string& note : defaults.notes) Log(kWarning, "config.note").Field("text", note);
+  auto ran = RunAgent(*flags, *std::move(config), defaults.config);
+  return ran.ok() ? 0 : Fail(ran.status());
+}
+
+}  // namespace
+}  // namespace ckptd
+
+int main(int argc, char** argv) { return ckptd::Main(argc, argv); }

@@ -1,0 +1,304 @@
+// The effects of the snapshot machine, one overload each. Effects on the region cannot fail but by a broken machine, a
+// broken region or a trainer that destroyed its own slot file; the first two are logged as bugs.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/app/rank_runner.h"
+#include "daemon/base/failpoint.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/recover/step_check.h"
+#include "daemon/storage/step_files.h"
+
+namespace ckptd {
+namespace {
+
+// Monotonic times of the trainer as wall clock times, for people.
+int64_t ToWall(const Clock& clock, uint64_t monotonic_ns) {
+  return clock.Wall().count() - clock.Monotonic().count() + static_cast<int64_t>(monotonic_ns);
+}
+
+}  // namespace
+
+struct RankEffects {
+  RankRunner& runner;
+
+  void Bug(absl::string_view op, const snapshot::SlotId& slot, const absl::Status& status) const {
+    if (status.ok()) return;
+    Log(kError, op)
+        .Job(runner.options_.job)
+        .Rank(runner.options_.rank)
+        .Field("slot", snapshot::ToString(slot))
+        .Error(status);
+  }
+
+  void operator()(const snapshot::OpenGrant& e) const {
+    region::LayoutSet* set = runner.Set(e.slot);
+    region::Bell* bell = runner.bells_.Find(e.owner.process, e.slot.layout);
+    absl::Status status = Error(ErrorCode::INTERNAL, "no bell for the grant");
+    if (set != nullptr && bell != nullptr) {
+      ProcessId process = UnpackProcess(e.owner.process);
+      status = set->OpenGrant(
+          *bell, {e.slot.index, e.epoch, e.floor, {e.owner.ticket, e.owner.attempt, process.pid, process.start_time}});
+    }
+    CKPTD_FP("grant.after_ctl");
+    if (status.ok()) return runner.channel_.Grant(e.owner, e.slot, e.epoch, e.floor);
+    Bug("slot.grant", e.slot, status);
+    GiveBack(e);
+  }
+
+  // The grant never reached the trainer: to the machine it was abandoned and acknowledged, once the slot has a file
+  // again.
+  void GiveBack(const snapshot::OpenGrant& e) const {
+    RankRunner* self = &runner;
+    auto abandoned = [self, e] {
+      snapshot::BellRead read = self->bells_.Read(e.owner.process);
+      read.words.push_back({e.slot, e.epoch, CaptureState::kAbandoned, 0, e.epoch, false});
+      self->Feed(std::move(read));
+    };
+    if (runner.Set(e.slot) != nullptr) runner.MendSlot(e.slot, abandoned);
+  }
+
+  void operator()(const snapshot::MoveFloor& e) const {
+    region::LayoutSet* set = runner.Set(e.slot);
+    if (set == nullptr) return;
+    set->MoveFloor(e.floor);
+    runner.channel_.Grant(e.owner, e.slot, e.epoch, e.floor);
+  }
+
+  void operator()(const snapshot::AbandonWord& e) const {
+    if (region::LayoutSet* set = runner.Set(e.slot)) set->RevokeGrant();
+    if (region::Bell* bell = runner.bells_.Find(e.process, e.slot.layout)) {
+      if (bell->Abandon(e.slot.index, e.epoch) == region::AbandonOutcome::kAbandoned) Unstream(e.slot, e.epoch);
+    }
+    runner.Feed(runner.bells_.Read(e.process));
+  }
+
+  void Unstream(const snapshot::SlotId& slot, Epoch epoch) const {
+    FlushKey key = runner.KeyOf(slot, epoch);
+    if (runner.streaming_.erase(key) != 0) runner.services_.flusher.Discard(key);
+  }
+
+  void operator()(const snapshot::SealSlot& e) const {
+    absl::Status status = e.source == snapshot::Source::kRegion ? SealFill(e) : SealFetched(e);
+    Bug("slot.seal", e.slot, status);
+    if (!status.ok()) return;
+    CKPTD_FP("seal.done");
+    runner.channel_.NoteSealed(e.snapshot);
+    Log(kInfo, "save.captured").Job(runner.options_.job).Rank(runner.options_.rank).Snapshot(e.snapshot);
+  }
+
+  absl::Status SealFill(const snapshot::SealSlot& e) const {
+    region::LayoutSet* set = runner.Set(e.slot);
+    region::Bell* bell = runner.BellOf(e.slot);
+    if (set == nullptr || bell == nullptr) return Error(ErrorCode::INTERNAL, "sealed without layout or bell");
+    region::BellSlotView view = bell->ReadSlot(e.slot.index);
+    CKPTD_ASSIGN_OR_RETURN(auto crcs, bell->ReadChunks(e.slot.index, e.epoch));
+    RecordHead head{};
+    head.epoch = e.epoch;
+    head.attempt = e.snapshot.attempt;
+    head.step = e.snapshot.step;
+    head.parent_attempt = runner.parent_.attempt;
+    head.parent_step = runner.parent_.step;
+    head.ticket = e.ticket;
+    head.trace = view.trace;
+    head.begin_unix_ns = ToWall(runner.services_.clock, view.begin_ns);
+    head.captured_unix_ns = ToWall(runner.services_.clock, view.end_ns);
+    head.blocked_ns = view.blocked_ns;
+    return set->WriteRecord(e.slot.index, head, std::move(crcs));
+  }
+
+  absl::Status SealFetched(const snapshot::SealSlot& e) const {
+    auto found = runner.fetched_.find(e.slot);
+    region::LayoutSet* set = runner.Set(e.slot);
+    if (set == nullptr || found == runner.fetched_.end() || found->second.snapshot != e.snapshot) {
+      return Error(ErrorCode::INTERNAL, "sealed what was not fetched");
+    }
+    RankRunner::FetchedSlot fetched = std::move(found->second);
+    runner.fetched_.erase(found);
+    RecordHead head{};
+    head.epoch = e.epoch;
+    head.attempt = e.snapshot.attempt;
+    head.step = e.snapshot.step;
+    head.parent_attempt = fetched.parent.attempt;
+    head.parent_step = fetched.parent.step;
+    head.ticket = e.ticket;
+    head.trace = fetched.trace;
+    head.begin_unix_ns = fetched.captured_unix_ns;
+    head.captured_unix_ns = fetched.captured_unix_ns;
+    uint64_t flags = kSlotVerified | (e.persisted ? kSlotPersisted : 0);
+    return set->WriteRecord(e.slot.index, head, std::move(fetched.chunk_crcs), flags);
+  }
+
+  void operator()(const snapshot::SetSlotState& e) const {
+    region::LayoutSet* set = runner.Set(e.slot);
+    if (set == nullptr) return;
+    Epoch epoch = set->Slot(e.slot.index).epoch;
+    if (e.state == SlotStateCode::kFree || e.state == SlotStateCode::kRetired) Unstream(e.slot, epoch);
+    if (e.state == SlotStateCode::kFree) {
+      absl::Status freed = set->FreeSlot(e.slot.index);
+      Bug("slot.free", e.slot, freed);
+      if (!freed.ok()) runner.MendSlot(e.slot, [] {});
+    } else if (e.state == SlotStateCode::kRetired) {
+      Bug("slot.retire", e.slot, set->RetireSlot(e.slot.index));
+    } else {
+      Bug("slot.state", e.slot, set->SetState(e.slot.index, e.state, epoch));
+    }
+  }
+
+  void operator()(const snapshot::SetPersisted& e) const {
+    if (region::LayoutSet* set = runner.Set(e.slot)) set->SetFlags(e.slot.index, kSlotPersisted);
+    CKPTD_FP("flush.after_flag");
+  }
+
+  void operator()(const snapshot::RemoveLayout& e) const {
+    runner.bells_.ForgetLayout(e.layout);
+    Bug("layout.remove", {e.layout, 0}, runner.region_.RemoveLayout(e.layout));
+  }
+
+  void operator()(const snapshot::ReplaceFile& e) const {
+    RankRunner* self = &runner;
+    Loop& loop = runner.services_.loop;
+    auto build = std::make_shared<std::shared_ptr<region::SlotBuild>>();
+    auto done = [self, e, build, &loop](const absl::Status& status) {
+      (void)loop.Post([self, e, build, status] {
+        self->options_.enqueue([self, e, build, status] { RankEffects{*self}.FinishReplace(e.slot, *build, status); });
+      });
+    };
+    region::LayoutSet* set = runner.Set(e.slot);
+    if (set == nullptr) return;
+    auto started = set->StartReplace(e.slot.index, runner.services_.memory_work, done);
+    if (started.ok()) *build = *started;
+    if (!started.ok()) runner.Feed(snapshot::FileReplaced{e.slot, started.status()});
+  }
+
+  void FinishReplace(const snapshot::SlotId& slot, const std::shared_ptr<region::SlotBuild>& build,
+                     absl::Status status) const {
+    region::LayoutSet* set = runner.Set(slot);
+    if (status.ok() && set != nullptr && build) status = set->FinishReplace(slot.index, *build).status();
+    runner.Feed(snapshot::FileReplaced{slot, status});
+    snapshot::View view = runner.machine_.view();
+    if (status.ok() && set != nullptr && view.process != 0 && set->FileOf(slot.index)) {
+      runner.channel_.FreshSlot(view.process, slot, *set->FileOf(slot.index));
+    }
+  }
+
+  void operator()(const snapshot::FindLayout& e) const {
+    RankRunner* self = &runner;
+    using Read = absl::StatusOr<v1::Sidecar>;
+    RunAsync<Read>(
+        runner.services_.loop, runner.services_.fetch_work,
+        [&store = runner.services_.store, job = runner.options_.job, id = e.snapshot, rank = runner.options_.rank] {
+          return CommittedSidecar(store, job, id, rank);
+        },
+        [self, e](Read read) {
+          self->options_.enqueue([self, e, read] { RankEffects{*self}.PlaceLayout(e.snapshot, read); });
+        });
+  }
+
+  void PlaceLayout(const SnapshotId& snapshot, absl::StatusOr<v1::Sidecar> sidecar) const {
+    RankRunner* self = &runner;
+    if (!sidecar.ok()) return runner.Feed(snapshot::LayoutFound{snapshot, 0, sidecar.status()});
+    LayoutIntake::Order order;
+    order.world = sidecar->world_size();
+    order.chunk_bytes = sidecar->chunk_bytes();
+    order.headers = [&store = runner.services_.store, job = runner.options_.job, side = *sidecar] {
+      return ReadHeaders(store, job, side, uint64_t{512} << 20);
+    };
+    order.done = [self, snapshot](absl::StatusOr<region::LayoutSet*> set, bool) {
+      uint32_t layout = set.ok() ? (*set)->layout() : 0;
+      uint32_t slots = set.ok() ? (*set)->slot_count() : 0;
+      self->options_.enqueue([self, snapshot, layout, slots, status = set.status()] {
+        if (status.ok()) self->Feed(snapshot::LayoutAdded{layout, slots});
+        self->Feed(snapshot::LayoutFound{snapshot, layout, status});
+      });
+    };
+    runner.intake_.Take(std::move(order));
+  }
+
+  void operator()(const snapshot::Fetch& e) const {
+    region::LayoutSet* set = runner.Set(e.slot);
+    std::shared_ptr<region::SlotFile> file = set == nullptr ? nullptr : set->FileOf(e.slot.index);
+    if (!file) return runner.Feed(snapshot::Fetched{e.slot, e.snapshot, Error(ErrorCode::INTERNAL, "no slot file")});
+    RankRunner* self = &runner;
+    using Result = absl::StatusOr<RankRunner::FetchedSlot>;
+    uint64_t slot_bytes = set->head().block.slot_bytes;
+    RunAsync<Result>(
+        runner.services_.loop, runner.services_.fetch_work,
+        [&store = runner.services_.store, job = runner.options_.job, rank = runner.options_.rank, id = e.snapshot, file,
+         slot_bytes] { return FetchInto(store, job, rank, id, *file, slot_bytes); },
+        [self, e](Result result) {
+          self->options_.enqueue([self, e, result] {
+            if (result.ok()) self->fetched_[e.slot] = *result;
+            self->Feed(snapshot::Fetched{e.slot, e.snapshot, result.status()});
+          });
+        });
+  }
+
+  static absl::StatusOr<RankRunner::FetchedSlot> FetchInto(Store& store, const std::string& job, Rank rank,
+                                                           const SnapshotId& id, region::SlotFile& file,
+                                                           uint64_t slot_bytes) {
+    CKPTD_FP("fetch.begin");
+    CKPTD_ASSIGN_OR_RETURN(auto sidecar, CommittedSidecar(store, job, id, rank));
+    if (sidecar.slot_bytes() != slot_bytes) return Error(ErrorCode::CORRUPT, "the sidecar changed under the fetch");
+    CheckedReadOptions options;
+    options.sink = [&file](uint64_t offset, std::span<const std::byte> bytes) { return file.Write(offset, bytes); };
+    CKPTD_RETURN_IF_ERROR(ReadChecked(store, ToStoredRank(job, sidecar), options));
+    CKPTD_FP("fetch.end");
+    RankRunner::FetchedSlot fetched;
+    fetched.snapshot = id;
+    fetched.parent = {sidecar.parent_attempt(), sidecar.parent_step()};
+    fetched.chunk_crcs.assign(sidecar.chunk_crc32c().begin(), sidecar.chunk_crc32c().end());
+    fetched.trace = sidecar.trace_id();
+    fetched.captured_unix_ns = sidecar.captured_unix_ns();
+    return fetched;
+  }
+
+  void operator()(const snapshot::StartFlush& e) const {
+    region::LayoutSet* set = runner.Set(e.slot);
+    const region::SlotSnapshot& now = set->Slot(e.slot.index);
+    if (!now.record)
+      return runner.Feed(snapshot::FlushEnded{e.slot, e.snapshot, Error(ErrorCode::INTERNAL, "no record")});
+    FlushSeal seal;
+    seal.parent = {now.record->head.parent_attempt, now.record->head.parent_step};
+    seal.chunk_crcs = now.record->chunk_crcs;
+    seal.trace = now.record->head.trace;
+    seal.captured_unix_ns = static_cast<int64_t>(now.record->head.captured_unix_ns);
+    FlushKey key = runner.KeyOf(e.slot, now.epoch);
+    if (runner.streaming_.erase(key) != 0) return runner.services_.flusher.Seal(key, std::move(seal));
+    auto source = runner.SourceOf(e.slot, e.snapshot);
+    if (!source.ok()) return runner.Feed(snapshot::FlushEnded{e.slot, e.snapshot, source.status()});
+    runner.services_.flusher.FlushSealed(key, *std::move(source), std::move(seal));
+  }
+
+  void operator()(const snapshot::CancelFlush& e) const {
+    if (region::LayoutSet* set = runner.Set(e.slot)) {
+      runner.services_.flusher.Discard(runner.KeyOf(e.slot, set->Slot(e.slot.index).epoch));
+    }
+  }
+
+  void operator()(const snapshot::RetryAt&) const {
+    constexpr Nanos kPause = std::chrono::seconds(2);
+    RankRunner* self = &runner;
+    runner.services_.loop.After(kPause,
+                                [self] { self->options_.enqueue([self] { self->Feed(snapshot::RetryTimer{}); }); });
+  }
+
+  void operator()(const snapshot::SendLoad& e) const {
+    bool with_snapshot = !e.snapshot.none();
+    runner.channel_.Load(e, with_snapshot ? runner.Set(e.slot) : nullptr);
+  }
+  void operator()(const snapshot::SendGo& e) const { runner.channel_.Go(e); }
+  void operator()(const snapshot::SendNews& e) const { runner.channel_.News(e); }
+  void operator()(const snapshot::ReportChanged& e) const { runner.options_.on_report(e.report); }
+};
+
+void RankRunner::Execute(const snapshot::Effects& effects) {
+  for (const snapshot::Effect& effect : effects) {
+    if (LogEnabled(kDebug))
+      Log(kDebug, "rank.effect").Job(options_.job).Rank(options_.rank).Field("effect", ToString(effect));
+    std::visit(RankEffects{*this}, effect);
+  }
+}
+
+}  // namespace ckptd

@@ -1,0 +1,273 @@
+#include "daemon/app/rank_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/os/memfd.h"
+
+namespace ckptd {
+namespace {
+
+constexpr size_t kMaxHeaderBytes = 512u << 20;  // all images of a slot
+
+snapshot::AdoptedSlot ToAdopted(uint32_t layout, uint32_t index, const region::SlotSnapshot& slot) {
+  snapshot::AdoptedSlot out;
+  out.id = {layout, index};
+  out.state = slot.state;
+  out.epoch = slot.epoch;
+  if (slot.owner.pid != 0) {
+    ProcessId process{slot.owner.pid, slot.owner.start_time};
+    out.owner = {slot.owner.attempt, slot.owner.ticket, PackProcess(process)};
+  }
+  if (slot.record) out.snapshot = slot.record->id();
+  out.persisted = (slot.flags & kSlotPersisted) != 0;
+  return out;
+}
+
+}  // namespace
+
+RankRunner::RankRunner(Services& services, region::RankRegion& region, Options options)
+    : services_(services),
+      region_(region),
+      options_(std::move(options)),
+      machine_(snapshot::Config{options_.job, options_.rank, {}}),
+      channel_(services, options_.job, options_.rank),
+      bells_(services.loop,
+             [this](snapshot::ProcessId process) { options_.enqueue([this, process] { OnHint(process); }); }),
+      intake_(services, region, options_.job, options_.uid) {}
+
+void RankRunner::Adopt(const region::AdoptedRank& adopted, AttemptId seen) {
+  snapshot::Adopted event;
+  event.seen = seen;
+  for (const region::AdoptedLayout& layout : adopted.layouts) {
+    for (uint32_t i = 0; i < layout.slots.size(); ++i) {
+      event.slots.push_back(ToAdopted(layout.layout, i, layout.slots[i]));
+      const snapshot::AdoptedSlot& slot = event.slots.back();
+      if (slot.owner.process != 0) {
+        absl::Status status = services_.server.WatchProcess(UnpackProcess(slot.owner.process));
+        if (!status.ok()) Log(kWarning, "adopt.owner").Job(options_.job).Rank(options_.rank).Error(status);
+      }
+    }
+  }
+  std::vector<snapshot::AdoptedSlot> slots = event.slots;
+  Feed(std::move(event));
+  for (const snapshot::AdoptedSlot& slot : slots) {
+    if (slot.state == SlotStateCode::kSealed) VerifyAdopted(slot.id);
+  }
+}
+
+void RankRunner::Feed(snapshot::Event event) {
+  queue_.push_back(std::move(event));
+  if (running_) return;
+  running_ = true;
+  while (!queue_.empty()) {
+    snapshot::Event next = std::move(queue_.front());
+    queue_.pop_front();
+    if (LogEnabled(kDebug))
+      Log(kDebug, "rank.event").Job(options_.job).Rank(options_.rank).Field("event", ToString(next));
+    if (const auto* state = std::get_if<snapshot::JobState>(&next); state != nullptr && state->state->has_decision()) {
+      const v1::SnapshotRef& parent = state->state->decision().parent();
+      parent_ = {parent.attempt(), parent.step()};
+    }
+    snapshot::Effects effects;
+    machine_.Step(next, effects);
+    Execute(effects);
+  }
+  running_ = false;
+}
+
+void RankRunner::OnLayout(snapshot::ProcessId process, uint32_t world, const LayoutRequest& request, UniqueFd headers) {
+  auto fd = std::make_shared<UniqueFd>(std::move(headers));
+  LayoutIntake::Order order;
+  order.world = world;
+  order.headers = [fd, request]() -> absl::StatusOr<std::string> {
+    CKPTD_ASSIGN_OR_RETURN(std::string text, ReadSealedMemfd(fd->get(), kMaxHeaderBytes));
+    if (text.size() == request.header_bytes) return text;
+    return Error(ErrorCode::INVALID_ARGUMENT,
+                 absl::StrCat("layout: ", text.size(), " header bytes, announced ", request.header_bytes));
+  };
+  uint32_t crc = request.header_crc;
+  order.progress = [this, process, crc](uint64_t prepared, uint64_t total) {
+    LayoutStateMessage message{};
+    message.header_crc = crc;
+    message.prepared_bytes = prepared;
+    message.total_bytes = total;
+    channel_.LayoutProgress(process, message);
+  };
+  order.done = [this, process, attempt = request.attempt](absl::StatusOr<region::LayoutSet*> set, bool) {
+    if (!set.ok()) return channel_.Refuse(process, MessageType::kLayout, set.status());
+    options_.enqueue([this, process, attempt, layout = (*set)->layout()] {
+      if (region::LayoutSet* there = region_.FindLayout(layout)) LayoutIsReady(process, attempt, *there);
+    });
+  };
+  intake_.Take(std::move(order));
+}
+
+void RankRunner::LayoutIsReady(snapshot::ProcessId process, AttemptId attempt, region::LayoutSet& set) {
+  Feed(snapshot::LayoutAdded{set.layout(), set.slot_count()});
+  if (!channel_.Connected(process)) return;  // it asks again when it is back
+  auto bell = bells_.Obtain(process, set.head());
+  if (!bell.ok()) return channel_.Refuse(process, MessageType::kLayout, bell.status());
+  channel_.LayoutReady(process, attempt, set, **bell, services_.region.id());
+  Feed(snapshot::LayoutChosen{process, set.layout()});
+}
+
+bool RankRunner::OnResume(snapshot::ProcessId process, const ResumeRequest& request, UniqueFd bell) {
+  region::LayoutSet* set = region_.FindLayout(request.layout);
+  absl::Status status;
+  if (set == nullptr || request.region_id != services_.region.id() ||
+      set->head().block.header_crc != request.header_crc) {
+    status = Error(ErrorCode::REFUSED, "the region of this layout is gone");
+  } else {
+    status = bells_.Attach(process, set->head(), std::move(bell)).status();
+  }
+  // What the process holds is worth knowing also without its bell: it runs, whatever became of its fills.
+  Feed(snapshot::Attached{process, request.ticket, request.attempt});
+  if (!status.ok()) {
+    ResumeRefusedMessage refused{};
+    refused.code = static_cast<uint32_t>(CodeOf(status));
+    SetText(refused.sentence, status.message());
+    channel_.ResumeRefused(process, refused);
+    return false;
+  }
+  channel_.LayoutReady(process, request.attempt, *set, *bells_.Find(process, request.layout), services_.region.id());
+  Feed(snapshot::LayoutChosen{process, request.layout});
+  OnHint(process);
+  return true;
+}
+
+void RankRunner::OnHint(snapshot::ProcessId process) {
+  Stream(process);
+  Feed(bells_.Read(process));
+}
+
+void RankRunner::OnProcessDead(snapshot::ProcessId process) {
+  Feed(bells_.Read(process));
+  Feed(snapshot::Reaped{process});
+  bells_.Forget(process);
+  channel_.Forget(process);
+}
+
+region::Bell* RankRunner::BellOf(const snapshot::SlotId& slot) {
+  region::LayoutSet* set = Set(slot);
+  if (set == nullptr) return nullptr;
+  const region::SlotOwner& owner = set->Slot(slot.index).owner;
+  return bells_.Find(PackProcess({owner.pid, owner.start_time}), slot.layout);
+}
+
+FlushKey RankRunner::KeyOf(const snapshot::SlotId& slot, Epoch epoch) const {
+  return {options_.job, options_.rank, slot.layout, slot.index, epoch};
+}
+
+absl::StatusOr<FlushSource> RankRunner::SourceOf(const snapshot::SlotId& slot, const SnapshotId& id) {
+  region::LayoutSet* set = Set(slot);
+  std::shared_ptr<region::SlotFile> file = set == nullptr ? nullptr : set->FileOf(slot.index);
+  if (!file) return Error(ErrorCode::INTERNAL, absl::StrCat("slot ", snapshot::ToString(slot), " has no file"));
+  CKPTD_ASSIGN_OR_RETURN(Mapping mapped, file->Map(MapAccess::kReadOnly));
+  struct Keep {
+    std::shared_ptr<region::SlotFile> file;
+    Mapping mapping;
+  };
+  auto keep = std::make_shared<Keep>(Keep{file, std::move(mapped)});
+  FlushSource source;
+  source.job = options_.job;
+  source.rank = options_.rank;
+  source.world = set->head().block.world;
+  source.id = id;
+  source.images = set->head().images;
+  source.chunk_bytes = set->head().block.chunk_bytes;
+  source.slot = keep->mapping.bytes().first(set->head().block.slot_bytes);
+  source.keep = std::move(keep);
+  return source;
+}
+
+// Chunks go to the storage as they are captured, before anybody knows whether the fill will be sealed.
+void RankRunner::Stream(snapshot::ProcessId process) {
+  for (const auto& [layout, set] : region_.layouts()) {
+    region::Bell* bell = bells_.Find(process, layout);
+    if (bell == nullptr) continue;
+    for (uint32_t slot = 0; slot < set->slot_count(); ++slot) {
+      if (set->Slot(slot).state == SlotStateCode::kFilling) StreamSlot(*bell, layout, slot, bell->ReadSlot(slot));
+    }
+  }
+}
+
+void RankRunner::StreamSlot(const region::Bell& bell, uint32_t layout, uint32_t slot,
+                            const region::BellSlotView& view) {
+  const region::SlotSnapshot& now = region_.FindLayout(layout)->Slot(slot);
+  bool filling = view.epoch == now.epoch && view.step != 0 && view.attempt == now.owner.attempt &&
+                 (view.state == CaptureState::kOpen || view.state == CaptureState::kComplete);
+  if (!filling) return;
+  FlushKey key = KeyOf({layout, slot}, view.epoch);
+  auto known = streaming_.find(key);
+  if (known == streaming_.end()) {
+    auto source = SourceOf({layout, slot}, {view.attempt, view.step});
+    if (!source.ok()) return;
+    services_.flusher.Begin(key, *std::move(source));
+    known = streaming_.emplace(key, 0).first;
+  }
+  std::vector<uint32_t> chunks;
+  uint32_t done = bell.DonePrefix(slot, view.epoch, known->second);
+  for (uint32_t chunk = known->second; chunk < done; ++chunk) chunks.push_back(chunk);
+  known->second = done;
+  if (!chunks.empty()) services_.flusher.ChunksDone(key, chunks);
+}
+
+void RankRunner::OnFlushed(const FlushOutcome& outcome) {
+  snapshot::SlotId slot{outcome.key.layout, outcome.key.slot};
+  if (!outcome.status.ok()) channel_.NoteProblem(outcome.status);
+  if (outcome.status.ok()) channel_.NoteProblem(absl::OkStatus());
+  Feed(snapshot::FlushEnded{slot, outcome.id, outcome.status});
+}
+
+bool RankRunner::flushing() const {
+  snapshot::View view = machine_.view();
+  return std::any_of(view.slots.begin(), view.slots.end(), [](const auto& slot) { return slot.flushing; });
+}
+
+// A slot whose file the trainer destroyed gets a new one before anything else happens to it.
+void RankRunner::MendSlot(const snapshot::SlotId& slot, std::function<void()> then) {
+  region::LayoutSet* set = Set(slot);
+  auto build = std::make_shared<std::shared_ptr<region::SlotBuild>>();
+  Loop& loop = services_.loop;
+  auto done = [this, slot, build, then, &loop](const absl::Status& status) {
+    (void)loop.Post([this, slot, build, then, status] {
+      options_.enqueue([this, slot, build, then, status] {
+        region::LayoutSet* set = Set(slot);
+        if (set == nullptr || !*build || !status.ok() || !set->FinishReplace(slot.index, **build).ok()) return;
+        absl::Status freed = set->SetState(slot.index, SlotStateCode::kFree, set->Slot(slot.index).epoch);
+        if (!freed.ok()) Log(kError, "slot.mend").Job(options_.job).Rank(options_.rank).Error(freed);
+        then();
+      });
+    });
+  };
+  auto started = set->StartReplace(slot.index, services_.memory_work, done);
+  if (started.ok()) *build = *started;
+  if (!started.ok()) Log(kError, "slot.mend").Job(options_.job).Rank(options_.rank).Error(started.status());
+}
+
+void RankRunner::VerifyAdopted(const snapshot::SlotId& slot) {
+  region::LayoutSet* set = Set(slot);
+  const region::SlotSnapshot& now = set->Slot(slot.index);
+  SnapshotId id = now.record->id();
+  Loop& loop = services_.loop;
+  auto done = [this, slot, id, &loop](const absl::Status& status) {
+    (void)loop.Post(
+        [this, slot, id, status] { options_.enqueue([this, slot, id, status] { Verified(slot, id, status); }); });
+  };
+  auto started = region::StartVerify(set->FileOf(slot.index), now.record, services_.memory_work, done);
+  if (!started.ok()) Log(kWarning, "slot.verify").Job(options_.job).Rank(options_.rank).Error(started.status());
+}
+
+void RankRunner::Verified(const snapshot::SlotId& slot, const SnapshotId& id, const absl::Status& status) {
+  region::LayoutSet* set = Set(slot);
+  bool same = set != nullptr && set->Slot(slot.index).record && set->Slot(slot.index).record->id() == id;
+  if (!same) return;
+  if (status.ok()) return set->SetFlags(slot.index, kSlotVerified);
+  Log(kError, "slot.damaged").Job(options_.job).Rank(options_.rank).Snapshot(id).Error(status);
+  Feed(snapshot::DamageFound{slot, id});
+}
+
+}  // namespace ckptd

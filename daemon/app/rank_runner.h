@@ -1,0 +1,101 @@
+// One rank on this agent: feeds its snapshot machine and carries out what the machine wants, in region, storage and
+// socket. Knows nothing of why.
+//
+// Control thread only. Events are worked off one at a time, all effects of one before the next (room snapshot asks for
+// it); whatever the machine wants to tell room job goes to the job's queue and is worked off later.
+#ifndef CKPTD_DAEMON_APP_RANK_RUNNER_H_
+#define CKPTD_DAEMON_APP_RANK_RUNNER_H_
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "daemon/app/bells.h"
+#include "daemon/app/layout_intake.h"
+#include "daemon/app/services.h"
+#include "daemon/app/trainer_channel.h"
+#include "daemon/region/rank_region.h"
+#include "daemon/region/verify.h"
+#include "daemon/snapshot/machine.h"
+
+namespace ckptd {
+
+class RankRunner {
+ public:
+  struct Options {
+    std::string job;
+    Rank rank = 0;
+    uint32_t uid = 0;
+    // Into the job's queue: nothing that comes from a worker, a timer or a descriptor runs in between two effects.
+    std::function<void(std::function<void()>)> enqueue;
+    std::function<void(snapshot::RankReportPtr)> on_report;
+  };
+
+  RankRunner(Services& services, region::RankRegion& region, Options options);
+
+  // Takes over what the region held when the agent started. First.
+  void Adopt(const region::AdoptedRank& adopted, AttemptId seen);
+  // From the job's queue only.
+  void Feed(snapshot::Event event);
+
+  // From the session of `process`.
+  void Attach(snapshot::ProcessId process, SessionId session) { channel_.SetSession(process, session); }
+  void OnLayout(snapshot::ProcessId process, uint32_t world, const LayoutRequest& request, UniqueFd headers);
+  // False: REFUSED was sent, the trainer registers its layout anew.
+  bool OnResume(snapshot::ProcessId process, const ResumeRequest& request, UniqueFd bell);
+  void OnHint(snapshot::ProcessId process);
+  void OnDisconnected(SessionId session) { channel_.Disconnect(session); }
+  void OnProcessDead(snapshot::ProcessId process);
+  void OnFlushed(const FlushOutcome& outcome);
+
+  [[nodiscard]] TrainerChannel& channel() { return channel_; }
+  [[nodiscard]] snapshot::View view() const { return machine_.view(); }
+  [[nodiscard]] region::RankRegion& region() { return region_; }
+  [[nodiscard]] const Options& options() const { return options_; }
+  [[nodiscard]] const LayoutIntake& intake() const { return intake_; }
+  [[nodiscard]] bool flushing() const;
+
+ private:
+  friend struct RankEffects;  // rank_effects.cc: one overload per effect
+
+  struct FetchedSlot {
+    SnapshotId snapshot;
+    SnapshotId parent;
+    std::vector<uint32_t> chunk_crcs;
+    uint64_t trace = 0;
+    int64_t captured_unix_ns = 0;
+  };
+
+  void Execute(const snapshot::Effects& effects);
+  [[nodiscard]] region::LayoutSet* Set(const snapshot::SlotId& slot) { return region_.FindLayout(slot.layout); }
+  [[nodiscard]] region::Bell* BellOf(const snapshot::SlotId& slot);
+  [[nodiscard]] FlushKey KeyOf(const snapshot::SlotId& slot, Epoch epoch) const;
+  [[nodiscard]] absl::StatusOr<FlushSource> SourceOf(const snapshot::SlotId& slot, const SnapshotId& id);
+  void Stream(snapshot::ProcessId process);
+  void StreamSlot(const region::Bell& bell, uint32_t layout, uint32_t slot, const region::BellSlotView& view);
+  void LayoutIsReady(snapshot::ProcessId process, AttemptId attempt, region::LayoutSet& set);
+  void MendSlot(const snapshot::SlotId& slot, std::function<void()> then);
+  void VerifyAdopted(const snapshot::SlotId& slot);
+  void Verified(const snapshot::SlotId& slot, const SnapshotId& id, const absl::Status& status);
+
+  Services& services_;
+  region::RankRegion& region_;
+  const Options options_;
+  snapshot::Machine machine_;
+  TrainerChannel channel_;
+  Bells bells_;
+  LayoutIntake intake_;
+  std::deque<snapshot::Event> queue_;
+  bool running_ = false;
+  SnapshotId parent_;                                // of the attempt that runs
+  std::map<snapshot::SlotId, FetchedSlot> fetched_;  // until SealSlot
+  std::map<FlushKey, uint32_t> streaming_;           // fills being streamed: chunks handed over so far
+};
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_APP_RANK_RUNNER_H_

@@ -1,0 +1,68 @@
+// What the parts of the agent share: made in agent.cc, outlives them all. Everything here is used on the control
+// thread; the executors carry away what blocks.
+#ifndef CKPTD_DAEMON_APP_SERVICES_H_
+#define CKPTD_DAEMON_APP_SERVICES_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/errors.h"
+#include "daemon/base/executor.h"
+#include "daemon/base/log.h"
+#include "daemon/config/config.h"
+#include "daemon/metrics/agent_metrics.h"
+#include "daemon/os/loop.h"
+#include "daemon/os/pidfd.h"
+#include "daemon/persist/flusher.h"
+#include "daemon/region/region.h"
+#include "daemon/session/claims.h"
+#include "daemon/session/server.h"
+#include "daemon/storage/store.h"
+
+namespace ckptd {
+
+struct Services {
+  const Config& config;
+  const Clock& clock;
+  Loop& loop;
+  region::Region& region;
+  Store& store;
+  Executor& record_work;  // small records: never behind a flush
+  Executor& fetch_work;   // reading snapshots back, verifying steps
+  Executor& memory_work;  // populating slots, parsing headers, checking slots
+  Flusher& flusher;
+  Server& server;
+  Claims& claims;
+  AgentMetrics& metrics;
+  std::string agent_id;
+  uint64_t incarnation = 0;
+  std::function<absl::Status(const std::string& job)> forget_job;  // ends its runner and removes its region
+};
+
+// Runs `work` on `executor` and gives its result to `done` on the control thread. `Result` is absl::Status or
+// absl::StatusOr<T>; an executor that takes no more work gives STORAGE_HUNG.
+template <typename Result>
+void RunAsync(Loop& loop, Executor& executor, std::function<Result()> work, std::function<void(Result)> done) {
+  auto deliver = [&loop](std::function<void(Result)> to, Result result) {
+    auto shared = std::make_shared<Result>(std::move(result));
+    bool posted = loop.Post([to = std::move(to), shared] { to(std::move(*shared)); });
+    if (!posted) Log(kError, "app.post_lost");
+  };
+  bool taken = executor.Run([work = std::move(work), done, deliver] { deliver(done, work()); });
+  if (!taken) deliver(done, Error(ErrorCode::STORAGE_HUNG, "too much work waits for the storage"));
+}
+
+// The machines' name for a process: never reused, and the same after a restart of the agent. Pids have 22 bits.
+[[nodiscard]] inline uint64_t PackProcess(const ProcessId& process) {
+  return process.start_time << 22 | static_cast<uint64_t>(process.pid);
+}
+[[nodiscard]] inline ProcessId UnpackProcess(uint64_t packed) {
+  return {static_cast<pid_t>(packed & ((1u << 22) - 1)), packed >> 22};
+}
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_APP_SERVICES_H_

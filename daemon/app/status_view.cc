@@ -1,0 +1,191 @@
+#include "daemon/app/status_view.h"
+
+#include <unistd.h>
+
+#include <map>
+#include <string>
+
+namespace ckptd {
+namespace {
+
+double Seconds(Nanos duration) { return static_cast<double>(duration.count()) / 1e9; }
+
+v1::SlotStatus::State ToState(SlotStateCode state) {
+  switch (state) {
+    case SlotStateCode::kFilling:
+    case SlotStateCode::kLoading:
+      return v1::SlotStatus::FILLING;
+    case SlotStateCode::kSealed:
+      return v1::SlotStatus::SEALED;
+    case SlotStateCode::kQuarantined:
+      return v1::SlotStatus::QUARANTINED;
+    case SlotStateCode::kRetired:
+      return v1::SlotStatus::RETIRED;
+    case SlotStateCode::kFree:
+    case SlotStateCode::kPreparing:
+      break;
+  }
+  return v1::SlotStatus::FREE;
+}
+
+v1::RankStatus::TicketState ToTicket(const snapshot::View& view) {
+  if (view.process == 0) return v1::RankStatus::NONE;
+  if (view.fenced_by != 0) return v1::RankStatus::FENCED;
+  switch (view.load) {
+    case v1::RankReport::WAIT:
+      return v1::RankStatus::WAIT;
+    case v1::RankReport::LOADED:
+      return v1::RankStatus::LOADED;
+    case v1::RankReport::FAILED:
+      return v1::RankStatus::FAILED;
+    case v1::RankReport::RUN:
+      return v1::RankStatus::RUNNING;
+    default:
+      return view.running != 0 ? v1::RankStatus::RUNNING : v1::RankStatus::LOADING;
+  }
+}
+
+v1::JobStatus::State ToState(const job::View& view, bool connected) {
+  if (!connected) return v1::JobStatus::IDLE;
+  if (view.phase == job::Phase::kRun) return v1::JobStatus::RUN;
+  return view.phase == job::Phase::kLoad ? v1::JobStatus::LOAD : v1::JobStatus::GATHER;
+}
+
+void FillSlot(const snapshot::SlotView& slot, const region::LayoutSet* set, v1::SlotStatus* out) {
+  out->set_index(slot.id.index);
+  out->set_state(ToState(slot.state));
+  out->set_attempt(slot.snapshot.attempt);
+  out->set_step(slot.snapshot.step);
+  out->set_epoch(slot.epoch);
+  out->set_persisted(slot.persisted);
+  out->set_pins(static_cast<uint32_t>(slot.read_pins) + (slot.flushing ? 1 : 0));
+  if (set != nullptr) out->set_verified((set->Slot(slot.id.index).flags & kSlotVerified) != 0);
+}
+
+void FillLayout(const RankRunner& rank, const region::LayoutSet& set, v1::LayoutStatus* out) {
+  const Superblock& block = set.head().block;
+  out->set_id(block.layout);
+  out->set_bytes(block.slot_bytes);
+  out->set_images(block.image_count);
+  out->set_chunk_bytes(block.chunk_bytes);
+  uint64_t whole = block.slot_bytes * block.slot_count;
+  out->set_prepared_bytes(whole);
+  out->set_prepare_bytes(whole);
+  (void)rank;
+}
+
+void FillRank(RankRunner& rank, v1::RankStatus* out) {
+  snapshot::View view = rank.view();
+  out->set_rank(rank.options().rank);
+  out->set_pid(view.process == 0 ? 0 : static_cast<uint32_t>(UnpackProcess(view.process).pid));
+  out->set_ticket(ToTicket(view));
+  out->set_connected(rank.channel().Connected(view.process));
+  out->set_position(view.pos);
+  if (const region::LayoutSet* set = rank.region().FindLayout(view.layout))
+    FillLayout(rank, *set, out->mutable_layout());
+  if (rank.intake().busy()) {
+    out->mutable_next_layout()->set_prepared_bytes(rank.intake().prepared_bytes());
+    out->mutable_next_layout()->set_prepare_bytes(rank.intake().total_bytes());
+  }
+  for (const snapshot::SlotView& slot : view.slots) {
+    FillSlot(slot, rank.region().FindLayout(slot.id.layout), out->add_slots());
+  }
+}
+
+// Steps in memory on this node and steps on storage, as one list, newest attempt and step first.
+void FillSteps(Agent& agent, JobRunner& job, const job::View& view, v1::JobStatus* out) {
+  std::map<SnapshotId, v1::StepStatus, std::greater<>> steps;
+  for (const auto& [number, rank] : job.ranks()) {
+    for (const snapshot::SlotView& slot : rank->view().slots) {
+      if (slot.state != SlotStateCode::kSealed) continue;
+      v1::StepStatus& step = steps[slot.snapshot];
+      step.set_ranks_captured(step.ranks_captured() + 1);
+      step.set_ranks_flushed(step.ranks_flushed() + (slot.persisted ? 1 : 0));
+      step.set_captured(step.ranks_captured() >= view.world_size && view.world_size != 0);
+      if (step.sources().empty()) step.add_sources("region");
+      if (const region::LayoutSet* set = rank->region().FindLayout(slot.id.layout)) {
+        const auto& record = set->Slot(slot.id.index).record;
+        step.set_bytes(step.bytes() + set->head().block.slot_bytes);
+        if (record) step.set_age_seconds(Seconds(agent.services().clock.Wall() - Nanos(record->head.captured_unix_ns)));
+      }
+    }
+  }
+  for (const job::StoredStep& stored : view.stored) {
+    if (stored.marker != 0 && !stored.committed) continue;
+    v1::StepStatus& step = steps[stored.id];
+    step.set_durable(stored.committed);
+    step.set_pinned(stored.pinned);
+    step.set_ranks_flushed(stored.sidecars);
+    if (stored.committed) step.add_sources("storage");
+  }
+  for (auto& [id, step] : steps) {
+    step.set_attempt(id.attempt);
+    step.set_step(id.step);
+    *out->add_steps() = step;
+  }
+}
+
+void FillJob(Agent& agent, JobRunner& job, v1::JobStatus* out) {
+  job::View view = job.view();
+  bool connected = false;
+  for (const auto& [number, rank] : job.ranks()) {
+    FillRank(*rank, out->add_ranks());
+    connected = connected || out->ranks(out->ranks_size() - 1).connected();
+    snapshot::View slots = rank->view();
+    if (!slots.last_error.empty()) out->set_last_error(slots.last_error);
+  }
+  out->set_name(job.name());
+  out->set_uid(job.uid());
+  out->set_state(ToState(view, connected));
+  out->set_attempt(view.seen);
+  out->set_coordinator(view.coordinator);
+  out->set_coordinator_is_me(view.coordinator == agent.services().agent_id);
+  out->set_parent_attempt(view.parent.attempt);
+  out->set_parent_step(view.parent.step);
+  out->set_watermark_attempt(view.watermark.attempt);
+  out->set_watermark_step(view.watermark.step);
+  out->set_floor_step(view.floor);
+  out->set_durable_attempt(view.durable.attempt);
+  out->set_durable_step(view.durable.step);
+  out->set_world_size(view.world_size);
+  out->set_region_bytes(agent.services().region.quota().UsedBy(job.name()));
+  if (!view.last_error.empty()) out->set_last_error(view.last_error);
+  FillSteps(agent, job, view, out);
+}
+
+void FillAgent(Agent& agent, v1::AgentStatus* out) {
+  Services& services = agent.services();
+  out->set_agent_id(services.agent_id);
+  out->set_node(services.agent_id.substr(0, services.agent_id.rfind('-')));
+  out->set_version(kVersion);
+  out->set_pid(static_cast<uint32_t>(getpid()));
+  out->set_uid(geteuid());
+  out->set_uptime_seconds(Seconds(services.clock.Monotonic() - agent.started()));
+  out->set_draining(agent.draining());
+  out->set_sessions(static_cast<uint32_t>(services.server.sessions()));
+  v1::RegionStatus* region = out->mutable_region();
+  region->set_dir(services.config.region.dir);
+  if (auto usage = services.region.Usage(); usage.ok()) {
+    region->set_size_bytes(usage->size_limit != 0 ? usage->size_limit : usage->total);
+    region->set_used_bytes(usage->held);
+    region->set_free_bytes(usage->available);
+    region->set_job_quota_bytes(usage->job_quota);
+  }
+  for (const std::string& warning : services.region.warnings()) out->add_notes(warning);
+  v1::StorageStatus* storage = out->mutable_storage();
+  storage->set_root(services.config.storage.root);
+  storage->set_io(services.store.Describe());
+  storage->set_flushes_running(static_cast<uint32_t>(services.flusher.active()));
+}
+
+}  // namespace
+
+v1::StatusView BuildStatus(Agent& agent) {
+  v1::StatusView view;
+  view.set_taken_unix_ns(agent.services().clock.Wall().count());
+  FillAgent(agent, view.mutable_agent());
+  for (const auto& [name, job] : agent.jobs()) FillJob(agent, *job, view.add_jobs());
+  return view;
+}
+
+}  // namespace ckptd

@@ -1,0 +1,49 @@
+#include "daemon/app/surface.h"
+
+#include <utility>
+
+#include "daemon/app/status_view.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/web/pages.h"
+#include "daemon/web/server.h"
+
+namespace ckptd {
+namespace {
+
+class RealSurface final : public Surface {
+ public:
+  explicit RealSurface(std::unique_ptr<HttpServer> web) : web_(std::move(web)) {}
+
+ private:
+  std::unique_ptr<HttpServer> web_;
+};
+
+void RefreshMetrics(Agent& agent) {
+  AgentMetrics& metrics = agent.metrics();
+  RefreshProcessMetrics(&metrics);
+  metrics.clients.With({}).Set(static_cast<double>(agent.services().server.sessions()));
+  metrics.flushes_queued.With({}).Set(static_cast<double>(agent.services().flusher.active()));
+  metrics.log_lines_dropped.With({}).RaiseTo(static_cast<double>(DroppedLogLines()));
+  auto usage = agent.services().region.Usage();
+  if (!usage.ok()) return;
+  metrics.region_size.With({}).Set(static_cast<double>(usage->size_limit != 0 ? usage->size_limit : usage->total));
+  metrics.region_used.With({}).Set(static_cast<double>(usage->held));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Surface>> Surface::Start(Agent& agent) {
+  std::unique_ptr<HttpServer> web;
+  if (agent.config().metrics.listen != "off") {
+    PageSources sources;
+    sources.metrics = &agent.metrics();
+    sources.refresh_metrics = [&agent] { RefreshMetrics(agent); };
+    sources.status = [&agent] { return std::make_shared<const v1::StatusView>(BuildStatus(agent)); };
+    sources.health = [&agent] { return HealthOf(agent); };
+    CKPTD_ASSIGN_OR_RETURN(web, HttpServer::Start(&agent.loop(), agent.config().metrics.listen, HttpLimits(),
+                                                  MakePages(std::move(sources))));
+  }
+  return std::make_unique<RealSurface>(std::move(web));
+}
+
+}  // namespace ckptd

@@ -1,0 +1,22 @@
+// What people and scrapers see of the agent: the loopback web pages and the admin service. Both only read an immutable
+// StatusView or post commands to the control thread.
+#ifndef CKPTD_DAEMON_APP_SURFACE_H_
+#define CKPTD_DAEMON_APP_SURFACE_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "daemon/app/agent.h"
+
+namespace ckptd {
+
+class Surface {
+ public:
+  // Control thread; `agent` outlives it.
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<Surface>> Start(Agent& agent);
+  virtual ~Surface() = default;
+};
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_APP_SURFACE_H_

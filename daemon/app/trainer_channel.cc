@@ -1,0 +1,168 @@
+#include "daemon/app/trainer_channel.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace ckptd {
+namespace {
+
+void FillSkipped(const v1::DecisionRecord& decision, Rank rank, LoadMessage* message) {
+  for (const v1::SkippedStep& step : decision.skipped()) {
+    if (message->skipped_count == kMaxSkipped) return;
+    SkippedStep& out = message->skipped[message->skipped_count++];
+    out.attempt = step.snapshot().attempt();
+    out.step = step.snapshot().step();
+    out.code = static_cast<uint32_t>(ErrorCode::CORRUPT);
+    out.rank = rank;
+  }
+}
+
+Source WireSource(snapshot::Source source) {
+  switch (source) {
+    case snapshot::Source::kRegion:
+      return Source::kRegion;
+    case snapshot::Source::kStorage:
+      return Source::kStorage;
+    case snapshot::Source::kNone:
+      break;
+  }
+  return Source::kNone;
+}
+
+}  // namespace
+
+SessionId TrainerChannel::SessionOf(snapshot::ProcessId process) const {
+  auto found = sessions_.find(process);
+  return found == sessions_.end() ? 0 : found->second;
+}
+
+void TrainerChannel::Disconnect(SessionId session) {
+  for (auto& [process, current] : sessions_) {
+    if (current == session) current = 0;
+  }
+}
+
+void TrainerChannel::Load(const snapshot::SendLoad& load, const region::LayoutSet* set) {
+  LoadMessage message{};
+  message.attempt = load.attempt;
+  FillSkipped(load.state->decision(), rank_, &message);
+  SessionId session = SessionOf(load.process);
+  if (set == nullptr) return services_.server.Send(session, MessageType::kLoad, message);
+  auto descriptors = set->DescriptorsForRestore(load.slot.index);
+  if (!descriptors.ok()) return Refuse(load.process, MessageType::kJoin, descriptors.status());
+  message.snapshot_attempt = load.snapshot.attempt;
+  message.snapshot_step = load.snapshot.step;
+  message.source = static_cast<uint32_t>(WireSource(load.source));
+  message.slot = load.slot.index;
+  message.layout = load.slot.layout;
+  message.verified = (set->Slot(load.slot.index).flags & kSlotVerified) != 0;
+  message.slot_bytes = set->head().block.slot_bytes;
+  const int fds[] = {descriptors->slot, descriptors->ctl};
+  services_.server.Send(session, MessageType::kLoad, message, fds);
+}
+
+void TrainerChannel::Go(const snapshot::SendGo& go) {
+  GoMessage message{};
+  message.attempt = go.attempt;
+  message.start_step = go.start;
+  message.durable_step = go.state->durable().step();
+  services_.server.Send(SessionOf(go.process), MessageType::kGo, message);
+}
+
+void TrainerChannel::Grant(const snapshot::Owner& owner, const snapshot::SlotId& slot, Epoch epoch, StepId floor) {
+  GrantMessage message{};
+  message.attempt = owner.attempt;
+  message.epoch = epoch;
+  message.floor = floor;
+  message.layout = slot.layout;
+  message.slot = slot.index;
+  services_.server.Hint(SessionOf(owner.process), MessageType::kGrant, message);
+}
+
+void TrainerChannel::NoteSealed(const SnapshotId& id) {
+  if (id.attempt != attempt_) outcomes_.clear();
+  attempt_ = id.attempt;
+  outcomes_.push_back({id.step, 0, 0});
+  if (outcomes_.size() > kMaxOutcomes) outcomes_.pop_front();
+}
+
+void TrainerChannel::NoteProblem(const absl::Status& status) { last_problem_ = status; }
+
+// A step below the newest captured one that was not captured itself never will be.
+void TrainerChannel::Settle(const snapshot::SendNews& news) {
+  for (StepOutcome& outcome : outcomes_) {
+    if (outcome.step == news.captured) outcome.flags |= kStepCaptured;
+    if (outcome.step == news.durable) outcome.flags |= kStepCaptured | kStepDurable;
+    bool passed_over = outcome.step < news.captured && (outcome.flags & kStepCaptured) == 0;
+    if (!passed_over) continue;
+    outcome.flags |= kStepDropped;
+    outcome.code = static_cast<uint32_t>(ErrorCode::BELOW_FLOOR);
+  }
+}
+
+void TrainerChannel::News(const snapshot::SendNews& news) {
+  NewsMessage message{};
+  message.attempt = news.attempt;
+  message.fenced_by = news.fenced_by;
+  message.captured_step = news.captured;
+  message.durable_step = news.durable;
+  if (news.attempt == attempt_) {
+    Settle(news);
+    for (const StepOutcome& outcome : outcomes_) message.outcomes[message.outcome_count++] = outcome;
+  }
+  if (!last_problem_.ok()) {
+    message.last_error = static_cast<uint32_t>(CodeOf(last_problem_));
+    SetText(message.last_sentence, last_problem_.message());
+  }
+  services_.server.Hint(SessionOf(news.process), MessageType::kNews, message);
+}
+
+void TrainerChannel::Refuse(snapshot::ProcessId process, MessageType answers, const absl::Status& error) {
+  Log(kWarning, "session.refuse").Job(job_).Rank(rank_).Error(error);
+  services_.server.SendError(SessionOf(process), answers, error);
+}
+
+void TrainerChannel::LayoutProgress(snapshot::ProcessId process, const LayoutStateMessage& progress) {
+  services_.server.Hint(SessionOf(process), MessageType::kLayoutState, progress);
+}
+
+void TrainerChannel::LayoutReady(snapshot::ProcessId process, AttemptId attempt, const region::LayoutSet& set,
+                                 const region::Bell& bell, uint64_t region_id) {
+  auto descriptors = set.DescriptorsForSaving();
+  if (!descriptors.ok()) return Refuse(process, MessageType::kLayout, descriptors.status());
+  const Superblock& block = set.head().block;
+  LayoutReadyMessage message{};
+  message.attempt = attempt;
+  message.layout = block.layout;
+  message.header_crc = block.header_crc;
+  message.slot_count = block.slot_count;
+  message.chunk_count = block.chunk_count;
+  message.chunk_bytes = block.chunk_bytes;
+  message.slot_bytes = block.slot_bytes;
+  message.region_id = region_id;
+  message.bell_id = block.bell_id;
+  std::vector<int> fds = {descriptors->ctl, bell.fd(), bell.hint_fd()};
+  for (uint32_t slot = 0; slot < block.slot_count; ++slot) {
+    message.file_id[slot] = set.Slot(slot).file_id;
+    fds.push_back(descriptors->slots[slot]);
+  }
+  services_.server.Send(SessionOf(process), MessageType::kLayoutReady, message, fds);
+}
+
+void TrainerChannel::ResumeRefused(snapshot::ProcessId process, const ResumeRefusedMessage& message) {
+  services_.server.Send(SessionOf(process), MessageType::kResumeRefused, message);
+}
+
+void TrainerChannel::FreshSlot(snapshot::ProcessId process, const snapshot::SlotId& slot,
+                               const region::SlotFile& file) {
+  SlotMessage message{};
+  message.layout = slot.layout;
+  message.slot = slot.index;
+  message.file_id = file.file_id();
+  const int fds[] = {file.write_fd()};
+  services_.server.Send(SessionOf(process), MessageType::kSlot, message, fds);
+}
+
+}  // namespace ckptd

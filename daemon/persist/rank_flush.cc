@@ -1,0 +1,114 @@
+#include "daemon/persist/rank_flush.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/errors.h"
+#include "daemon/base/failpoint.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/format/paths.h"
+#include "daemon/format/records.h"
+#include "daemon/storage/step_files.h"
+
+namespace ckptd {
+
+RankFlush::RankFlush(Store& store, const Clock& clock, FlushSource source)
+    : store_(store), clock_(clock), source_(std::move(source)), writers_(source_.images.size()) {}
+
+std::string RankFlush::ImageName(size_t image) const {
+  return InStep(source_.job, source_.id, ImageFileName(source_.rank, source_.world, static_cast<uint32_t>(image)));
+}
+
+absl::Status RankFlush::WriteChunk(uint32_t chunk) {
+  CKPTD_FP("flush.chunk");
+  uint64_t begin = uint64_t{chunk} * source_.chunk_bytes;
+  uint64_t end = std::min<uint64_t>(begin + source_.chunk_bytes, source_.slot.size());
+  for (size_t i = 0; i < source_.images.size(); ++i) {
+    const ImageExtent& image = source_.images[i];
+    uint64_t from = std::max(begin, image.offset);
+    uint64_t to = std::min(end, image.offset + image.bytes);
+    if (from < to) CKPTD_RETURN_IF_ERROR(WriteRange(i, from, to));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RankFlush::WriteRange(size_t image, uint64_t begin, uint64_t end) {
+  const ImageExtent& extent = source_.images[image];
+  if (!writers_[image]) {
+    CKPTD_ASSIGN_OR_RETURN(writers_[image], store_.OpenForWrite(ImageName(image), extent.bytes));
+  }
+  written_ += end - begin;
+  return writers_[image]->Write(begin - extent.offset, source_.slot.subspan(begin, end - begin));
+}
+
+// True when another one had published a name of ours before.
+absl::StatusOr<bool> RankFlush::PublishImages() {
+  bool existed = false;
+  for (size_t i = 0; i < writers_.size(); ++i) {
+    if (!writers_[i]) return Error(ErrorCode::INTERNAL, absl::StrCat(ImageName(i), ": finished before it was written"));
+    absl::Status status = writers_[i]->Finish();
+    writers_[i].reset();
+    CKPTD_FP("flush.after_image");
+    if (absl::IsAlreadyExists(status)) {
+      existed = true;
+    } else if (!status.ok()) {
+      return status;
+    }
+  }
+  return existed;
+}
+
+v1::Sidecar RankFlush::BuildSidecar(const FlushSeal& seal) const {
+  v1::Sidecar sidecar;
+  sidecar.set_job(source_.job);
+  sidecar.set_rank(source_.rank);
+  sidecar.set_world_size(source_.world);
+  sidecar.set_attempt(source_.id.attempt);
+  sidecar.set_step(source_.id.step);
+  sidecar.set_parent_attempt(seal.parent.attempt);
+  sidecar.set_parent_step(seal.parent.step);
+  for (size_t i = 0; i < source_.images.size(); ++i) {
+    v1::SidecarImage* image = sidecar.add_images();
+    image->set_name(ImageFileName(source_.rank, source_.world, static_cast<uint32_t>(i)));
+    image->set_bytes(source_.images[i].bytes);
+    image->set_header_bytes(source_.images[i].header_bytes);
+  }
+  sidecar.set_chunk_bytes(source_.chunk_bytes);
+  sidecar.set_slot_bytes(source_.slot.size());
+  for (uint32_t crc : seal.chunk_crcs) sidecar.add_chunk_crc32c(crc);
+  sidecar.set_trace_id(seal.trace);
+  sidecar.set_captured_unix_ns(seal.captured_unix_ns);
+  sidecar.set_flushed_unix_ns(clock_.Wall().count());
+  return sidecar;
+}
+
+absl::Status RankFlush::CheckSameBytes(const FlushSeal& seal) {
+  StoredRank there = ToStoredRank(source_.job, BuildSidecar(seal));
+  return ReadChecked(store_, there, {});
+}
+
+// Two sidecars of one rank and snapshot differ in their times at most.
+absl::StatusOr<v1::Sidecar> RankFlush::CreateSidecar(const FlushSeal& seal) {
+  v1::Sidecar sidecar = BuildSidecar(seal);
+  std::string name = InStep(source_.job, source_.id, SidecarFileName(source_.rank, source_.world));
+  absl::Status status = store_.CreateExclusive(name, SidecarText(sidecar));
+  CKPTD_FP("flush.after_sidecar");
+  if (status.ok()) return sidecar;
+  if (!absl::IsAlreadyExists(status)) return status;
+  CKPTD_ASSIGN_OR_RETURN(auto there, ReadSidecar(store_, source_.job, source_.id, source_.rank, source_.world));
+  bool same = there.chunk_bytes() == sidecar.chunk_bytes() &&
+              std::equal(there.chunk_crc32c().begin(), there.chunk_crc32c().end(), seal.chunk_crcs.begin(),
+                         seal.chunk_crcs.end());
+  if (same) return there;
+  return Error(ErrorCode::CORRUPT, absl::StrCat(name, ": another content was stored under this name"));
+}
+
+absl::StatusOr<v1::Sidecar> RankFlush::Finish(const FlushSeal& seal) {
+  CKPTD_FP("flush.before_finish");
+  CKPTD_ASSIGN_OR_RETURN(bool existed, PublishImages());
+  if (existed) CKPTD_RETURN_IF_ERROR(CheckSameBytes(seal));
+  return CreateSidecar(seal);
+}
+
+}  // namespace ckptd

@@ -1,0 +1,81 @@
+// One rank's slot on its way to the storage: images, then the sidecar. The commit (manifest) is not made here.
+//
+//   chunks, as they are captured:  Write -> part writers under temporary names, direct I/O from the slot
+//   once sealed:                   Finish = fsync, publish each image; then create the sidecar exclusively
+//
+// The sidecar is written after all images are durable: who finds a sidecar finds the images. Publishing a name that is
+// taken is success when the bytes there are the same (an agent that was killed after publishing does this again), and
+// CORRUPT when they are not. After any other failure the object is dead: make a new one and write everything again from
+// the slot, never a second fsync of the same file.
+//
+// One thread at a time. Blocks as long as the storage does.
+#ifndef CKPTD_DAEMON_PERSIST_RANK_FLUSH_H_
+#define CKPTD_DAEMON_PERSIST_RANK_FLUSH_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/base/clock.h"
+#include "daemon/base/ids.h"
+#include "daemon/storage/checked_read.h"
+#include "daemon/storage/store.h"
+#include "proto/ckptd/v1/manifest.pb.h"
+#include "proto/local/region.h"
+
+namespace ckptd {
+
+// Where the bytes are and what they are called. `slot` is only handed to the kernel as the source of writes: a trainer
+// that truncates its file makes the write fail, not the agent.
+struct FlushSource {
+  std::string job;
+  Rank rank = 0;
+  uint32_t world = 0;
+  SnapshotId id;
+  std::vector<ImageExtent> images;
+  uint64_t chunk_bytes = 0;
+  std::span<const std::byte> slot;
+  std::shared_ptr<const void> keep;  // keeps `slot` mapped
+};
+
+// What is known once the slot is sealed.
+struct FlushSeal {
+  SnapshotId parent;
+  std::vector<uint32_t> chunk_crcs;
+  uint64_t trace = 0;
+  int64_t captured_unix_ns = 0;
+};
+
+class RankFlush {
+ public:
+  RankFlush(Store& store, const Clock& clock, FlushSource source);
+
+  // Queues the bytes of one chunk; every chunk once.
+  [[nodiscard]] absl::Status WriteChunk(uint32_t chunk);
+  // After all chunks were written. Returns the sidecar as it stands on storage.
+  [[nodiscard]] absl::StatusOr<v1::Sidecar> Finish(const FlushSeal& seal);
+
+  [[nodiscard]] uint64_t written_bytes() const { return written_; }
+
+ private:
+  [[nodiscard]] absl::Status WriteRange(size_t image, uint64_t begin, uint64_t end);
+  [[nodiscard]] absl::StatusOr<bool> PublishImages();
+  [[nodiscard]] v1::Sidecar BuildSidecar(const FlushSeal& seal) const;
+  [[nodiscard]] absl::Status CheckSameBytes(const FlushSeal& seal);
+  [[nodiscard]] absl::StatusOr<v1::Sidecar> CreateSidecar(const FlushSeal& seal);
+  [[nodiscard]] std::string ImageName(size_t image) const;
+
+  Store& store_;
+  const Clock& clock_;
+  const FlushSource source_;
+  std::vector<std::unique_ptr<PartWriter>> writers_;  // by image
+  uint64_t written_ = 0;
+};
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_PERSIST_RANK_FLUSH_H_

@@ -1,0 +1,100 @@
+#include "daemon/persist/records_io.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/errors.h"
+#include "daemon/base/failpoint.h"
+#include "daemon/base/log.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/format/paths.h"
+#include "daemon/format/records.h"
+#include "daemon/storage/step_files.h"
+
+namespace ckptd {
+namespace {
+
+absl::Status OkIfExists(const absl::Status& status) {
+  return absl::IsAlreadyExists(status) ? absl::OkStatus() : status;
+}
+
+}  // namespace
+
+absl::Status CreateAttempt(Store& store, const v1::AttemptRecord& record) {
+  CKPTD_FP("record.before_attempt");
+  absl::Status status = store.CreateExclusive(AttemptPath(record.job(), record.attempt()), AttemptText(record));
+  CKPTD_FP("record.after_attempt");
+  return status;
+}
+
+absl::StatusOr<v1::DecisionRecord> CreateDecision(Store& store, const v1::DecisionRecord& record) {
+  CKPTD_FP("record.before_decision");
+  absl::Status status = store.CreateExclusive(DecisionPath(record.job(), record.attempt()), DecisionText(record));
+  CKPTD_FP("record.after_decision");
+  if (status.ok()) return record;
+  if (!absl::IsAlreadyExists(status)) return status;
+  CKPTD_ASSIGN_OR_RETURN(auto there, ReadDecision(store, record.job(), record.attempt()));
+  if (there) return *std::move(there);
+  return Error(ErrorCode::STORAGE_IO,
+               absl::StrCat(DecisionPath(record.job(), record.attempt()), " exists but cannot be read"));
+}
+
+absl::Status CreateManifest(Store& store, const std::string& job, const SnapshotId& id, uint32_t world) {
+  std::vector<std::string> texts;
+  for (Rank rank = 0; rank < world; ++rank) {
+    CKPTD_ASSIGN_OR_RETURN(std::string text,
+                           store.ReadSmall(InStep(job, id, SidecarFileName(rank, world)), kMaxSidecarBytes));
+    texts.push_back(std::move(text));
+  }
+  CKPTD_ASSIGN_OR_RETURN(auto manifest, MakeManifest(texts));
+  if (manifest.job() != job || SnapshotId{manifest.attempt(), manifest.step()} != id) {
+    return Error(ErrorCode::CORRUPT, absl::StrCat(StepPath(job, id), ": its sidecars speak of another snapshot"));
+  }
+  CKPTD_FP("commit.before_manifest");
+  absl::Status status = store.CreateExclusive(InStep(job, id, kManifestName), ManifestText(manifest));
+  CKPTD_FP("commit.after_manifest");
+  return OkIfExists(status);
+}
+
+absl::Status PutMarker(Store& store, const std::string& job, const SnapshotId& id, AttemptId attempt) {
+  std::string name = InStep(job, id, kDeletingName);
+  absl::Status status = store.CreateExclusive(name, MarkerText(attempt));
+  if (!absl::IsAlreadyExists(status)) return status;
+  CKPTD_ASSIGN_OR_RETURN(auto step, ListStep(store, job, id));
+  if (step.marker == attempt) return absl::OkStatus();
+  if (step.marker > attempt && step.marker != ~AttemptId{0}) {
+    return Error(ErrorCode::FENCED, absl::StrCat(name, " is of attempt ", step.marker, ", above ", attempt));
+  }
+  CKPTD_RETURN_IF_ERROR(store.Delete(name));
+  return store.CreateExclusive(name, MarkerText(attempt));
+}
+
+absl::Status RemoveMarker(Store& store, const std::string& job, const SnapshotId& id) {
+  return store.Delete(InStep(job, id, kDeletingName));
+}
+
+absl::Status DeleteStep(Store& store, const std::string& job, const SnapshotId& id) {
+  CKPTD_FP("delete.before_manifest");
+  CKPTD_RETURN_IF_ERROR(store.Delete(InStep(job, id, kManifestName)));
+  CKPTD_FP("delete.after_manifest");
+  CKPTD_ASSIGN_OR_RETURN(auto entries, store.List(StepPath(job, id)));
+  bool foreign = false;
+  for (const DirEntry& entry : entries) {
+    bool ours = ParseRankFileName(entry.name).has_value() || entry.name == kPinnedName;
+    foreign = foreign || (!ours && entry.name != kDeletingName);
+    if (ours) CKPTD_RETURN_IF_ERROR(store.Delete(InStep(job, id, entry.name)));
+  }
+  CKPTD_FP("delete.after_files");
+  CKPTD_ASSIGN_OR_RETURN(size_t temporary, store.RemoveTemporary(StepPath(job, id), Nanos(0)));
+  CKPTD_RETURN_IF_ERROR(store.Delete(InStep(job, id, kDeletingName)));
+  Log(kInfo, "storage.deleted").Job(job).Snapshot(id).Field("temporary_files", uint64_t{temporary});
+  return foreign ? absl::OkStatus() : store.DeleteDirectory(StepPath(job, id));
+}
+
+absl::Status SetPinned(Store& store, const std::string& job, const SnapshotId& id, bool pinned) {
+  std::string name = InStep(job, id, kPinnedName);
+  return pinned ? OkIfExists(store.CreateExclusive(name, "pinned\n")) : store.Delete(name);
+}
+
+}  // namespace ckptd
