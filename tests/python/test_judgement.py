@@ -1,0 +1,253 @@
+"""What the checkpointer makes of libckpt's answers; a scripted double stands for the library."""
+
+import copy
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+
+import ckptd
+from ckptd import _errors, _lib, checkpointer
+from ckptd.session import StepState
+
+CODES = {info.name: -number for number, info in _errors.INFO.items()}
+
+
+class Double:
+    """Answers as told, and remembers what it was asked."""
+
+    def __init__(self, *_):
+        self.alive = True
+        self.log = []
+        self.tables = []
+        self.refuse = {}  # step: name of the error
+        self.fate = {}  # step: (flags, name of the error)
+        self.torn_columns = []
+
+    def register(self, table, extra_bytes):
+        self.tables.append(list(table.columns))
+        self.log.append("register")
+        return 0
+
+    def save(self, step, document, flags):
+        self.log.append(f"save {step}" + (" checked" if flags & _lib.SELFCHECK else ""))
+        return CODES[self.refuse[step]] if step in self.refuse else 0
+
+    def tick(self, step):
+        self.log.append(f"tick {step}")
+        return 0
+
+    def gate(self):
+        self.log.append("gate")
+        return 0
+
+    def torn(self):
+        return np.array(self.torn_columns, dtype=np.uint64)
+
+    def poll(self, step):
+        flags, name = self.fate.get(step, (0, None))
+        return StepState(flags, CODES[name] if name else 0, 0.0, 0)
+
+    def wait(self, step, level, timeout):
+        return 0
+
+    def close(self, timeout):
+        self.alive = False
+        return 0
+
+    def eager(self):
+        return {column.name for column in self.tables[-1] if column.eager}
+
+
+@pytest.fixture
+def make(monkeypatch):
+    """Makes checkpointers over doubles; all are closed at the end, so that their hooks go."""
+    monkeypatch.setattr(checkpointer, "Session", Double)
+    monkeypatch.setattr(_lib, "sentence", lambda: "as the library says")
+    made = []
+
+    def make_one(state, **options):
+        made.append(ckptd.Checkpointer(state, job="j", **options))
+        return made[-1], made[-1]._session
+
+    yield make_one
+    for one in made:
+        one.close()
+
+
+def trainee(make_optimizer=lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)):
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    return model, make_optimizer(model.parameters())
+
+
+def train(model, optimizer):
+    optimizer.zero_grad()
+    model(torch.randn(4, 3)).sum().backward()
+    optimizer.step()
+
+
+def test_order_of_calls(make):
+    model, optimizer = trainee()
+    ck, double = make({"m": model, "o": optimizer}, every=2)
+    for step in range(1, 5):
+        train(model, optimizer)
+        ck.step(step)
+    assert double.log == [
+        *("gate", "register", "tick 1", "gate", "save 2 checked", "gate", "tick 3", "gate", "save 4"),
+    ]
+    assert double.eager() == {"m.1.running_mean", "m.1.running_var", "m.1.num_batches_tracked"}
+    assert "o.state.0.weight.momentum_buffer" in {column.name for column in double.tables[0]}
+
+
+def test_the_gate_is_seen_for_every_kind_of_optimizer(make):
+    model, optimizer = trainee()
+
+    class Wrapper:  # does not derive from Optimizer
+        def __init__(self, inner):
+            self.inner = inner
+
+        def step(self):
+            self.inner.step()
+
+    in_backward = [torch.optim.SGD([parameter], lr=0.1) for parameter in model.parameters()]
+    ck, double = make({"m": model, "o": optimizer})
+    loss = model(torch.randn(4, 3)).square().sum()
+    for parameter, inner in zip(model.parameters(), in_backward):
+        parameter.register_post_accumulate_grad_hook(lambda _, inner=inner: inner.step())
+    loss.backward()
+    assert double.log.count("gate") == len(in_backward)
+    Wrapper(optimizer).step()
+    assert double.log.count("gate") == len(in_backward) + 1
+    ck.gate()
+    ck.close()
+    optimizer.step()
+    assert double.log.count("gate") == len(in_backward) + 2
+
+
+def test_a_move_registers_again_and_saves(make):
+    model, optimizer = trainee()
+    ck, double = make({"m": model, "o": optimizer}, on_error="raise")
+    train(model, optimizer)
+    ck.save(1)
+    model[0].weight.data = model[0].weight.data.clone()
+    save = ck.save(2)
+    assert double.log[-2:] == ["register", "save 2 checked"] and save.state == "capturing"
+    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    ck.save(3)
+    ck.save(4)
+    assert double.log[-3:] == ["register", "save 3 checked", "save 4"]
+
+
+def test_torn_tensors_are_named_and_made_eager(make):
+    model, optimizer = trainee()
+    ck, double = make({"m": model, "o": optimizer}, every=1)
+    train(model, optimizer)
+    ck.step(1)
+    lazy = [i for i, column in enumerate(double.tables[-1]) if not column.eager]
+    double.fate[1], double.torn_columns = (_lib.DROPPED, "TORN"), lazy[:1]
+    name = double.tables[-1][lazy[0]].name
+    with pytest.warns(UserWarning, match=f"{name} changed between"):
+        ck.step(2)
+    assert name in double.eager() and double.log[-2:] == ["register", "save 2 checked"]
+    assert ck.dropped == {"TORN": 1}
+
+
+def test_an_optimizer_without_hooks_is_eager_after_an_ungated_save(make):
+    class Silent(torch.optim.SGD):
+        def step(self, closure=None):
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    parameter.data.add_(parameter.grad, alpha=-0.1)
+
+    Silent.step.hooked = True  # what Optimizer.__init__ looks at: it then adds no hooks
+    model, optimizer = trainee(lambda p: Silent(p, lr=0.1))
+    ck, double = make({"m": model, "o": optimizer}, every=1)
+    for step in (1, 2):
+        train(model, optimizer)
+        ck.step(step)
+    assert "gate" not in double.log
+    double.fate[2] = (_lib.DROPPED, "UNGATED")
+    with pytest.warns(UserWarning, match="No hook of o ever fired"):
+        ck.step(3)
+    assert double.eager() == {column.name for column in double.tables[-1]}
+
+
+def test_a_failing_state_never_stops_training(make):
+    class Broken:
+        fine = True
+
+        def state_dict(self):
+            if self.fine:
+                return {}
+            raise RuntimeError("no state today")
+
+        def load_state_dict(self, state):
+            pass
+
+    broken = Broken()
+    model, optimizer = trainee()
+    ck, double = make({"m": model, "o": optimizer, "b": broken}, every=1)
+    broken.fine = False
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in (1, 2, 3):
+            train(model, optimizer)
+            assert ck.step(step).state == "dropped"
+    assert len(caught) == 1 and "no state today" in str(caught[0].message)
+    broken.fine = True
+    assert ck.step(4).state == "capturing"
+
+
+def test_drops_are_counted_by_reason_and_can_be_raised(make):
+    model, optimizer = trainee()
+    ck, double = make({"m": model, "o": optimizer})
+    double.refuse = {1: "NO_FREE_SLOT", 2: "NO_FREE_SLOT", 3: "BELOW_FLOOR"}
+    with pytest.warns(UserWarning) as caught:
+        saves = [ck.save(step) for step in (1, 2, 3)]
+    assert [save.dropped_because for save in saves] == ["NO_FREE_SLOT", "NO_FREE_SLOT", "BELOW_FLOOR"]
+    assert ck.dropped == {"NO_FREE_SLOT": 2, "BELOW_FLOOR": 1} and len(caught) == 2
+    assert isinstance(saves[0].error, ckptd.SaveError) and "save less often" in str(saves[0].error)
+    strict, double = make({"m": model, "o": optimizer}, on_error="raise")
+    double.refuse = {1: "NO_FREE_SLOT"}
+    with pytest.raises(ckptd.SaveError, match="as the library says"):
+        strict.save(1)
+
+
+def test_release_drops_every_reference(make):
+    model, optimizer = trainee()
+    ck, double = make({"m": model, "o": optimizer})
+    train(model, optimizer)
+    ck.save(1)
+    memory = StorageWeakRef(model[0].weight.untyped_storage())
+    model[0].weight.data = torch.zeros(3, 3)
+    assert not memory.expired()  # the copy thread may still read it
+    ck.release()
+    assert double.log[-1] == "gate" and memory.expired()
+    ck.save(2)
+    assert double.log[-2:] == ["register", "save 2 checked"]
+
+
+@pytest.mark.parametrize(
+    "options, error",
+    [
+        ({"lazy": "all"}, ValueError),
+        ({"selfcheck": "maybe"}, ValueError),
+        ({"every": 0}, ValueError),
+        ({"on_error": "ignore"}, ValueError),
+        ({"postmortem": True}, ValueError),
+        ({"rank": 3, "world_size": 2}, ValueError),
+    ],
+)
+def test_bad_arguments(make, options, error):
+    with pytest.raises(error):
+        make(list(trainee()), **options)
+
+
+def test_two_checkpointers_are_both_gated(make):
+    model, optimizer = trainee()
+    doubles = [make({"m": model, "o": optimizer})[1] for _ in range(2)]
+    train(model, optimizer)
+    assert [double.log for double in doubles] == [["gate"], ["gate"]]
