@@ -72,23 +72,30 @@ TEST_F(GateTest, CloseGivesUnusedGrantsBack) {
   EXPECT_EQ(Word(0), CaptureState::kAbandoned);
 }
 
-// Copying 400 MiB takes longer than the deadline of a millisecond, on any machine.
+// Copying 400 MiB takes longer than the deadline of a millisecond, unless this thread is preempted meanwhile: then
+// again.
 TEST_F(GateTest, AStoppedAgentCostsOneDeadlineAtMost) {
   Start({400 << 20});
-  ASSERT_EQ(ckpt_gate(trainer->handle, 0), 0);
-  uint64_t epoch = agent.Grant(0);
+  uint64_t step = 0;
+  uint64_t epoch = 0;
+  std::chrono::nanoseconds waited(0);
   agent.Freeze();
-  ASSERT_EQ(trainer->Save(1), 0);
-  auto begin = std::chrono::steady_clock::now();
-  EXPECT_EQ(ckpt_gate(trainer->handle, kMs), CKPT_E_GATE_DEADLINE);
-  auto waited = std::chrono::steady_clock::now() - begin;
-  EXPECT_LT(waited, std::chrono::milliseconds(250));
+  ckpt_status status = ckpt_gate(trainer->handle, 0);
+  for (int tries = 0; tries < 20 && status == 0; ++tries) {
+    epoch = agent.Grant(0);
+    ASSERT_EQ(trainer->Save(++step), 0) << ckpt_error();
+    auto begin = std::chrono::steady_clock::now();
+    status = ckpt_gate(trainer->handle, kMs);
+    waited = std::chrono::steady_clock::now() - begin;
+  }
+  ASSERT_EQ(status, CKPT_E_GATE_DEADLINE);
+  EXPECT_LT(waited, std::chrono::seconds(2)) << "preempted, but never the time of an agent";
   EXPECT_EQ(ckpt_gate(trainer->handle, kMs), 0) << "once";
   EXPECT_EQ(agent.bell_slot(0).word, CaptureWord(epoch, CaptureState::kAbandoned));
-  EXPECT_EQ(trainer->Poll(1).code, CKPT_E_GATE_DEADLINE);
-  EXPECT_GE(trainer->Poll(1).blocked_ns, kMs);
+  EXPECT_EQ(trainer->Poll(step).code, CKPT_E_GATE_DEADLINE);
+  EXPECT_GE(trainer->Poll(step).blocked_ns, kMs);
   EXPECT_TRUE(Eventually([&] { return agent.bell_slot(0).ack == epoch; }));
-  EXPECT_EQ(trainer->Save(2), CKPT_E_NO_FREE_SLOT);
+  EXPECT_EQ(trainer->Save(step + 1), CKPT_E_NO_FREE_SLOT);
   agent.Start();
 }
 
@@ -112,18 +119,30 @@ TEST_F(GateTest, SelfcheckProvesACaptureWithoutAGate) {
   EXPECT_EQ(ckpt_torn(trainer->handle, nullptr, 0), 0u);
 }
 
+// A race on purpose, which the thread sanitizer must not report.
+[[gnu::noinline]] __attribute__((no_sanitize("thread"))) void FlipBit(char* byte) {
+  *byte = static_cast<char>(*byte ^ 1);
+}
+
+// In the slot the small tensors follow the 64 MiB of tensor 0, so they change before the copy gets there; unless this
+// thread is preempted meanwhile: then again.
 TEST_F(GateTest, SelfcheckNamesTornTensors) {
   Start({64 << 20, 64, 4096, 500});
   ASSERT_EQ(ckpt_gate(trainer->handle, 0), 0);
-  // In the slot they follow the 64 MiB of tensor 0 (order by name), so they change before the copy gets there.
-  uint64_t epoch = agent.Grant(0);
-  ASSERT_EQ(trainer->Save(1, CKPT_SELFCHECK), 0);
-  trainer->tensors[1][5] = static_cast<char>(trainer->tensors[1][5] ^ 1);
-  trainer->tensors[3][499] = static_cast<char>(trainer->tensors[3][499] ^ 1);
-  EXPECT_EQ(ckpt_gate(trainer->handle, 0), 0);
-  EXPECT_EQ(trainer->Poll(1).code, CKPT_E_TORN);
   uint64_t torn[4] = {};
-  ASSERT_EQ(ckpt_torn(trainer->handle, torn, 4), 2u);
+  uint64_t count = 0;
+  uint64_t epoch = 0;
+  uint64_t step = 0;
+  while (count != 2 && step < 20) {
+    epoch = agent.Grant(0);
+    ASSERT_EQ(trainer->Save(++step, CKPT_SELFCHECK), 0) << ckpt_error();
+    FlipBit(&trainer->tensors[1][5]);
+    FlipBit(&trainer->tensors[3][499]);
+    EXPECT_EQ(ckpt_gate(trainer->handle, 0), 0);
+    count = ckpt_torn(trainer->handle, torn, 4);
+  }
+  ASSERT_EQ(count, 2u);
+  EXPECT_EQ(trainer->Poll(step).code, CKPT_E_TORN);
   EXPECT_EQ(torn[0] + torn[1], 4u);
   EXPECT_EQ(agent.bell_slot(0).word, CaptureWord(epoch, CaptureState::kAbandoned));
   EXPECT_EQ(agent.bell_slot(0).ack, epoch);
