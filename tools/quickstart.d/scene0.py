@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -24,9 +25,12 @@ def train(agent, job, *extra):
     output, restored = "", 0.0
     with open(agent.base / f"{job}.log", "a") as log:
         trainer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL, text=True)
+        limit = threading.Timer(120, trainer.kill)
+        limit.start()
         for line in trainer.stdout:
             output += line
             restored = time.time() if line.startswith("RESTORED") else restored
+        limit.cancel()
         log.write(output)
     return trainer.wait(), output, restored
 
