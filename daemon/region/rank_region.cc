@@ -176,7 +176,8 @@ LayoutSet* RankRegion::FindSame(const LayoutSpec& spec) {
   for (const auto& [number, set] : layouts_) {
     const Superblock& block = set->head().block;
     if (block.header_crc == spec.header_crc && block.world == spec.world && block.slot_count == spec.slot_count &&
-        SameImages(set->head().images, spec.images) && set->DescriptorsForSaving().ok())
+        block.chunk_bytes == spec.chunk_bytes && SameImages(set->head().images, spec.images) &&
+        set->DescriptorsForSaving().ok())
       return set.get();
   }
   return nullptr;

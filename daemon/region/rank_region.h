@@ -85,8 +85,8 @@ class RankRegion {
   [[nodiscard]] absl::Status RemoveLayout(uint32_t layout);
 
   [[nodiscard]] LayoutSet* FindLayout(uint32_t layout);  // null when unknown
-  // A layout with these images whose slots all have whole files; null when there is none (also after ShrinkTo: what
-  // was shrunk is not grown again, but made anew beside it).
+  // A layout with these images, chunks and slots, whose slots all have whole files; null when there is none (also after
+  // ShrinkTo: what was shrunk is not grown again, but made anew beside it).
   [[nodiscard]] LayoutSet* FindSame(const LayoutSpec& spec);
   [[nodiscard]] const std::map<uint32_t, std::unique_ptr<LayoutSet>>& layouts() const { return layouts_; }
 

@@ -26,6 +26,9 @@ TEST(RankRegion, LayoutsStandSideBySide) {
   EXPECT_EQ(rank.FindSame(TestSpec()), &old);
   EXPECT_EQ(rank.FindSame(TestSpec(256 * kKiB, 8)), &fresh);
   EXPECT_EQ(rank.FindSame(TestSpec(256 * kKiB, 9)), nullptr);
+  LayoutSpec other_chunks = TestSpec();
+  other_chunks.chunk_bytes *= 2;
+  EXPECT_EQ(rank.FindSame(other_chunks), nullptr) << "checksums would not fit";
   const Epoch before = rank.NextEpoch();
   ASSERT_TRUE(rank.RemoveLayout(1).ok());
   EXPECT_EQ(rank.FindLayout(1), nullptr);

@@ -6,7 +6,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
-#include "daemon/base/log.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/os/probe.h"
 
@@ -91,6 +90,7 @@ RankRegion* JobRegion::FindRank(Rank rank) {
 
 JobFacts JobRegion::Facts() const {
   JobFacts facts{.job = job_};
+  facts.in_use = !untouchable_.empty();
   for (const auto& [rank, region] : ranks_)
     for (const auto& [number, set] : region->layouts()) AddFacts(*set, facts);
   return facts;
@@ -124,7 +124,6 @@ absl::Status Region::Adopt() {
   adopted_.notes = scan.problems;
   for (const ScannedJob& job : scan.jobs) CKPTD_RETURN_IF_ERROR(AdoptJob(job));
   for (const auto& [name, job] : jobs_) adopted_.jobs.push_back(Report(*job));
-  for (const std::string& note : adopted_.notes) Log(kWarning, "region.adopt").Field("note", note);
   return absl::OkStatus();
 }
 

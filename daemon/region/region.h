@@ -66,7 +66,8 @@ class JobRegion {
   [[nodiscard]] absl::StatusOr<RankRegion*> OpenRank(Rank rank);
   [[nodiscard]] RankRegion* FindRank(Rank rank);
   [[nodiscard]] const std::map<Rank, std::unique_ptr<RankRegion>>& ranks() const { return ranks_; }
-  [[nodiscard]] JobFacts Facts() const;  // in_use = false
+  // in_use only says whether a newer agent's files are in it.
+  [[nodiscard]] JobFacts Facts() const;
 
  private:
   friend class Region;
