@@ -182,6 +182,7 @@ TEST_F(LayoutSetTest, AReplacementThatComesTooLateDestroysNothing) {
   ASSERT_TRUE(set_.FreeSlot(0).ok());
   Fill(rank_, set_, *bell_, 0, 101);
   EXPECT_EQ(CodeOf(set_.FinishReplace(0, *build).status()), ErrorCode::INTERNAL);
+  ASSERT_NE(set_.Slot(0).record, nullptr);
   Progress progress(kTestSlotBytes);
   EXPECT_TRUE(VerifySlot(*set_.FileOf(0), *set_.Slot(0).record, progress).ok());
   EXPECT_EQ(NamesIn(RankDir()).size(), 3u);
