@@ -136,8 +136,8 @@ void LayoutIntake::Finish(Build* raw, const absl::Status& status) {
   if (found == builds_.end()) return;
   std::unique_ptr<Build> build = std::move(*found);
   builds_.erase(found);
-  absl::StatusOr<region::LayoutSet*> set = status;
-  if (status.ok()) set = region_.FinishLayout(std::move(build->layout));
+  absl::StatusOr<region::LayoutSet*> set =
+      status.ok() ? region_.FinishLayout(std::move(build->layout)) : absl::StatusOr<region::LayoutSet*>(status);
   bool fresh = set.ok();
   for (Order& order : build->waiting) {
     order.done(set, fresh);
