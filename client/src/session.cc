@@ -27,7 +27,7 @@ void Session::Loop() {
   Connect();
   bool readable = false;
   while (WaitForEvent(&readable)) {
-    if (readable && !ReceiveAll()) Disconnect();
+    if (readable && !Receive()) Disconnect();
     SendWhatIsDue();
   }
   SendBye();

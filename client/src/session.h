@@ -62,7 +62,7 @@ class Session {
   bool Send(Message& message, MessageType type, std::span<const int> fds = {});
 
   // session_receive.cc. False: the peer broke the protocol.
-  bool ReceiveAll();
+  bool Receive();
   bool Dispatch(Packet& packet);
   bool OnHelloReply(const HelloReplyMessage& message);
   bool OnLoad(const LoadMessage& message, std::span<UniqueFd> fds);

@@ -43,13 +43,10 @@ void AnswerImplicitly(Claim& claim) {
 
 }  // namespace
 
-bool Session::ReceiveAll() {
-  while (socket_.valid()) {
-    int error = ReceivePacket(socket_.get(), Wait::kNo, &packet_);
-    if (error == EAGAIN) return true;
-    if (error != 0 || !Dispatch(packet_)) return false;
-  }
-  return true;
+// One packet: poll tells when there are more, and an empty socket would cost the buffer.
+bool Session::Receive() {
+  int error = ReceivePacket(socket_.get(), Wait::kNo, &packet_);
+  return error == EAGAIN || (error == 0 && Dispatch(packet_));
 }
 
 bool Session::Dispatch(Packet& packet) {
