@@ -1,6 +1,7 @@
 """What the checkpointer makes of libckpt's answers; a scripted double stands for the library."""
 
 import copy
+import sys
 import warnings
 
 import numpy as np
@@ -244,6 +245,39 @@ def test_release_drops_every_reference(make):
 def test_bad_arguments(make, options, error):
     with pytest.raises(error):
         make(list(trainee()), **options)
+
+
+@pytest.mark.parametrize("kind", ["modules and optimizers", "a flat dict of tensors"])
+def test_a_save_runs_no_python_statement_per_tensor(make, kind):
+    lines = []
+    for count in (20, 80):
+        model = nn.ModuleList([nn.Linear(2, 2) for _ in range(count)])
+        optimizer = torch.optim.AdamW(model.parameters())
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        optimizer.step()
+        tensors = {str(index): torch.zeros(2) for index in range(count)}
+        ck, _ = make({"m": model, "o": optimizer} if kind.startswith("modules") else {"ema": tensors})
+        ck.save(1)
+        lines.append(count_lines(lambda ck=ck: ck.save(2)))
+    assert lines[0] == lines[1] and lines[0] < 1000
+
+
+def count_lines(function):
+    """Python statements that run inside `function`."""
+    seen = 0
+
+    def trace(frame, event, argument):
+        nonlocal seen
+        seen += event == "line"
+        return trace
+
+    sys.settrace(trace)
+    try:
+        function()
+    finally:
+        sys.settrace(None)
+    return seen
 
 
 def test_two_checkpointers_are_both_gated(make):

@@ -11,6 +11,7 @@ from . import _errors, _lib, extra, gate, rng
 from . import agent as agents
 from .identity import job_name, place
 from .parts import Moved
+from .quiet import gc_paused
 from .restore import Restored, Restorer
 from .save import Save
 from .selfcheck import SelfCheck, torn_sentence
@@ -194,9 +195,10 @@ class Checkpointer:
             Restorer(self._session, self._state, False, True).run(_lib.WANT_FRESH, 0, 120.0)
             self._joined = True
         self._retire()
-        table = self._state.survey()
-        document = self._document(table)
-        status = self._session.register(table, len(document))
+        with gc_paused():
+            table = self._state.survey()
+            document = self._document(table)
+            status = self._session.register(table, len(document))
         if status:
             raise error(status)
         self._table = table

@@ -16,6 +16,7 @@ import torch
 from . import _errors, _lib, rng
 from .header import Entry, Header
 from .placement import Plan, decode_document, plan_part
+from .quiet import gc_paused
 from .session import Session, error, nanoseconds
 from .state import State
 
@@ -82,7 +83,8 @@ class Restorer:
         if view.snapshot_attempt == 0:
             return 0, None
         try:
-            self._load(view)
+            with gc_paused():
+                self._load(view)
             return 0, None
         except _ReadFailed as failed:
             return failed.status, failed

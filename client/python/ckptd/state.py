@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from functools import partial
-from itertools import chain
+from itertools import chain, compress
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -182,7 +182,8 @@ class Table:
         self._held = [tensor.detach() for tensor in stable]  # keeps the memory while the copy thread may read it
         self._ids = list(map(id, stable))
         self._sizes = list(map(_nbytes, stable))
-        self._contiguous = list(map(_Tensor.is_contiguous, stable))
+        self._folded = [tensor.dim() > 1 for tensor in stable]  # only these can be transposed in place
+        self._contiguous = list(map(_Tensor.is_contiguous, compress(stable, self._folded)))
         self._pointers = list(map(_Tensor.data_ptr, stable))
         staged = {column: buffer.data_ptr() for column, buffer in self._buffers.items()}
         addresses = [staged.get(column) or self._pointers_at(source) for column, source in enumerate(self._sources)]
@@ -213,7 +214,7 @@ class Table:
             raise Moved("a tensor was replaced by another one")
         if self._sizes != list(map(_nbytes, stable)) or self._pointers != list(map(_Tensor.data_ptr, stable)):
             raise Moved("a tensor moved or changed its size")
-        if self._contiguous != list(map(_Tensor.is_contiguous, stable)):
+        if self._contiguous != list(map(_Tensor.is_contiguous, compress(stable, self._folded))):
             raise Moved("a tensor changed its strides")
         self._stage(stable, volatile)
         return _plain_text(self.parts, captured)
