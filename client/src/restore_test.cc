@@ -11,6 +11,12 @@ class RestoreTest : public ::testing::Test {
   // Saves `sizes` at step 7 and seals it.
   void Seal(const std::vector<uint64_t>& sizes) {
     agent.Start();
+    SealByAnother(sizes);
+    trainer = std::make_unique<TestTrainer>(agent.socket());
+  }
+
+  // The agent serves one trainer at a time, so this one is gone before the next connects.
+  void SealByAnother(const std::vector<uint64_t>& sizes) {
     TestTrainer first(agent.socket());
     first.MakeTensors(sizes);
     ASSERT_EQ(first.Register(), 0);
@@ -21,7 +27,6 @@ class RestoreTest : public ::testing::Test {
     agent.Seal(0);
     tensors = first.tensors;
     slot = agent.SlotBytes(0);
-    trainer = std::make_unique<TestTrainer>(agent.socket());
   }
 
   ckpt_status Begin(uint64_t timeout_ns = kLong) {

@@ -83,9 +83,11 @@ TEST_F(SessionTest, ARefusedLayoutIsTheReasonOfTheDrops) {
 TEST_F(SessionTest, ANewLayoutTakesOver) {
   Start({100'000});
   uint64_t unused = agent.Grant(0);
+  agent.Freeze();
   trainer->MakeTensors({100'000, 50'000});
   ASSERT_EQ(trainer->Register(), 0);
   EXPECT_EQ(trainer->Save(1), CKPT_E_LAYOUT_PREPARING);
+  agent.Start();
   agent.WaitForCount(MessageType::kLayout, 2);
   trainer->WaitReady();
   EXPECT_GT(agent.Grant(0), unused);
