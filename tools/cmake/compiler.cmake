@@ -1,6 +1,9 @@
 # Warnings, sanitizers and hardening for every target of this project.
 # One code model for libraries and programs, so that they can share the precompiled header.
 add_compile_options(-fPIC -Wall -Wextra -Werror -fvisibility=hidden -fno-omit-frame-pointer)
+if(CKPTD_PCH)
+  add_compile_options(-pthread) # gRPC's users get it anyway, and the precompiled header must be made with it
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   add_compile_options(-Wthread-safety)
 endif()
