@@ -121,17 +121,29 @@ absl::Status CheckFile(const v1::Manifest& manifest, const v1::ManifestFile& fil
   return ours ? absl::OkStatus() : Corrupt(name, absl::StrCat("lists a foreign file: ", file.name()));
 }
 
+// Ranks 0 .. world-1, of each its images 0, 1, 2 ...: no gap, nothing twice.
+absl::Status CheckOrder(const v1::Manifest& manifest, absl::string_view name) {
+  uint32_t next_rank = 0;
+  uint32_t next_image = 0;
+  for (const v1::ManifestFile& file : manifest.files()) {
+    if (file.image() == 0) {
+      ++next_rank;
+      next_image = 0;
+    }
+    bool in_order = next_rank > 0 && file.rank() == next_rank - 1 && file.image() == next_image++;
+    if (!in_order) return Corrupt(name, absl::StrCat(file.name(), " is not where it belongs in the list"));
+  }
+  return next_rank == manifest.world_size() ? absl::OkStatus() : Corrupt(name, "lacks ranks");
+}
+
 absl::Status CheckFiles(const v1::Manifest& manifest, absl::string_view name) {
+  CKPTD_RETURN_IF_ERROR(CheckOrder(manifest, name));
   uint64_t sum = 0;
-  uint64_t next_rank = 0;
   for (const v1::ManifestFile& file : manifest.files()) {
     CKPTD_RETURN_IF_ERROR(CheckFile(manifest, file, name));
-    if (file.image() == 0 && file.rank() != next_rank++) return Corrupt(name, "its ranks are not in order");
-    sum += file.bytes();
+    if (__builtin_add_overflow(sum, file.bytes(), &sum)) return Corrupt(name, "file sizes do not add up");
   }
-  if (next_rank != manifest.world_size()) return Corrupt(name, "lacks ranks");
-  if (sum != manifest.total_bytes()) return Corrupt(name, "file sizes do not add up");
-  return absl::OkStatus();
+  return sum == manifest.total_bytes() ? absl::OkStatus() : Corrupt(name, "file sizes do not add up");
 }
 
 bool SameSnapshot(const v1::Sidecar& a, const v1::Sidecar& b) {

@@ -75,6 +75,57 @@ TEST(Records, ImpossibleSidecarsAreRefused) {
   }
 }
 
+v1::Manifest ManifestOf(uint32_t world, uint32_t images) {
+  std::vector<std::string> texts;
+  for (Rank rank = 0; rank < world; ++rank) {
+    v1::Sidecar sidecar = SidecarOf(rank, world);
+    sidecar.clear_images();
+    for (uint32_t image = 0; image < images; ++image) {
+      v1::SidecarImage* added = sidecar.add_images();
+      added->set_name(ImageFileName(rank, world, image));
+      added->set_bytes(65536);
+      added->set_header_bytes(4096);
+    }
+    sidecar.set_slot_bytes(uint64_t{images} * 65536);
+    sidecar.clear_chunk_crc32c();
+    for (uint32_t i = 0; i < images; ++i) sidecar.add_chunk_crc32c(i);
+    texts.push_back(SidecarText(sidecar));
+  }
+  return *MakeManifest(texts);
+}
+
+TEST(Records, FilesOfAManifestStandInOrderEachOnce) {
+  const v1::Manifest good = ManifestOf(2, 3);
+  ASSERT_TRUE(ParseManifest(ManifestText(good), "m").ok());
+  std::vector<v1::Manifest> bad;
+  for (int i = 0; i < good.files_size(); ++i) {
+    v1::Manifest missing = good;
+    missing.mutable_files()->DeleteSubrange(i, 1);
+    missing.set_total_bytes(missing.total_bytes() - 65536);
+    // Without its last image a rank looks like a smaller one; only its sidecar knows, and it is bound.
+    if (i != 2 && i != 5) bad.push_back(missing);
+    v1::Manifest twice = good;
+    *twice.add_files() = good.files(i);
+    twice.set_total_bytes(twice.total_bytes() + 65536);
+    bad.push_back(twice);
+    if (i == 0) continue;
+    v1::Manifest swapped = good;
+    swapped.mutable_files()->SwapElements(i, i - 1);
+    bad.push_back(swapped);
+  }
+  for (const v1::Manifest& manifest : bad) {
+    EXPECT_EQ(CodeOf(ParseManifest(ManifestText(manifest), "m").status()), ErrorCode::CORRUPT)
+        << manifest.ShortDebugString();
+  }
+}
+
+TEST(Records, SumsDoNotOverflow) {
+  v1::Manifest manifest = ManifestOf(1, 1);
+  manifest.mutable_files(0)->set_bytes(UINT64_MAX - 4095);
+  manifest.set_total_bytes(UINT64_MAX - 4095);
+  EXPECT_EQ(CodeOf(ParseManifest(ManifestText(manifest), "m").status()), ErrorCode::CORRUPT);
+}
+
 TEST(Records, Marker) {
   EXPECT_EQ(ParseMarkerText(MarkerText(7), "deleting").value(), 7u);
   EXPECT_FALSE(ParseMarkerText("", "deleting").ok());

@@ -11,7 +11,6 @@
 #include "daemon/base/status_macros.h"
 #include "daemon/base/units.h"
 #include "daemon/os/io_queue.h"
-#include "daemon/os/io_queue.h"
 
 namespace ckptd {
 namespace {
@@ -51,15 +50,14 @@ class ChunkSum {
 class CheckedReader {
  public:
   CheckedReader(Store& store, const StoredRank& rank, const CheckedReadOptions& options)
-      : store_(store), rank_(rank), options_(options), sums_(rank.chunk_crcs.size()) {}
+      : store_(store), rank_(rank), options_(options), sums_(rank.chunk_crcs.size()), told_(sums_.size()) {}
 
   absl::Status Run() {
     uint64_t slot_offset = 0;
     for (const StoredPart& part : rank_.parts) {
       absl::Status status = ReadPart(part, slot_offset);
-      if (!status.ok() && !options_.on_bad) return status;
-      if (!status.ok()) options_.on_bad({part.name, 0, part.bytes, std::string(status.message())});
-      unreadable_ = unreadable_ || !status.ok();
+      if (!status.ok() && (!options_.on_bad || CodeOf(status) == ErrorCode::CANCELLED)) return status;
+      if (!status.ok()) TellUnreadable(part, slot_offset, status);
       slot_offset += part.bytes;
     }
     return CheckSums();
@@ -108,9 +106,17 @@ class CheckedReader {
       BadChunk bad = Describe(i * rank_.chunk_bytes);
       if (!options_.on_bad)
         return Error(ErrorCode::CORRUPT, absl::StrCat(bad.part, " at ", bad.offset, ": ", bad.reason));
-      if (!unreadable_) options_.on_bad(bad);
+      if (!told_[i]) options_.on_bad(bad);
     }
     return absl::OkStatus();
+  }
+
+  // Its chunks are not told again one by one.
+  void TellUnreadable(const StoredPart& part, uint64_t slot_offset, const absl::Status& status) {
+    options_.on_bad({part.name, 0, part.bytes, std::string(status.message())});
+    for (uint64_t at = slot_offset; at < slot_offset + part.bytes; at += kDirectAlignment) {
+      told_[at / rank_.chunk_bytes] = true;
+    }
   }
 
   [[nodiscard]] BadChunk Describe(uint64_t slot_offset) const {
@@ -129,9 +135,9 @@ class CheckedReader {
   const StoredRank& rank_;
   const CheckedReadOptions& options_;
   std::vector<ChunkSum> sums_;
+  std::vector<bool> told_;  // by chunk: lies in a part that could not be read
   AlignedMemory buffer_;
   uint64_t done_ = 0;
-  bool unreadable_ = false;
 };
 
 }  // namespace

@@ -1,0 +1,201 @@
+// What a listing of a job says, also of damaged, half-made and foreign things.
+#include "daemon/storage/step_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/errors.h"
+#include "daemon/format/paths.h"
+#include "daemon/format/records.h"
+#include "daemon/os/posix_files.h"
+#include "daemon/os/testing/temp_dir.h"
+#include "daemon/storage/posix_store.h"
+
+namespace ckptd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr SnapshotId kId{3, 1000};
+constexpr uint32_t kWorld = 2;
+
+class StepFilesTest : public ::testing::Test {
+ protected:
+  StepFilesTest() {
+    PosixStoreOptions options;
+    options.root = dir_.path();
+    options.make_queue = [] { return MakeInlineIoQueue(4); };
+    store_ = *OpenPosixStore(PosixFiles(), SystemClock(), options);
+  }
+
+  static std::string Sidecar(Rank rank, const SnapshotId& id, uint32_t images = 1) {
+    v1::Sidecar sidecar;
+    sidecar.set_job("gpt");
+    sidecar.set_rank(rank);
+    sidecar.set_world_size(kWorld);
+    sidecar.set_attempt(id.attempt);
+    sidecar.set_step(id.step);
+    for (uint32_t i = 0; i < images; ++i) {
+      v1::SidecarImage* image = sidecar.add_images();
+      image->set_name(ImageFileName(rank, kWorld, i));
+      image->set_bytes(8192);
+      image->set_header_bytes(4096);
+    }
+    sidecar.set_chunk_bytes(65536);
+    sidecar.set_slot_bytes(uint64_t{8192} * images);
+    sidecar.add_chunk_crc32c(rank);
+    sidecar.set_flushed_unix_ns(77);
+    return SidecarText(sidecar);
+  }
+  void Put(const std::string& name, const std::string& text) { ASSERT_TRUE(store_->CreateExclusive(name, text).ok()); }
+  void PutSidecar(Rank rank, const SnapshotId& id) {
+    Put(InStep("gpt", id, SidecarFileName(rank, kWorld)), Sidecar(rank, id));
+  }
+  void Commit(const SnapshotId& id) {
+    for (Rank rank = 0; rank < kWorld; ++rank) PutSidecar(rank, id);
+    Put(InStep("gpt", id, kManifestName), ManifestText(*MakeManifest({Sidecar(0, id), Sidecar(1, id)})));
+  }
+  StepListing Only() {
+    auto listing = ListJob(*store_, "gpt");
+    EXPECT_TRUE(listing.ok() && listing->steps.size() == 1) << listing.status();
+    return listing->steps.at(0);
+  }
+
+  TempDir dir_;
+  std::unique_ptr<Store> store_;
+};
+
+TEST_F(StepFilesTest, NothingIsThere) {
+  EXPECT_THAT(*ListJobs(*store_), IsEmpty());
+  auto listing = ListJob(*store_, "gpt");
+  ASSERT_TRUE(listing.ok());
+  EXPECT_THAT(listing->steps, IsEmpty());
+  EXPECT_EQ(listing->newest_attempt, 0u);
+  EXPECT_EQ(*NewestAttempt(*store_, "gpt"), 0u);
+  EXPECT_EQ(CodeOf(ReadManifest(*store_, "gpt", kId).status()), ErrorCode::NOT_FOUND);
+}
+
+TEST_F(StepFilesTest, JobsAreDirectoriesWithGoodNames) {
+  Commit(kId);
+  Put("file", "x");
+  ASSERT_TRUE(PosixFiles().Mkdir(dir_.path() + "/.hidden", 0700).ok());
+  EXPECT_THAT(*ListJobs(*store_), ElementsAre("gpt"));
+}
+
+TEST_F(StepFilesTest, ACommittedStep) {
+  Commit(kId);
+  StepListing step = Only();
+  EXPECT_EQ(step.id, kId);
+  EXPECT_TRUE(step.committed);
+  EXPECT_FALSE(step.pinned);
+  EXPECT_EQ(step.world, kWorld);
+  EXPECT_THAT(step.sidecars, ElementsAre(0, 1));
+  EXPECT_EQ(step.bytes, 16384u);
+  EXPECT_EQ(step.created_unix_ns, 77);
+  EXPECT_EQ(step.marker, 0u);
+  EXPECT_THAT(step.damage, IsEmpty());
+}
+
+TEST_F(StepFilesTest, APartOfAStepIsNotCommitted) {
+  PutSidecar(1, kId);
+  StepListing step = Only();
+  EXPECT_FALSE(step.committed);
+  EXPECT_EQ(step.world, kWorld);
+  EXPECT_THAT(step.sidecars, ElementsAre(1));
+}
+
+TEST_F(StepFilesTest, ADamagedManifestIsAFactNotAnError) {
+  Commit(kId);
+  const std::string name = InStep("gpt", kId, kManifestName);
+  std::string text = *store_->ReadSmall(name, kMaxManifestBytes);
+  text[text.size() / 2] ^= 1;
+  ASSERT_TRUE(store_->Delete(name).ok());
+  Put(name, text);
+  EXPECT_FALSE(Only().committed);
+  EXPECT_THAT(Only().damage, HasSubstr("checksum"));
+}
+
+TEST_F(StepFilesTest, AManifestOfAnotherStepDoesNotCount) {
+  PutSidecar(0, kId);
+  const SnapshotId other{3, 900};
+  Put(InStep("gpt", kId, kManifestName), ManifestText(*MakeManifest({Sidecar(0, other), Sidecar(1, other)})));
+  EXPECT_FALSE(Only().committed);
+  EXPECT_THAT(Only().damage, HasSubstr("another snapshot"));
+}
+
+TEST_F(StepFilesTest, MarkersAndPins) {
+  Commit(kId);
+  Put(InStep("gpt", kId, kDeletingName), MarkerText(5));
+  Put(InStep("gpt", kId, kPinnedName), "pinned\n");
+  EXPECT_EQ(Only().marker, 5u);
+  EXPECT_TRUE(Only().pinned);
+}
+
+TEST_F(StepFilesTest, AMarkerThatCannotBeReadIsNeverVoid) {
+  Commit(kId);
+  Put(InStep("gpt", kId, kDeletingName), "torn");
+  EXPECT_EQ(Only().marker, ~AttemptId{0});
+}
+
+TEST_F(StepFilesTest, ForeignNamesAreNobodysBusiness) {
+  Put("gpt/notes.txt", "x");
+  Put("gpt/step-1000.a3/x", "too few digits");
+  Put("gpt/attempts/a3.json", "too few digits");
+  auto listing = ListJob(*store_, "gpt");
+  ASSERT_TRUE(listing.ok());
+  EXPECT_THAT(listing->steps, IsEmpty());
+  EXPECT_EQ(listing->newest_attempt, 0u);
+}
+
+TEST_F(StepFilesTest, DecisionsAreSortedAndBoundToTheirNames) {
+  for (AttemptId attempt : {10000, 2, 9999}) {
+    v1::AttemptRecord record;
+    record.set_job("gpt");
+    record.set_attempt(attempt);
+    Put(AttemptPath("gpt", attempt), AttemptText(record));
+    v1::DecisionRecord decision;
+    decision.set_job("gpt");
+    decision.set_attempt(attempt);
+    Put(DecisionPath("gpt", attempt), DecisionText(decision));
+  }
+  auto listing = ListJob(*store_, "gpt");
+  ASSERT_TRUE(listing.ok()) << listing.status();
+  std::vector<AttemptId> order;
+  for (const auto& decision : listing->decisions) order.push_back(decision.attempt());
+  EXPECT_THAT(order, ElementsAre(2, 9999, 10000));
+  EXPECT_EQ(listing->newest_attempt, 10000u);
+  EXPECT_EQ(*NewestAttempt(*store_, "gpt"), 10000u);
+  EXPECT_EQ(ReadAttempt(*store_, "gpt", 2)->attempt(), 2u);
+  EXPECT_FALSE(ReadDecision(*store_, "gpt", 3)->has_value()) << "no decision is no error";
+
+  v1::DecisionRecord foreign;
+  foreign.set_job("gpt");
+  foreign.set_attempt(2);
+  Put(DecisionPath("gpt", 7), DecisionText(foreign));
+  EXPECT_EQ(CodeOf(ReadDecision(*store_, "gpt", 7).status()), ErrorCode::CORRUPT);
+}
+
+TEST_F(StepFilesTest, OnlyTheSidecarThatWasCommittedCounts) {
+  Commit(kId);
+  auto manifest = ReadManifest(*store_, "gpt", kId);
+  ASSERT_TRUE(manifest.ok());
+  EXPECT_EQ(ReadCommittedSidecar(*store_, "gpt", *manifest, 1)->rank(), 1u);
+  EXPECT_EQ(CodeOf(ReadCommittedSidecar(*store_, "gpt", *manifest, 2).status()), ErrorCode::NOT_FOUND);
+  const std::string name = InStep("gpt", kId, SidecarFileName(1, kWorld));
+  ASSERT_TRUE(store_->Delete(name).ok());
+  EXPECT_EQ(CodeOf(ReadCommittedSidecar(*store_, "gpt", *manifest, 1).status()), ErrorCode::NOT_FOUND);
+  Put(name, Sidecar(1, kId, /*images=*/2));
+  EXPECT_TRUE(ReadSidecar(*store_, "gpt", kId, 1, kWorld).ok()) << "whole in itself";
+  EXPECT_EQ(CodeOf(ReadCommittedSidecar(*store_, "gpt", *manifest, 1).status()), ErrorCode::CORRUPT);
+}
+
+TEST_F(StepFilesTest, ASidecarUnderAnotherRanksNameIsRefused) {
+  Put(InStep("gpt", kId, SidecarFileName(1, kWorld)), Sidecar(0, kId));
+  EXPECT_EQ(CodeOf(ReadSidecar(*store_, "gpt", kId, 1, kWorld).status()), ErrorCode::CORRUPT);
+}
+
+}  // namespace
+}  // namespace ckptd
