@@ -55,6 +55,7 @@ class Chooser {
   void CollectKnown() {
     std::set<SnapshotId> ids;
     for (const auto& sealed : in_.sealed) ids.insert(sealed.begin(), sealed.end());
+    for (const auto& [id, agent] : in_.elsewhere) ids.insert(id);
     for (const StoredStep& step : in_.steps) {
       if (step.committed) ids.insert(step.id);
     }
@@ -82,13 +83,15 @@ class Chooser {
     } else if (!known.committed && known.ranks.size() < enough) {
       known.unusable = absl::StrCat("not committed, and in the memory of ranks ", absl::StrJoin(known.ranks, ","),
                                     " only (of ", in_.world_size, ")");
+      const auto it = in_.elsewhere.find(id);
+      if (it != in_.elsewhere.end()) absl::StrAppend(&known.unusable, "; agent ", it->second, " has a part too");
     }
     return known;
   }
 
   bool Committed(const SnapshotId& id) const {
     return std::any_of(in_.steps.begin(), in_.steps.end(), [&](const StoredStep& step) {
-      const bool listed = !rules_.listing_skips_marked || !MarkerHolds(step, in_.decisions);
+      const bool listed = !rules_.listing_skips_marked || !MarkerHolds(step, in_.decisions, rules_.void_markers);
       return step.id == id && step.committed && listed;
     });
   }

@@ -26,9 +26,10 @@ struct Inventory {
   uint32_t world_size = 0;
   std::vector<v1::DecisionRecord> decisions;
   std::vector<StoredStep> steps;
-  std::vector<std::set<SnapshotId>> sealed;    // by rank
-  std::set<std::string> answered;              // agents whose REPORT of this attempt came
-  std::map<SnapshotId, std::string> excluded;  // and why
+  std::vector<std::set<SnapshotId>> sealed;     // by rank
+  std::map<SnapshotId, std::string> elsewhere;  // sealed at an agent where its rank did not join: not servable
+  std::set<std::string> answered;               // agents whose REPORT of this attempt came
+  std::map<SnapshotId, std::string> excluded;   // and why
 };
 
 struct Choice {

@@ -25,7 +25,6 @@ void Coordinator::On(const ReportReceived& event) {
   if (older) return;
   known = event.report;
   if (decided_) grants_.Raise(ToId(report.watermark()), report.floor());
-  Evaluate();
 }
 
 bool Coordinator::AllMembersReported() const {
@@ -120,11 +119,15 @@ Inventory Coordinator::TakeInventory() const {
   inventory.steps = steps_;
   inventory.excluded = excluded_;
   inventory.sealed.resize(world_size_);
-  for (const auto& [agent, report] : reports_) inventory.answered.insert(agent);
-  for (const auto& [rank, claim] : claims_) {
-    for (const v1::RankReport& facts : reports_.at(claim.agent())->ranks()) {
-      if (facts.rank() != rank) continue;
-      for (const v1::SnapshotRef& ref : facts.sealed()) inventory.sealed[rank].insert(ToId(ref));
+  for (const auto& [agent, report] : reports_) {
+    inventory.answered.insert(agent);
+    for (const v1::RankReport& facts : report->ranks()) {
+      const auto claim = claims_.find(facts.rank());
+      const bool serves = claim != claims_.end() && claim->second.agent() == agent;
+      for (const v1::SnapshotRef& ref : facts.sealed()) {
+        if (serves) inventory.sealed[facts.rank()].insert(ToId(ref));
+        if (!serves) inventory.elsewhere[ToId(ref)] = agent;
+      }
     }
   }
   return inventory;
@@ -167,7 +170,6 @@ void Coordinator::RefuseAll(ErrorCode code, const std::string& message) {
 void Coordinator::DecideTimeout(AttemptId attempt) {
   if (attempt != attempt_ || phase_ != Phase::kGather) return;
   gather_over_ = true;
-  Evaluate();
 }
 
 std::string Coordinator::Prefix() const {

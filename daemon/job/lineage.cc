@@ -39,8 +39,8 @@ const v1::DecisionRecord* NewestBefore(const std::vector<v1::DecisionRecord>& de
   return newest;
 }
 
-bool MarkerHolds(const StoredStep& step, const std::vector<v1::DecisionRecord>& decisions) {
-  if (step.marker == 0) return false;
+bool MarkerHolds(const StoredStep& step, const std::vector<v1::DecisionRecord>& decisions, bool voided_by_choice) {
+  if (step.marker == 0 || !voided_by_choice) return step.marker != 0;
   for (const v1::DecisionRecord& decision : decisions) {
     if (decision.attempt() > step.marker && ToId(decision.parent()) == step.id) return false;
   }

@@ -26,7 +26,8 @@ void SetParent(const v1::DecisionRecord& base, const SnapshotId& parent, v1::Dec
                                                      AttemptId before);
 
 // A marker is void when a later attempt than the deleter's chose the step: the deleter lost that race.
-[[nodiscard]] bool MarkerHolds(const StoredStep& step, const std::vector<v1::DecisionRecord>& decisions);
+[[nodiscard]] bool MarkerHolds(const StoredStep& step, const std::vector<v1::DecisionRecord>& decisions,
+                               bool voided_by_choice = true);
 
 }  // namespace ckptd::job
 

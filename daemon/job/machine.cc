@@ -48,9 +48,11 @@ class Machine::Impl {
         break;
       case TimerKind::kDecide:
         coordinator_.DecideTimeout(event.key);
+        coordinator_.Evaluate();
         break;
       case TimerKind::kRetry:
         coordinator_.Retry(event.key);
+        coordinator_.Evaluate();
         break;
       case TimerKind::kJoin:
         member_.JoinTimedOut(event.key, coordinator_.phase());
@@ -64,6 +66,7 @@ class Machine::Impl {
   template <typename T>
   void On(const T& event) {
     coordinator_.On(event);
+    coordinator_.Evaluate();
   }
 
   Context context_;

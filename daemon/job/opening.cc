@@ -115,7 +115,8 @@ void Coordinator::AfterListing() {
   const v1::DecisionRecord* base = NewestBefore(decisions_, attempt_);
   for (const StoredStep& step : steps_) {
     const bool whole = step.world_size != 0 && step.sidecars == step.world_size;
-    const bool skipped = context_.config.rules.listing_skips_marked && MarkerHolds(step, decisions_);
+    const bool skipped =
+        context_.config.rules.listing_skips_marked && MarkerHolds(step, decisions_, context_.config.rules.void_markers);
     if (base == nullptr || step.committed || !whole || skipped || !OnLineage(*base, step.id)) continue;
     late_.push_back(step.id);
   }

@@ -29,13 +29,13 @@ void Coordinator::EnterLoad() {
   committer_.Reset(attempt_, NewestCommitted());
   deleter_.Reset(attempt_);
   dirty_ = true;
-  Evaluate();
 }
 
 SnapshotId Coordinator::NewestCommitted() const {
   SnapshotId newest;
   for (const StoredStep& step : steps_) {
-    if (step.committed && !MarkerHolds(step, decisions_) && OnLineage(decision_, step.id)) {
+    if (step.committed && !MarkerHolds(step, decisions_, context_.config.rules.void_markers) &&
+        OnLineage(decision_, step.id)) {
       newest = std::max(newest, step.id);
     }
   }
@@ -147,8 +147,7 @@ void Coordinator::On(const ManifestCreated& event) {
   if (phase_ == Phase::kCommitting && event.op == op_) {
     if (event.status.ok()) StepEntry(late_.back()).committed = true;
     late_.pop_back();
-    NextLateCommit();
-    return Evaluate();
+    return NextLateCommit();
   }
   if (Coordinates()) OnCommit(committer_.On(event, context_));
 }
@@ -163,7 +162,6 @@ void Coordinator::On(const NewestChecked& event) {
   if (!Coordinates()) return;
   OnCommit(committer_.On(event, context_));
   if (deleter_.On(event, context_) == Deleter::Outcome::kHigherAttempt) HigherAttempt(event.newest, "the storage");
-  Evaluate();
 }
 
 void Coordinator::OnCommit(Committer::Outcome outcome) {
@@ -172,13 +170,9 @@ void Coordinator::OnCommit(Committer::Outcome outcome) {
     StepEntry(committer_.id()).committed = true;
   }
   if (outcome == Committer::Outcome::kDurable) dirty_ = true;
-  Evaluate();
 }
 
-void Coordinator::On(const StepVerified& event) {
-  deleter_.On(event, context_);
-  Evaluate();
-}
+void Coordinator::On(const StepVerified& event) { deleter_.On(event, context_); }
 
 void Coordinator::On(const MarkerPut& event) { deleter_.On(event, context_); }
 void Coordinator::On(const MarkerRemoved& event) { deleter_.On(event); }
@@ -186,14 +180,12 @@ void Coordinator::On(const MarkerRemoved& event) { deleter_.On(event); }
 void Coordinator::On(const StepDeleted& event) {
   const std::optional<SnapshotId> gone = deleter_.On(event, context_);
   if (gone) std::erase_if(steps_, [&](const StoredStep& step) { return step.id == *gone; });
-  Evaluate();
 }
 
 void Coordinator::On(const PinChanged& event) {
   for (StoredStep& step : steps_) {
     if (step.id == event.id) step.pinned = event.pinned;
   }
-  Evaluate();
 }
 
 void Coordinator::On(const DeleteRequested& event) {
@@ -214,7 +206,6 @@ void Coordinator::Retry(AttemptId attempt) {
   committer_.Retry();
   deleter_.Retry();
   if (phase_ == Phase::kChecking) op_ = context_.Request(CheckNewest{});
-  Evaluate();
 }
 
 void Coordinator::Resend() {

@@ -36,7 +36,7 @@ void Machine::Impl::FreeDead() {
 void Machine::Impl::Flush() {
   if (!decided_) return;
   for (Slot& slot : slots_) {
-    if (slot.state != SlotStateCode::kSealed || slot.persisted) continue;
+    if (slot.state != SlotStateCode::kSealed || slot.persisted || slot.replacing) continue;
     const bool worth = slot.captured || !Doomed(slot);
     if (slot.flushing && !worth && !slot.flush_cancelled) {
       slot.flush_cancelled = true;
