@@ -205,8 +205,8 @@ int32_t StartSave(State& state, const SaveRequest& request) {
     MutexLock lock(state.mutex);
     HandOver(state, eager_bytes, begin);
   }
-  state.Wake();
   if (rc == -code::LAYOUT_PREPARING) Grow(state, request);
+  state.Wake();  // after everything that the session thread should see
   return rc;
 }
 
