@@ -51,10 +51,38 @@ absl::Status ControlGate::RunAsync(std::function<void(Done)> start, Nanos timeou
   return shared_->closed ? Stopping() : Error(ErrorCode::TIMEOUT, "no answer yet; it goes on in the background");
 }
 
+std::function<void()> ControlGate::TakeRefusal(Shared& shared, uint64_t post) {
+  MutexLock lock(shared.mutex);
+  auto found = shared.refusals.find(post);
+  if (found == shared.refusals.end()) return nullptr;
+  std::function<void()> refused = std::move(found->second);
+  shared.refusals.erase(found);
+  return refused;
+}
+
+void ControlGate::Post(std::function<void()> work, std::function<void()> refused) {
+  uint64_t post = 0;
+  {
+    MutexLock lock(shared_->mutex);
+    if (!shared_->closed) shared_->refusals[post = ++shared_->last_post] = refused;
+  }
+  if (post == 0) return refused();
+  bool posted = loop_.Post([shared = shared_, post, work = std::move(work)] {
+    if (TakeRefusal(*shared, post)) work();
+  });
+  if (posted) return;
+  if (auto mine = TakeRefusal(*shared_, post)) mine();
+}
+
 void ControlGate::Close() {
-  MutexLock lock(shared_->mutex);
-  shared_->closed = true;
-  shared_->changed.NotifyAll();
+  std::map<uint64_t, std::function<void()>> refusals;
+  {
+    MutexLock lock(shared_->mutex);
+    shared_->closed = true;
+    refusals.swap(shared_->refusals);
+    shared_->changed.NotifyAll();
+  }
+  for (auto& [post, refused] : refusals) refused();
 }
 
 }  // namespace ckptd

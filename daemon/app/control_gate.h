@@ -2,7 +2,9 @@
 #ifndef CKPTD_DAEMON_APP_CONTROL_GATE_H_
 #define CKPTD_DAEMON_APP_CONTROL_GATE_H_
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -34,7 +36,11 @@ class ControlGate {
   using Done = std::function<void(const absl::Status&)>;
   [[nodiscard]] absl::Status RunAsync(std::function<void(Done done)> start, Nanos timeout);
 
-  // Control thread. Everybody who waits is let go.
+  // Any thread, waits for nothing. Either `work` runs on the control thread, or, when the gate is closed before,
+  // `refused` runs: here or in Close().
+  void Post(std::function<void()> work, std::function<void()> refused);
+
+  // Control thread. Everybody who waits is let go, and what was posted is refused.
   void Close();
 
  private:
@@ -42,7 +48,10 @@ class ControlGate {
     Mutex mutex;
     CondVar changed;
     bool closed CKPTD_GUARDED_BY(mutex) = false;
+    uint64_t last_post CKPTD_GUARDED_BY(mutex) = 0;
+    std::map<uint64_t, std::function<void()>> refusals CKPTD_GUARDED_BY(mutex);  // of what was posted and has not run
   };
+  static std::function<void()> TakeRefusal(Shared& shared, uint64_t post);
   struct Task {
     std::function<void()> call;  // taken by whoever is first: the control thread, or the waiter that gives up
     bool done = false;

@@ -6,6 +6,9 @@
 #include "daemon/base/status_macros.h"
 #include "daemon/web/pages.h"
 #include "daemon/web/server.h"
+#ifdef CKPTD_GRPC
+#include "daemon/app/admin.h"
+#endif
 
 namespace ckptd {
 namespace {
@@ -14,8 +17,19 @@ class RealSurface final : public Surface {
  public:
   explicit RealSurface(std::unique_ptr<HttpServer> web) : web_(std::move(web)) {}
 
+  absl::Status StartAdmin([[maybe_unused]] Agent& agent) {
+#ifdef CKPTD_GRPC
+    if (agent.config().agent.admin_socket == "off") return absl::OkStatus();
+    CKPTD_ASSIGN_OR_RETURN(admin_, Admin::Start(agent));
+#endif
+    return absl::OkStatus();
+  }
+
  private:
   std::unique_ptr<HttpServer> web_;
+#ifdef CKPTD_GRPC
+  std::unique_ptr<Admin> admin_;
+#endif
 };
 
 void RefreshMetrics(Agent& agent) {
@@ -43,7 +57,9 @@ absl::StatusOr<std::unique_ptr<Surface>> Surface::Start(Agent& agent) {
     CKPTD_ASSIGN_OR_RETURN(web, HttpServer::Start(&agent.loop(), agent.config().metrics.listen, HttpLimits(),
                                                   MakePages(std::move(sources))));
   }
-  return std::make_unique<RealSurface>(std::move(web));
+  auto surface = std::make_unique<RealSurface>(std::move(web));
+  CKPTD_RETURN_IF_ERROR(surface->StartAdmin(agent));
+  return surface;
 }
 
 }  // namespace ckptd

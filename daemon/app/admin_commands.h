@@ -1,0 +1,47 @@
+// The admin commands that block, each as one plain function on a worker thread: ask the control thread through the
+// gate, read storage, answer. One file per idea: admin_list.cc, admin_read.cc, admin_verify.cc, admin_keep.cc.
+#ifndef CKPTD_DAEMON_APP_ADMIN_COMMANDS_H_
+#define CKPTD_DAEMON_APP_ADMIN_COMMANDS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/app/admin_catalog.h"
+#include "daemon/rpc/admin_backend.h"
+
+namespace ckptd {
+
+[[nodiscard]] absl::StatusOr<v1::ListResponse> ListSteps(AdminContext& context, const AdminCall& call,
+                                                         const v1::ListRequest& request);
+[[nodiscard]] absl::StatusOr<v1::TraceResponse> TraceStep(AdminContext& context, const AdminCall& call,
+                                                          const v1::TraceRequest& request);
+
+[[nodiscard]] absl::Status InspectStep(AdminContext& context, AdminStream<v1::InspectResponse>& stream,
+                                       const v1::InspectRequest& request);
+[[nodiscard]] absl::Status VerifyStep(AdminContext& context, AdminStream<v1::VerifyProgress>& stream,
+                                      const v1::VerifyRequest& request);
+[[nodiscard]] absl::Status RestoreStep(AdminContext& context, AdminStream<v1::RestoreResponse>& stream,
+                                       const v1::RestoreRequest& request);
+
+[[nodiscard]] absl::StatusOr<v1::PinResponse> PinStep(AdminContext& context, const AdminCall& call,
+                                                      const v1::PinRequest& request);
+[[nodiscard]] absl::StatusOr<v1::UnpinResponse> UnpinStep(AdminContext& context, const AdminCall& call,
+                                                          const v1::UnpinRequest& request);
+[[nodiscard]] absl::StatusOr<v1::RemoveResponse> RemoveStep(AdminContext& context, const AdminCall& call,
+                                                            const v1::RemoveRequest& request);
+[[nodiscard]] absl::StatusOr<v1::GcResponse> CollectGarbage(AdminContext& context, const AdminCall& call,
+                                                            const v1::GcRequest& request);
+
+// What [retention] says of each committed or unfinished step, newest first. Pure.
+struct RetentionVerdict {
+  const CatalogStep* step = nullptr;
+  bool goes = false;
+  std::string reason;  // sentence
+};
+[[nodiscard]] std::vector<RetentionVerdict> ApplyRetention(const Catalog& catalog, const RetentionConfig& retention);
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_APP_ADMIN_COMMANDS_H_

@@ -1,0 +1,231 @@
+// Pin, Unpin, Remove and Gc: what stays and what goes. Deletion itself is the coordinator's (room job): only it knows
+// that a good successor exists and that no newer attempt needs the step.
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/app/admin_commands.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/base/units.h"
+#include "daemon/format/paths.h"
+#include "daemon/persist/records_io.h"
+
+namespace ckptd {
+namespace {
+
+constexpr Nanos kDeleteTimeout = std::chrono::minutes(10);  // the successor is read back first
+constexpr Nanos kTemporaryAge = std::chrono::hours(1);
+constexpr Nanos kReserve = std::chrono::milliseconds(500);  // to say TIMEOUT before the client gives up
+
+absl::StatusOr<SnapshotId> SetPin(AdminContext& context, const v1::Target& target, bool pin, bool* was) {
+  const std::string& job = target.job();
+  CKPTD_ASSIGN_OR_RETURN(Catalog catalog, ReadCatalog(context, job, nullptr));
+  CKPTD_RETURN_IF_ERROR(catalog.storage);
+  CKPTD_ASSIGN_OR_RETURN(const CatalogStep* step, FindStep(catalog, target));
+  if (pin && !step->restorable()) {
+    return Error(ErrorCode::REFUSED, absl::StrCat("job ", job, ": step ", step->id.step,
+                                                  step->deleting ? " is being deleted" : " is whole nowhere"));
+  }
+  *was = step->stored && step->stored->pinned;
+  if (*was == pin) return step->id;
+  CKPTD_RETURN_IF_ERROR(SetPinned(context.store, job, step->id, pin));
+  CKPTD_RETURN_IF_ERROR(context.gate.Run([&] {
+    if (JobRunner* runner = context.agent.FindJob(job)) runner->Post(job::PinChanged{step->id, pin});
+  }));
+  return step->id;
+}
+
+Nanos TimeFor(const AdminCall& call) {
+  return std::min(kDeleteTimeout, std::max(Nanos(0), call.time_left() - kReserve));
+}
+
+absl::Status Delete(AdminContext& context, const std::string& job, StepId step, Nanos timeout) {
+  return context.gate.RunAsync(
+      [&](ControlGate::Done done) {
+        JobRunner* runner = context.agent.FindJob(job);
+        if (runner == nullptr)
+          return done(Error(ErrorCode::REFUSED, absl::StrCat("job ", job, " has left this agent")));
+        runner->Delete(step, std::move(done));
+      },
+      timeout);
+}
+
+v1::RemovedEntry ToEntry(const std::string& job, const CatalogStep& step, std::string reason) {
+  v1::RemovedEntry entry;
+  entry.set_job(job);
+  entry.set_attempt(step.id.attempt);
+  entry.set_step(step.id.step);
+  entry.set_bytes(step.stored ? step.stored->bytes : 0);
+  entry.set_source("storage");
+  entry.set_reason(std::move(reason));
+  return entry;
+}
+
+std::string NotCoordinated(const std::string& job) {
+  return absl::StrCat("job ", job,
+                      ": no attempt of it is coordinated by this agent, and only the coordinator may delete; start the "
+                      "job on this node, or wait until it runs");
+}
+
+void ApplyToJob(AdminContext& context, const AdminCall& call, const Catalog& catalog, const RetentionConfig& retention,
+                bool dry_run, v1::GcResponse& response) {
+  for (const RetentionVerdict& verdict : ApplyRetention(catalog, retention)) {
+    v1::RemovedEntry entry = ToEntry(catalog.job, *verdict.step, verdict.reason);
+    absl::Status status;
+    if (verdict.goes && !dry_run) {
+      if (call.cancelled()) return;
+      status = catalog.coordinated_here ? Delete(context, catalog.job, verdict.step->id.step, TimeFor(call))
+                                        : Error(ErrorCode::REFUSED, NotCoordinated(catalog.job));
+    }
+    if (!status.ok()) entry.set_reason(absl::StrCat(verdict.reason, "; but: ", status.message()));
+    *(verdict.goes && status.ok() ? response.add_removed() : response.add_kept()) = std::move(entry);
+  }
+}
+
+// What crashed writers left beside the steps.
+void RemoveLeftovers(AdminContext& context, const Catalog& catalog, v1::GcResponse& response) {
+  std::vector<std::string> directories = {catalog.job, AttemptsPath(catalog.job)};
+  for (const CatalogStep& step : catalog.steps) {
+    if (step.stored) directories.push_back(StepPath(catalog.job, step.id));
+  }
+  size_t removed = 0;
+  for (const std::string& directory : directories) {
+    removed += context.store.RemoveTemporary(directory, kTemporaryAge).value_or(0);
+  }
+  if (removed == 0) return;
+  v1::RemovedEntry* entry = response.add_removed();
+  entry->set_job(catalog.job);
+  entry->set_source("storage");
+  entry->set_reason(absl::StrCat(removed, " temporary files of writers that died"));
+}
+
+// Memory of a job that nobody uses and whose snapshots are all on storage. It makes the next start fast, so it only
+// goes when the operator named the job.
+void ReclaimMemory(AdminContext& context, const std::string& job, bool named, bool dry_run, v1::GcResponse& response) {
+  v1::RemovedEntry entry;
+  bool removed = false;
+  absl::Status ran = context.gate.Run([&] {
+    region::JobRegion* memory = context.agent.services().region.FindJob(job);
+    if (memory == nullptr) return;
+    region::JobFacts facts = memory->Facts();
+    if (LookAtJob(context.agent, job).in_use) return;
+    entry.set_job(job);
+    entry.set_bytes(facts.bytes);
+    entry.set_source("region");
+    entry.set_reason("memory of a job that nobody uses; all of it is on storage");
+    if (facts.unpersisted != 0) {
+      entry.set_reason(
+          absl::StrCat("memory of a job that nobody uses, but ", facts.unpersisted, " snapshots are not on storage"));
+    } else if (!named) {
+      entry.set_reason(absl::StrCat(entry.reason(), ": ckptctl gc ", job, " gives it back"));
+    } else {
+      absl::Status forgotten = dry_run ? absl::OkStatus() : context.agent.ForgetJob(job);
+      removed = forgotten.ok();
+      if (!removed) entry.set_reason(std::string(forgotten.message()));
+    }
+  });
+  if (ran.ok() && !entry.job().empty()) *(removed ? response.add_removed() : response.add_kept()) = std::move(entry);
+}
+
+absl::StatusOr<std::vector<std::string>> GcJobs(AdminContext& context, const std::string& only) {
+  if (only.empty()) return ListJobs(context.store);
+  CKPTD_RETURN_IF_ERROR(CheckJobName(only));
+  return std::vector<std::string>{only};
+}
+
+}  // namespace
+
+std::vector<RetentionVerdict> ApplyRetention(const Catalog& catalog, const RetentionConfig& retention) {
+  std::vector<RetentionVerdict> verdicts;
+  uint64_t newer = 0;  // committed ones on the lineage
+  const uint64_t last = std::max<uint64_t>(retention.keep_last, 1);
+  for (const CatalogStep& step : catalog.steps) {
+    if (!step.stored) continue;
+    const bool counts = step.committed() && step.on_lineage && !step.deleting;
+    const bool every = retention.keep_every != 0 && step.id.step % retention.keep_every == 0;
+    RetentionVerdict verdict{&step, false, ""};
+    if (step.stored->pinned) {
+      verdict.reason = "pinned";
+    } else if (newer == 0) {
+      verdict.reason = counts ? "the newest committed step" : "no newer committed step";
+    } else if (!counts) {
+      verdict.goes = true;
+      verdict.reason = step.on_lineage ? "unfinished, and older than a committed step" : "a roll-back left it behind";
+    } else if (newer < last) {
+      verdict.reason = absl::StrCat("one of the last ", last, " (retention.keep_last)");
+    } else if (every) {
+      verdict.reason = absl::StrCat("divisible by ", retention.keep_every, " (retention.keep_every)");
+    } else {
+      verdict.goes = true;
+      verdict.reason = absl::StrCat("older than the last ", last, " (retention.keep_last)");
+    }
+    newer += counts ? 1 : 0;
+    verdicts.push_back(std::move(verdict));
+  }
+  return verdicts;
+}
+
+absl::StatusOr<v1::PinResponse> PinStep(AdminContext& context, const AdminCall&, const v1::PinRequest& request) {
+  bool was = false;
+  CKPTD_ASSIGN_OR_RETURN(SnapshotId id, SetPin(context, request.target(), true, &was));
+  v1::PinResponse response;
+  response.set_attempt(id.attempt);
+  response.set_step(id.step);
+  return response;
+}
+
+absl::StatusOr<v1::UnpinResponse> UnpinStep(AdminContext& context, const AdminCall&, const v1::UnpinRequest& request) {
+  bool was = false;
+  CKPTD_ASSIGN_OR_RETURN(SnapshotId id, SetPin(context, request.target(), false, &was));
+  v1::UnpinResponse response;
+  response.set_attempt(id.attempt);
+  response.set_step(id.step);
+  response.set_was_pinned(was);
+  return response;
+}
+
+absl::StatusOr<v1::RemoveResponse> RemoveStep(AdminContext& context, const AdminCall& call,
+                                              const v1::RemoveRequest& request) {
+  const v1::Target& target = request.target();
+  if (!target.has_step()) return Error(ErrorCode::INVALID_ARGUMENT, "rm wants JOB@STEP: the step must be named");
+  CKPTD_ASSIGN_OR_RETURN(Catalog catalog, ReadCatalog(context, target.job(), nullptr));
+  CKPTD_RETURN_IF_ERROR(catalog.storage);
+  CKPTD_ASSIGN_OR_RETURN(const CatalogStep* step, FindStep(catalog, target));
+  const std::string name = absl::StrCat("job ", target.job(), ": step ", target.step());
+  if (!step->stored) return Error(ErrorCode::NOT_FOUND, name + " is in memory only; it goes by itself");
+  if (step->stored->pinned) return Error(ErrorCode::REFUSED, name + " is pinned: ckptctl unpin first");
+  v1::Target any = target;
+  any.clear_attempt();
+  CKPTD_ASSIGN_OR_RETURN(const CatalogStep* chosen, FindStep(catalog, any));
+  if (chosen->id != step->id) {
+    return Error(ErrorCode::REFUSED, absl::StrCat(name, " of attempt ", step->id.attempt,
+                                                  " was left behind by a roll-back: retention removes it"));
+  }
+  if (!catalog.coordinated_here) return Error(ErrorCode::REFUSED, NotCoordinated(target.job()));
+  CKPTD_RETURN_IF_ERROR(Delete(context, target.job(), step->id.step, TimeFor(call)));
+  v1::RemoveResponse response;
+  *response.mutable_removed() = ToEntry(target.job(), *step, "asked for");
+  return response;
+}
+
+absl::StatusOr<v1::GcResponse> CollectGarbage(AdminContext& context, const AdminCall& call,
+                                              const v1::GcRequest& request) {
+  CKPTD_ASSIGN_OR_RETURN(auto retention,
+                         context.gate.Call<RetentionConfig>([&] { return context.agent.config().retention; }));
+  CKPTD_ASSIGN_OR_RETURN(auto jobs, GcJobs(context, request.job()));
+  v1::GcResponse response;
+  for (const std::string& job : jobs) {
+    if (call.cancelled()) return Error(ErrorCode::CANCELLED, "nobody waits for it");
+    auto catalog = ReadCatalog(context, job, nullptr);
+    if (catalog.ok() && !catalog->storage.ok()) catalog = catalog->storage;
+    if (!catalog.ok() && !request.job().empty()) return catalog.status();
+    if (!catalog.ok()) continue;
+    ApplyToJob(context, call, *catalog, retention, request.dry_run(), response);
+    if (!request.dry_run()) RemoveLeftovers(context, *catalog, response);
+    ReclaimMemory(context, job, !request.job().empty(), request.dry_run(), response);
+  }
+  return response;
+}
+
+}  // namespace ckptd
