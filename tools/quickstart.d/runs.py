@@ -150,6 +150,7 @@ class Run:
         environment = {
             **os.environ,
             "OMP_NUM_THREADS": str(threads),
+            "OMP_WAIT_POLICY": "PASSIVE",  # spinning threads make a crawl of it when something else runs too
             "PYTHONPATH": str(ROOT / "client" / "python"),
             "PYTHONDONTWRITEBYTECODE": "1",
             "CKPTD_LIB": str(BUILD / "lib" / "libckpt.so"),
@@ -165,7 +166,7 @@ class Run:
         lines = path.read_text().splitlines() if path.exists() else []
         return [event for event in map(json.loads, lines) if event["event"] == name]
 
-    def wait_event(self, name, number=1, seconds=120):
+    def wait_event(self, name, number=1, seconds=300):
         """The last of `number` events of this name on every rank; Failed when the trainer ends without them."""
         def seen():
             found = [self.events(name, rank) for rank in range(self.ranks)]
@@ -180,7 +181,7 @@ class Run:
         lines = path.read_text().splitlines() if path.exists() else []
         return int(lines[-1].split()[0]) if lines else 0
 
-    def finish(self, seconds=240):
+    def finish(self, seconds=600):
         try:
             status = self.process.wait(seconds)
         except subprocess.TimeoutExpired:

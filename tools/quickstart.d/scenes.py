@@ -75,13 +75,13 @@ def one_of_two(stage):
 
 
 def wait_killed(run, rank):
-    return wait_for(f"rank {rank} to die", 120, lambda: run.events("killed", rank))[0]
+    return wait_for(f"rank {rank} to die", 300, lambda: run.events("killed", rank))[0]
 
 
 def flush(stage):
     run, agent = stage.run.launch(), stage.agent
     run.wait_event("first step")
-    begun = wait_for("a flush", 60, lambda: set(agent.steps(JOB, committed=False)) - set(agent.steps(JOB)), every=0.001)
+    begun = wait_for("a flush", 300, lambda: set(agent.steps(JOB, committed=False)) - set(agent.steps(JOB)), every=0.001)
     died = time.time()
     agent.kill()
     step = max(begun)
@@ -96,7 +96,7 @@ def flush(stage):
 
 def together(stage):
     stage.run.launch()
-    wait_for("step 18", 120, lambda: stage.run.last_step() >= 18)
+    wait_for("step 18", 300, lambda: stage.run.last_step() >= 18)
     died = stage.kill_both()
     stage.agent.start()
     stage.run.launch()
@@ -206,6 +206,7 @@ def main():
             references[ranks] = undisturbed(work, ranks)
         rows.append(play(work, name, scene, title, references[ranks]))
     good = print_table(rows)
+    print("Seconds to resume: from the death to the first new step; most of it is Python importing torch.\n", flush=True)
     if args.keep:
         keep(work)
     return 0 if good else 1
