@@ -2,9 +2,12 @@
 
 import json
 import mmap
+import shutil
 import struct
+from concurrent.futures import ThreadPoolExecutor
 
 import ckptd
+from ckptd import _lib
 import pytest
 import safetensors
 import safetensors.torch
@@ -104,6 +107,57 @@ def test_open_without_an_agent(saved, agent):
     tensor = checkpoint["model.0.weight"]
     tensor.zero_()  # a private mapping: the file stays as it is
     assert torch.equal(ckptd.open(folder)["model.0.weight"], model[0].weight)
+
+
+def test_two_ranks_with_replicas(agent):
+    torch.manual_seed(1)
+    model = nn.Linear(3, 3)
+    own = [{"own": torch.full((2,), float(rank)), "rank": rank} for rank in range(2)]
+
+    def save(rank):
+        state = {"model": model, f"rank{rank}": own[rank]}
+        checkpointer = ckptd.Checkpointer(state, job="two", rank=rank, world_size=2, on_error="raise")
+        assert checkpointer.restore(timeout=20) == 0
+        checkpointer.step(1)
+        assert save_when_ready(checkpointer, 1).durable(30)
+        return checkpointer.close()
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(save, range(2))) == [True, True]
+    checkpoint = ckptd.open("two", storage=str(agent.storage))
+    assert checkpoint.world_size == 2 and checkpoint.plain(rank=1)["rank1"]["rank"] == 1
+    assert checkpoint.rank(1)["rank1.own"].tolist() == [1, 1]
+    wanted = {"model.weight": torch.zeros(3, 3), "rank0.own": torch.zeros(2), "rank1.own": torch.zeros(2)}
+    dcp.load(wanted, storage_reader=dcp.HuggingFaceStorageReader(str(checkpoint.path)), no_dist=True)
+    assert torch.equal(wanted["model.weight"], model.weight) and wanted["rank1.own"].tolist() == [1, 1]
+
+
+def forge(folder, step, attempt):
+    """A copy of a committed step under another identity."""
+    target = folder.parent / f"step-{step:010d}.a{attempt:04d}"
+    shutil.copytree(folder, target)
+    document = json.loads((target / "manifest.json").read_text())
+    document.update(step=step, attempt=attempt)
+    document.pop("crc32c")
+    text = json.dumps(document)[:-1].encode() + b","
+    checksum = _lib.library().ckpt_crc32c(0, text, len(text))
+    (target / "manifest.json").write_bytes(text + b'"crc32c":%d}' % checksum)
+    return target
+
+
+def test_open_follows_the_lineage_not_the_highest_number(saved):
+    folder = saved[0]
+    attempts = folder.parent / "attempts"
+    forge(folder, 90, 1)
+    rolled_back = {"lineage": [{"attempt": 1, "last_step": 3}]}
+    (attempts / "a0002.decided.json").write_text(json.dumps(rolled_back))
+    (attempts / "a0003.json").write_text("{}")  # opened, never decided
+    assert ckptd.open(folder.parent).step == 3
+    forge(folder, 5, 2)
+    forge(folder, 7, 3)
+    assert (ckptd.open(folder.parent).step, ckptd.open(folder.parent).attempt) == (5, 2)
+    (folder.parent / "step-0000000005.a0002" / "deleting").write_text("{}")
+    assert ckptd.open(folder.parent).step == 3
 
 
 def test_open_refuses_what_is_damaged(saved, tmp_path):

@@ -149,7 +149,7 @@ def newest_step(job: pathlib.Path) -> pathlib.Path:
         raise _errors.make("NOT_FOUND", f"{job}: no attempt was decided")
     attempt = int(decided[-1].name[1:].split(".")[0])
     limits = _lineage(decided[-1], attempt)
-    found = [(limits_index, step, path) for limits_index, step, path in _committed(job, limits)]
+    found = list(_committed(job, limits))
     if not found:
         raise _errors.make("NOT_FOUND", f"{job}: no committed step on the lineage of attempt {attempt}")
     return max(found, key=lambda item: (-item[0], item[1]))[2]
@@ -158,7 +158,7 @@ def newest_step(job: pathlib.Path) -> pathlib.Path:
 def _lineage(decision: pathlib.Path, attempt: int) -> list[tuple[int, int | None]]:
     """(attempt, last step that counts or None for all), newest first."""
     document = json.loads(decision.read_bytes())
-    older = [(int(item["attempt"]), int(item["step"])) for item in document.get("lineage", [])]
+    older = [(int(item["attempt"]), int(item["last_step"])) for item in document.get("lineage", [])]
     return [(attempt, None), *sorted((pair for pair in older if pair[0] != attempt), reverse=True)]
 
 
