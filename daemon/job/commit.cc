@@ -38,7 +38,7 @@ Committer::Outcome Committer::On(const ManifestCreated& event, Context& context)
   }
   if (!context.config.rules.newest_check_after_manifest) return Finish();
   op_ = context.Request(CheckNewest{});
-  return Outcome::kCommitted;
+  return Outcome::kNothing;
 }
 
 Committer::Outcome Committer::On(const NewestChecked& event, Context& context) {

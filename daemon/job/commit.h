@@ -13,7 +13,7 @@ namespace ckptd::job {
 
 class Committer {
  public:
-  enum class Outcome { kNothing, kCommitted, kDurable, kHigherAttempt };
+  enum class Outcome { kNothing, kDurable, kHigherAttempt };
 
   void Reset(AttemptId attempt, const SnapshotId& durable);
 
@@ -23,7 +23,7 @@ class Committer {
   // Starts the next request unless one is under way.
   void Work(Context& context);
 
-  // kCommitted and kDurable are about id().
+  // kDurable is about id().
   Outcome On(const ManifestCreated& event, Context& context);
   Outcome On(const NewestChecked& event, Context& context);
   void Retry() { blocked_ = false; }

@@ -166,10 +166,9 @@ void Coordinator::On(const NewestChecked& event) {
 
 void Coordinator::OnCommit(Committer::Outcome outcome) {
   if (outcome == Committer::Outcome::kHigherAttempt) return HigherAttempt(attempt_ + 1, "the storage");
-  if (outcome == Committer::Outcome::kCommitted || outcome == Committer::Outcome::kDurable) {
-    StepEntry(committer_.id()).committed = true;
-  }
-  if (outcome == Committer::Outcome::kDurable) dirty_ = true;
+  if (outcome != Committer::Outcome::kDurable) return;
+  StepEntry(committer_.id()).committed = true;
+  dirty_ = true;
 }
 
 void Coordinator::On(const StepVerified& event) { deleter_.On(event, context_); }

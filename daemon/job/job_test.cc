@@ -1,0 +1,463 @@
+// The parts of the job's machine, and one agent from restore() to deletion. The randomised test in tests/protocol
+// drives the whole machine.
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include "daemon/job/decision.h"
+#include "daemon/job/deletion.h"
+#include "daemon/job/grants.h"
+#include "daemon/job/lineage.h"
+#include "daemon/job/machine.h"
+#include "daemon/job/table.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ckptd::job {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+v1::DecisionRecord Decision(AttemptId attempt, std::vector<SnapshotId> lineage, int ranks = 1) {
+  v1::DecisionRecord record;
+  record.set_attempt(attempt);
+  for (int rank = 0; rank < ranks; ++rank) {
+    v1::RankClaim* claim = record.add_ranks();
+    claim->set_rank(static_cast<Rank>(rank));
+    claim->set_agent("A");
+  }
+  if (!lineage.empty()) SetRef(lineage[0], record.mutable_parent());
+  for (const SnapshotId& id : lineage) {
+    record.add_lineage()->set_attempt(id.attempt);
+    record.mutable_lineage(record.lineage_size() - 1)->set_last_step(id.step);
+  }
+  return record;
+}
+
+TEST(JobTable, IsWhatTheDocumentSays) {
+  const std::string path = CKPTD_TRANSITIONS;
+  if (std::getenv("UPDATE") != nullptr) std::ofstream(path) << TableMarkdown();
+  std::stringstream committed;
+  committed << std::ifstream(path).rdbuf();
+  EXPECT_EQ(committed.str(), TableMarkdown()) << "run UPDATE=1 job_test and commit " << path;
+}
+
+TEST(Lineage, CutsAtTheParentsOfEachAttempt) {
+  const v1::DecisionRecord third = Decision(3, {{2, 30}, {1, 20}});
+  EXPECT_TRUE(OnLineage(third, {3, 999}));
+  EXPECT_TRUE(OnLineage(third, {2, 30}));
+  EXPECT_FALSE(OnLineage(third, {2, 31}));
+  EXPECT_TRUE(OnLineage(third, {1, 20}));
+  EXPECT_FALSE(OnLineage(third, {1, 21}));
+  v1::DecisionRecord child;
+  SetParent(third, {1, 15}, &child);  // a roll-back over attempt 2
+  EXPECT_TRUE(OnLineage(child, {1, 15}));
+  EXPECT_FALSE(OnLineage(child, {1, 16}));
+  EXPECT_FALSE(OnLineage(child, {2, 30}));
+}
+
+TEST(Lineage, AMarkerIsVoidAfterALaterChoice) {
+  StoredStep step;
+  step.id = {1, 10};
+  step.marker = 2;
+  EXPECT_TRUE(MarkerHolds(step, {Decision(2, {{1, 10}})})) << "the deleter's own parent is no later choice";
+  EXPECT_FALSE(MarkerHolds(step, {Decision(3, {{1, 10}})}));
+}
+
+Inventory TwoRanks() {
+  Inventory inventory;
+  inventory.job = "gpt";
+  inventory.attempt = 2;
+  inventory.world_size = 2;
+  inventory.decisions = {Decision(1, {}, 2)};
+  inventory.sealed.resize(2);
+  inventory.answered = {"A"};
+  return inventory;
+}
+
+StoredStep Committed(SnapshotId id) {
+  StoredStep step;
+  step.id = id;
+  step.world_size = step.sidecars = 2;
+  step.committed = true;
+  return step;
+}
+
+TEST(Choose, TakesTheNewestThatEveryRankCanGet) {
+  Inventory inventory = TwoRanks();
+  inventory.sealed[0] = {{1, 20}, {1, 30}};
+  inventory.sealed[1] = {{1, 20}};
+  inventory.steps = {Committed({1, 10})};
+  const auto choice = Choose(inventory, {});
+  ASSERT_TRUE(choice.ok());
+  EXPECT_EQ(choice->parent, (SnapshotId{1, 20}));
+  ASSERT_EQ(choice->skipped.size(), 1u);
+  EXPECT_THAT(choice->skipped[0].reason(), HasSubstr("ranks 0 only"));
+}
+
+TEST(Choose, MemoryOfOneRankAndStorageOfTheOtherAreEnough) {
+  Inventory inventory = TwoRanks();
+  inventory.sealed[0] = {{1, 20}};
+  inventory.steps = {Committed({1, 20})};
+  EXPECT_EQ(Choose(inventory, {})->parent, (SnapshotId{1, 20}));
+}
+
+TEST(Choose, NeverLeavesTheLineage) {
+  Inventory inventory = TwoRanks();
+  inventory.attempt = 4;
+  inventory.decisions.push_back(Decision(3, {{1, 10}}, 2));  // somebody rolled back to 10
+  inventory.steps = {Committed({1, 10}), Committed({1, 50}), Committed({2, 90})};
+  EXPECT_EQ(Choose(inventory, {})->parent, (SnapshotId{1, 10}));
+}
+
+TEST(Choose, AnExplicitStepIsNeverReplaced) {
+  Inventory inventory = TwoRanks();
+  inventory.steps = {Committed({1, 10}), Committed({1, 20})};
+  inventory.want.set_kind(v1::Want::STEP);
+  inventory.want.set_step(10);
+  EXPECT_EQ(Choose(inventory, {})->parent, (SnapshotId{1, 10}));
+  inventory.want.set_step(15);
+  const absl::Status status = Choose(inventory, {}).status();
+  EXPECT_EQ(CodeOf(status), ErrorCode::NOT_FOUND);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("job gpt: step 15"));
+}
+
+TEST(Choose, FallsBackBehindAnExcludedStepAndSaysSo) {
+  Inventory inventory = TwoRanks();
+  inventory.steps = {Committed({1, 10}), Committed({1, 20})};
+  inventory.excluded = {{{1, 20}, "rank 1: bad chunk 3"}};
+  const auto choice = Choose(inventory, {});
+  EXPECT_EQ(choice->parent, (SnapshotId{1, 10}));
+  EXPECT_THAT(choice->skipped.at(0).reason(), HasSubstr("bad chunk 3"));
+}
+
+TEST(Choose, MarkedStepsAreNotThere) {
+  Inventory inventory = TwoRanks();
+  inventory.steps = {Committed({1, 10}), Committed({1, 20})};
+  inventory.steps[1].marker = 1;
+  EXPECT_EQ(Choose(inventory, {})->parent, (SnapshotId{1, 10}));
+}
+
+TEST(Choose, AFreshStartNeedsProof) {
+  Inventory inventory = TwoRanks();
+  EXPECT_TRUE(Choose(inventory, {})->parent.none()) << "all agents answered, nothing exists";
+  inventory.answered.clear();
+  EXPECT_THAT(std::string(Choose(inventory, {}).status().message()), HasSubstr("no answer from agents A"));
+  inventory.answered = {"A"};
+  inventory.sealed[0] = {{1, 20}};
+  EXPECT_THAT(std::string(Choose(inventory, {}).status().message()), HasSubstr("20.a1"));
+  inventory.sealed[0].clear();
+  inventory.elsewhere = {{{1, 20}, "B"}};
+  EXPECT_THAT(std::string(Choose(inventory, {}).status().message()), HasSubstr("agent B"));
+  inventory.elsewhere.clear();
+  inventory.excluded = {{{1, 20}, "bad"}};
+  EXPECT_FALSE(Choose(inventory, {}).ok());
+  inventory.want.set_kind(v1::Want::FRESH);
+  EXPECT_TRUE(Choose(inventory, {})->parent.none());
+}
+
+TEST(Choose, AnotherWorldSizeIsNamed) {
+  Inventory inventory = TwoRanks();
+  inventory.world_size = 4;
+  inventory.sealed.resize(4);
+  inventory.steps = {Committed({1, 10})};
+  const absl::Status status = Choose(inventory, {}).status();
+  EXPECT_EQ(CodeOf(status), ErrorCode::LAYOUT_MISMATCH);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("world size 2"));
+}
+
+TEST(Choose, AFirstSaveWithoutRestoreIsRefusedWhenSomethingExists) {
+  Inventory inventory = TwoRanks();
+  inventory.want.set_kind(v1::Want::IMPLICIT);
+  EXPECT_TRUE(Choose(inventory, {}).ok());
+  inventory.steps = {Committed({1, 10})};
+  EXPECT_EQ(CodeOf(Choose(inventory, {}).status()), ErrorCode::NOT_RESTORED);
+}
+
+v1::RankReport Facts(std::vector<StepId> sealed, StepId fill, StepId pos) {
+  v1::RankReport report;
+  for (const StepId step : sealed) SetRef({1, step}, report.add_sealed());
+  report.set_fill(fill);
+  report.set_pos(pos);
+  return report;
+}
+
+TEST(Grants, CapturedWhenEveryRankHasSealed) {
+  Grants grants;
+  grants.Reset(1, {});
+  const v1::RankReport a = Facts({10}, 0, 10);
+  const v1::RankReport filling = Facts({}, 10, 10);
+  EXPECT_FALSE(grants.Update({&a, &filling}, {}));
+  const v1::RankReport sealed = Facts({10}, 0, 10);
+  EXPECT_TRUE(grants.Update({&a, &sealed}, {}));
+  EXPECT_EQ(grants.watermark(), (SnapshotId{1, 10}));
+  EXPECT_EQ(grants.floor(), 11u);
+}
+
+TEST(Grants, DroppedWhenARankPassedWithoutIt) {
+  Grants grants;
+  grants.Reset(1, {});
+  const v1::RankReport a = Facts({10}, 0, 10);
+  const v1::RankReport before = Facts({}, 0, 9);
+  EXPECT_FALSE(grants.Update({&a, &before}, {}));
+  const v1::RankReport passed = Facts({}, 0, 12);
+  EXPECT_TRUE(grants.Update({&a, &passed}, {}));
+  EXPECT_EQ(grants.floor(), 13u);
+  const v1::RankReport again = Facts({14}, 0, 14);
+  const v1::RankReport missed = Facts({}, 0, 14);
+  EXPECT_TRUE(grants.Update({&again, &missed}, {}));
+  EXPECT_EQ(grants.floor(), 16u) << "the lead doubles";
+}
+
+TEST(Grants, ARestartedCoordinatorWaitsForEveryRank) {
+  Grants grants;
+  grants.Reset(1, {});
+  const v1::RankReport a = Facts({}, 20, 20);
+  const v1::RankReport b = Facts({10}, 0, 20);  // 10 was captured; the third rank, silent, holds it as W
+  EXPECT_FALSE(grants.Update({&a, &b, nullptr}, {}));
+}
+
+// One agent, rank 0 of 1, storage answers by hand.
+class JobTest : public testing::Test {
+ protected:
+  JobTest() : machine_(MakeConfig()) { Feed(Started{}); }
+
+  static Config MakeConfig() {
+    Config config;
+    config.job = "gpt";
+    config.agent = "A";
+    config.members = {"A"};
+    config.incarnation = 5;
+    config.retention.keep_last = 1;
+    return config;
+  }
+
+  // Messages to itself come back at once.
+  void Feed(const Event& event) {
+    effects_.clear();
+    std::vector<Event> queue{event};
+    for (size_t i = 0; i < queue.size(); ++i) {
+      Effects effects;
+      machine_.Step(queue[i], effects);
+      for (const Effect& effect : effects) {
+        if (const auto* state = std::get_if<SendState>(&effect)) queue.push_back(StateReceived{state->state});
+        if (const auto* report = std::get_if<SendReport>(&effect)) queue.push_back(ReportReceived{report->report});
+        if (const auto* forward = std::get_if<ForwardState>(&effect)) state_ = forward->state;
+        effects_.push_back(effect);
+      }
+    }
+  }
+
+  template <typename T>
+  T Last() const {
+    for (auto it = effects_.rbegin(); it != effects_.rend(); ++it) {
+      if (const T* found = std::get_if<T>(&*it)) return *found;
+    }
+    ADD_FAILURE() << "no such effect";
+    return T();
+  }
+  template <typename T>
+  bool Has() const {
+    return std::any_of(effects_.begin(), effects_.end(), [](const Effect& e) { return std::holds_alternative<T>(e); });
+  }
+
+  void Rank(v1::RankReport::Load load, std::vector<SnapshotId> sealed = {}, std::vector<SnapshotId> persisted = {},
+            Ticket ticket = 7) {
+    auto report = std::make_shared<v1::RankReport>();
+    report->set_seen(machine_.view().seen);
+    report->set_ticket(ticket);
+    report->set_load(load);
+    for (const SnapshotId& id : sealed) SetRef(id, report->add_sealed());
+    for (const SnapshotId& id : persisted) SetRef(id, report->add_persisted());
+    Feed(RankChanged{report});
+  }
+
+  void JoinRankZero(Ticket ticket = 7, ProcessId process = 70) {
+    Join join;
+    join.ticket = ticket;
+    join.process = process;
+    join.world_size = 1;
+    Feed(join);
+  }
+
+  // Attempt 1, started afresh, in RUN.
+  void Run(std::vector<StoredStep> steps = {}, std::vector<v1::DecisionRecord> decisions = {}) {
+    JoinRankZero();
+    Feed(NewestRead{Last<ReadNewest>().op, absl::OkStatus(), false, {}, false, {}});
+    Feed(AttemptCreated{Last<CreateAttempt>().op, absl::OkStatus()});
+    Feed(Listed{Last<List>().op, absl::OkStatus(), std::move(decisions), std::move(steps)});
+    Rank(v1::RankReport::WAIT);
+    const CreateDecision create = Last<CreateDecision>();
+    Feed(DecisionCreated{create.op, absl::OkStatus(), create.decision});
+    Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
+    Rank(v1::RankReport::WAIT);
+    Rank(v1::RankReport::LOADED);
+    Rank(v1::RankReport::RUN);
+    ASSERT_EQ(machine_.view().phase, Phase::kRun);
+  }
+
+  Machine machine_;
+  Effects effects_;
+  StatePtr state_;
+};
+
+TEST_F(JobTest, RunsFromRestoreToDurable) {
+  Run();
+  EXPECT_EQ(state_->phase(), v1::State::RUN);
+  Rank(v1::RankReport::RUN, {{1, 10}});
+  EXPECT_EQ(state_->watermark().step(), 10u);
+  EXPECT_EQ(state_->floor(), 11u);
+  Rank(v1::RankReport::RUN, {{1, 10}}, {{1, 10}});
+  Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
+  EXPECT_EQ(machine_.view().durable.step, 0u) << "not before the newest record was looked at again";
+  Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
+  EXPECT_EQ(state_->durable().step(), 10u);
+}
+
+TEST_F(JobTest, SeenIsPersistedBeforeItIsAnswered) {
+  Run();
+  auto state = std::make_shared<v1::State>();
+  state->set_attempt(9);
+  state->set_coordinator("B");
+  Effects effects;
+  machine_.Step(StateReceived{state}, effects);
+  ASSERT_GE(effects.size(), 2u);
+  EXPECT_TRUE(std::holds_alternative<PersistSeen>(effects[0]));
+  EXPECT_EQ(machine_.view().phase, Phase::kStopped);
+}
+
+TEST_F(JobTest, ASecondLiveClaimIsRefused) {
+  JoinRankZero();
+  JoinRankZero(8, 71);
+  EXPECT_EQ(Last<Refuse>().code, ErrorCode::RANK_TAKEN);
+  EXPECT_THAT(Last<Refuse>().message, HasSubstr("job gpt: rank 0"));
+  Feed(Reaped{0, 70});
+  JoinRankZero(9, 71);
+  EXPECT_FALSE(Has<Refuse>());
+}
+
+TEST_F(JobTest, AStoreThatFailsIsATypedError) {
+  JoinRankZero();
+  Feed(NewestRead{Last<ReadNewest>().op, Error(ErrorCode::STORAGE_READ_ONLY, "mkdir /x"), false, {}, false, {}});
+  EXPECT_EQ(Last<Refuse>().code, ErrorCode::STORAGE_READ_ONLY);
+  EXPECT_THAT(Last<Refuse>().message, HasSubstr("job gpt"));
+}
+
+TEST_F(JobTest, AStoreThatHangsIsNamedWhenTheTimeIsOver) {
+  JoinRankZero();
+  Feed(TimerFired{TimerKind::kJoin, 7});
+  EXPECT_EQ(Last<Refuse>().code, ErrorCode::STORAGE_HUNG);
+}
+
+TEST_F(JobTest, ARankWithoutRankZeroIsTold) {
+  Join join;
+  join.rank = 3;
+  join.ticket = 33;
+  join.process = 1;
+  join.world_size = 4;
+  Feed(join);
+  Feed(TimerFired{TimerKind::kJoin, 33});
+  EXPECT_EQ(Last<Refuse>().code, ErrorCode::RANKS_MISSING);
+  EXPECT_THAT(Last<Refuse>().message, HasSubstr("rank 0 did not call restore()"));
+}
+
+TEST_F(JobTest, DurableIsNotSaidWhenAHigherAttemptExists) {
+  Run();
+  Rank(v1::RankReport::RUN, {{1, 10}}, {{1, 10}});
+  Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
+  Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 2});
+  EXPECT_EQ(machine_.view().phase, Phase::kStopped);
+  EXPECT_EQ(state_->durable().step(), 0u);
+}
+
+TEST_F(JobTest, AFailedLoadOpensTheNextAttempt) {
+  JoinRankZero();
+  Feed(NewestRead{Last<ReadNewest>().op, absl::OkStatus(), false, {}, false, {}});
+  Feed(AttemptCreated{Last<CreateAttempt>().op, absl::OkStatus()});
+  Feed(Listed{Last<List>().op, absl::OkStatus(), {}, {}});
+  Rank(v1::RankReport::WAIT);
+  const CreateDecision create = Last<CreateDecision>();
+  Feed(DecisionCreated{create.op, absl::OkStatus(), create.decision});
+  Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
+  auto report = std::make_shared<v1::RankReport>();
+  report->set_seen(1);
+  report->set_ticket(7);
+  report->set_load(v1::RankReport::FAILED);
+  report->set_failure_code(static_cast<uint32_t>(ErrorCode::CORRUPT));
+  Feed(RankChanged{report});
+  EXPECT_EQ(Last<CreateAttempt>().record.attempt(), 2u);
+  EXPECT_EQ(Last<CreateAttempt>().record.rank0_ticket(), 7u);
+}
+
+TEST_F(JobTest, AStartedAgentResumesItsAttempt) {
+  Machine again(MakeConfig());
+  Effects effects;
+  again.Step(Started{3, 1}, effects);
+  NewestRead read;
+  read.op = std::get<ReadNewest>(effects.back()).op;
+  read.found = read.decided = true;
+  read.record.set_attempt(3);
+  read.record.set_coordinator("A");
+  read.record.set_rank0_ticket(7);
+  read.record.set_world_size(1);
+  read.decision = Decision(3, {{1, 10}});
+  effects.clear();
+  again.Step(read, effects);
+  Listed listed;
+  listed.op = std::get<List>(effects.back()).op;
+  effects.clear();
+  again.Step(listed, effects);
+  const OpId check = std::get<CheckNewest>(effects.back()).op;
+  effects.clear();
+  again.Step(NewestChecked{check, absl::OkStatus(), 3}, effects);
+  EXPECT_EQ(again.view().phase, Phase::kLoad);
+  EXPECT_EQ(again.view().watermark, (SnapshotId{1, 10}));
+  EXPECT_EQ(again.view().floor, 1u);
+}
+
+TEST_F(JobTest, DeletesBehindAVerifiedSuccessorOnly) {
+  Run();
+  const auto commit = [&](StepId step) {
+    Rank(v1::RankReport::RUN, {{1, step}}, {{1, step}});
+    Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
+    Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
+  };
+  commit(10);
+  EXPECT_FALSE(Has<VerifyStep>()) << "one step is kept";
+  commit(20);
+  EXPECT_EQ(Last<VerifyStep>().id, (SnapshotId{1, 20}));
+  Feed(StepVerified{Last<VerifyStep>().op, absl::OkStatus()});
+  EXPECT_EQ(Last<PutMarker>().id, (SnapshotId{1, 10}));
+  Feed(MarkerPut{Last<PutMarker>().op, absl::OkStatus()});
+  Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
+  EXPECT_EQ(Last<DeleteStep>().id, (SnapshotId{1, 10}));
+  Feed(StepDeleted{Last<DeleteStep>().op, absl::OkStatus()});
+  EXPECT_EQ(machine_.view().stored.size(), 1u);
+}
+
+TEST_F(JobTest, ADamagedSuccessorDeletesNothing) {
+  Run();
+  for (const StepId step : {10, 20}) {
+    Rank(v1::RankReport::RUN, {{1, step}}, {{1, step}});
+    Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
+    Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
+  }
+  Feed(StepVerified{Last<VerifyStep>().op, Error(ErrorCode::CORRUPT, "chunk 1")});
+  EXPECT_FALSE(Has<PutMarker>());
+}
+
+TEST_F(JobTest, TheLastGoodStepCannotBeRemovedByHand) {
+  Run();
+  Rank(v1::RankReport::RUN, {{1, 10}}, {{1, 10}});
+  Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
+  Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
+  Feed(DeleteRequested{1, 10});
+  EXPECT_EQ(CodeOf(Last<DeleteEnded>().status), ErrorCode::REFUSED);
+  Feed(DeleteRequested{2, 11});
+  EXPECT_EQ(CodeOf(Last<DeleteEnded>().status), ErrorCode::NOT_FOUND);
+}
+
+}  // namespace
+}  // namespace ckptd::job
