@@ -20,7 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 constexpr uint64_t kChunk = 64 << 10;
-constexpr uint64_t kSeeds = 12;
+constexpr uint64_t kSeeds = 40;
 constexpr char kJob[] = "gpt";
 constexpr SnapshotId kId{3, 1000};
 
