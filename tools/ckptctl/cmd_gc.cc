@@ -1,0 +1,28 @@
+// ckptctl gc [JOB] [--dry-run]
+#include <chrono>
+
+#include "daemon/base/status_macros.h"
+#include "tools/ckptctl/client.h"
+#include "tools/ckptctl/command.h"
+#include "tools/ckptctl/formats.h"
+#include "tools/ckptctl/output.h"
+
+namespace ckptd {
+
+absl::StatusOr<int> RunGc(const Args& args) {
+  CKPTD_ASSIGN_OR_RETURN(bool json, args.Json());
+  CKPTD_ASSIGN_OR_RETURN(Nanos timeout, args.GetDuration("--timeout", std::chrono::minutes(10)));
+  v1::GcRequest request;
+  request.set_job(args.word(0));
+  request.set_dry_run(args.Has("--dry-run"));
+  CKPTD_ASSIGN_OR_RETURN(auto client, Client::Connect(args.Get("--agent")));
+  CKPTD_ASSIGN_OR_RETURN(v1::GcResponse gc, client->Gc(request, timeout));
+  if (json) {
+    PrintJson(gc);
+  } else {
+    Print(FormatGc(gc, request.dry_run()));
+  }
+  return kYes;
+}
+
+}  // namespace ckptd

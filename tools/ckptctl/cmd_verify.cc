@@ -1,0 +1,68 @@
+// ckptctl verify JOB[@STEP] | PATH
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/errors.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/base/units.h"
+#include "daemon/os/posix_files.h"
+#include "tools/ckptctl/client.h"
+#include "tools/ckptctl/command.h"
+#include "tools/ckptctl/formats.h"
+#include "tools/ckptctl/local_step.h"
+#include "tools/ckptctl/output.h"
+#include "tools/ckptctl/progress.h"
+
+namespace ckptd {
+namespace {
+
+constexpr int kMaxDamage = 100000;
+
+absl::StatusOr<LocalCheck> AskAgent(const Args& args, Progress& progress) {
+  v1::VerifyRequest request;
+  CKPTD_ASSIGN_OR_RETURN(*request.mutable_target(), ParseTarget(args.word(0)));
+  CKPTD_ASSIGN_OR_RETURN(auto client, Client::Connect(args.Get("--agent")));
+  LocalCheck check;
+  CKPTD_RETURN_IF_ERROR(client->Verify(request, [&](const v1::VerifyProgress& part) {
+    if (check.result.damage_size() < kMaxDamage) check.result.MergeFrom(part);
+    check.result.set_done(part.done());
+    progress.Update(part.bytes_done(), part.bytes_total());
+    return absl::OkStatus();
+  }));
+  if (!check.result.done()) return Error(ErrorCode::PROTOCOL, "the agent ended the check half way");
+  return check;
+}
+
+std::string Summary(const std::string& what, const LocalCheck& check) {
+  const v1::VerifyProgress& result = check.result;
+  std::string out;
+  for (const v1::Damage& damage : result.damage()) absl::StrAppend(&out, FormatDamage(damage), "\n");
+  absl::StrAppend(&out, what);
+  if (result.attempt() != 0) absl::StrAppend(&out, ": step ", result.step(), " of attempt ", result.attempt());
+  if (result.damage().empty()) {
+    absl::StrAppend(&out, ": ", Coloured(Tone::kGood, "good"), ", ", FormatBytes(result.bytes_done()), " read\n");
+  } else {
+    absl::StrAppend(&out, ": ", Coloured(Tone::kBad, "DAMAGED"), " in ", result.damage_size(), " places, ",
+                    FormatBytes(result.bytes_done()), " read\n");
+  }
+  if (!check.note.empty()) absl::StrAppend(&out, "note: ", Clean(check.note), "\n");
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<int> RunVerify(const Args& args) {
+  CKPTD_ASSIGN_OR_RETURN(bool json, args.Json());
+  Progress progress("verify", json);
+  auto update = [&](uint64_t done, uint64_t total) { progress.Update(done, total); };
+  auto check = IsPath(args.word(0)) ? VerifyPath(PosixFiles(), args.word(0), update) : AskAgent(args, progress);
+  if (!check.ok()) return check.status();
+  if (json) {
+    PrintJson(check->result);
+  } else {
+    Print(Summary(args.word(0), *check));
+  }
+  return check->result.damage().empty() ? kYes : kNo;
+}
+
+}  // namespace ckptd

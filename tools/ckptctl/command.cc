@@ -1,0 +1,192 @@
+#include "tools/ckptctl/command.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "daemon/base/errors.h"
+#include "daemon/base/status_macros.h"
+#include "tools/ckptctl/output.h"
+
+namespace ckptd {
+namespace {
+
+const Flag kAgent = {"--agent", "SOCKET",
+                     "admin socket (default: $CKPTD_ADMIN_SOCKET, beside $CKPTD_SOCKET, "
+                     "/run/ckptd/admin.sock, the user's own agent)"};
+const Flag kOutput = {"-o", "table|json", "how to print"};
+const Flag kRankFlag = {"--rank", "R", "only this rank"};
+const Flag kTo = {"--to", "DIR", "where the files go; made where it is missing"};
+
+std::vector<Command> MakeCommands() {
+  return {
+      {"status",
+       "[JOB]",
+       "agent, region, storage, jobs and their newest steps",
+       "Exit code 1 when the storage does not take what it is given.",
+       0,
+       1,
+       {{"-w", "", "redraw every second"}, kOutput, kAgent},
+       &RunStatus},
+      {"list",
+       "[JOB]",
+       "the steps that can be restored",
+       "",
+       0,
+       1,
+       {{"--off-lineage", "", "also steps that a roll-back left behind"}, kOutput, kAgent},
+       &RunList},
+      {"inspect",
+       "JOB[@STEP] | PATH",
+       "tensors: name, dtype, shape, shard, bytes",
+       "A word with a slash in it is a path: of a safetensors file or of a directory of them. No agent is asked then.",
+       1,
+       1,
+       {kRankFlag, kOutput, kAgent},
+       &RunInspect},
+      {"verify",
+       "JOB[@STEP] | PATH",
+       "read everything again and check it, wherever copies are",
+       "PATH is a step's directory on storage, or one of its files. Exit code 1 when something is damaged; all that "
+       "is\n"
+       "damaged is named.",
+       1,
+       1,
+       {kOutput, kAgent},
+       &RunVerify},
+      {"flush",
+       "JOB",
+       "make the newest captured step durable",
+       "Flushing runs by itself; this tells how far it is. With --wait: exit code 1 when the step is not durable in "
+       "time.",
+       1,
+       1,
+       {{"--wait", "", "answer when it is durable"},
+        {"--timeout", "TIME", "how long to wait (default 10m)"},
+        kOutput,
+        kAgent},
+       &RunFlush},
+      {"drain",
+       "",
+       "make all jobs durable, then refuse new saves",
+       "For maintenance. The agent takes saves again after a restart. Exit code 1 when not all is durable in time.",
+       0,
+       0,
+       {{"--timeout", "TIME", "how long to wait (default 10m)"}, kOutput, kAgent},
+       &RunDrain},
+      {"restore",
+       "JOB[@STEP]",
+       "plain safetensors files from the best source",
+       "The files appear when all of them are complete and match the checksums of the save; nothing is overwritten.",
+       1,
+       1,
+       {kTo, kRankFlag, kOutput, kAgent},
+       &RunRestore},
+      {"trace", "JOB@STEP", "time-line of one save", "", 1, 1, {kOutput, kAgent}, &RunTrace},
+      {"salvage",
+       "REGION_DIR [JOB[@STEP]]",
+       "the same as restore, from memory, with no agent running",
+       "Writes DIR/JOB/STEP/FILES: of each job the newest snapshot that is whole in this region.",
+       1,
+       2,
+       {kTo, {"--all", "", "every snapshot that is there, whole or not"}, kOutput},
+       &RunSalvage},
+      {"pin", "JOB@STEP", "keep a step until it is unpinned", "", 1, 1, {kOutput, kAgent}, &RunPin},
+      {"unpin", "JOB@STEP", "let retention decide again", "", 1, 1, {kOutput, kAgent}, &RunUnpin},
+      {"rm",
+       "JOB@STEP",
+       "delete one step from storage",
+       "Its successor is read back and checked first. The newest good step is refused.",
+       1,
+       1,
+       {{"--timeout", "TIME", "how long to wait (default 10m)"}, kOutput, kAgent},
+       &RunRm},
+      {"gc",
+       "[JOB]",
+       "apply [retention] now, and remove what dead writers left",
+       "With JOB named, memory that nobody uses any more is given back too, if all of it is on storage.",
+       0,
+       1,
+       {{"--dry-run", "", "only say what would go"},
+        {"--timeout", "TIME", "how long to wait (default 10m)"},
+        kOutput,
+        kAgent},
+       &RunGc},
+      {"version", "", "of this tool and of the agent", "", 0, 0, {kOutput, kAgent}, &RunVersion},
+  };
+}
+
+const Command* FindCommand(const std::string& name) {
+  const auto& commands = Commands();
+  auto found = std::find_if(commands.begin(), commands.end(), [&](const Command& each) { return each.name == name; });
+  return found == commands.end() ? nullptr : &*found;
+}
+
+absl::Status UnknownCommand(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Command& command : Commands()) names.push_back(command.name);
+  auto near = Nearest(name, names);
+  return Error(ErrorCode::INVALID_ARGUMENT,
+               absl::StrCat("unknown command ", name,
+                            near ? absl::StrCat("; did you mean ", *near, "?") : "; ckptctl --help lists them"));
+}
+
+bool AsksForHelp(const std::vector<std::string>& words) {
+  return std::any_of(words.begin(), words.end(), [](const auto& word) { return word == "--help" || word == "-h"; });
+}
+
+absl::StatusOr<int> Run(const Command& command, const std::vector<std::string>& words) {
+  CKPTD_ASSIGN_OR_RETURN(Args args, Args::Parse(command.flags, words));
+  const size_t count = args.words().size();
+  if (count >= command.min_words && count <= command.max_words) return command.run(args);
+  return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat(count < command.min_words ? "too little" : "too much",
+                                                         " said: ckptctl ", command.name, " ", command.takes));
+}
+
+}  // namespace
+
+const std::vector<Command>& Commands() {
+  static const auto& commands = *new std::vector<Command>(MakeCommands());
+  return commands;
+}
+
+std::string HelpText() {
+  std::string out = "ckptctl: see and steer the checkpoints of this node\n\n";
+  for (const Command& command : Commands()) {
+    absl::StrAppendFormat(&out, "  %-8s %-24s %s\n", command.name, command.takes, command.summary);
+  }
+  absl::StrAppend(&out,
+                  "\nckptctl COMMAND --help tells more. Exit codes: 0 yes, 1 no (not durable, failed verification,\n"
+                  "unhealthy), 2 usage, 3 agent not reachable, 4 not found, 5 corrupt, 6 refused.\n");
+  return out;
+}
+
+std::string HelpText(const Command& command) {
+  std::string out = absl::StrCat("ckptctl ", command.name, command.takes.empty() ? "" : " ", command.takes,
+                                 " [flags]\n  ", command.summary, "\n");
+  if (!command.help.empty()) absl::StrAppend(&out, "\n", command.help, "\n");
+  absl::StrAppend(&out, "\n");
+  for (const Flag& flag : command.flags) {
+    absl::StrAppendFormat(&out, "  %-20s %s\n", absl::StrCat(flag.name, flag.value.empty() ? "" : " ", flag.value),
+                          flag.help);
+  }
+  return out;
+}
+
+int RunCommandLine(const std::vector<std::string>& words) {
+  if (words.empty()) {
+    Print(HelpText());
+    return InfoOf(ErrorCode::INVALID_ARGUMENT).exit_code;
+  }
+  if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") return Print(HelpText()), kYes;
+  const std::string name = words[0] == "--version" ? "version" : words[0];
+  const Command* command = FindCommand(name);
+  if (command == nullptr) return Fail(UnknownCommand(name));
+  std::vector<std::string> rest(words.begin() + 1, words.end());
+  if (AsksForHelp(rest)) return Print(HelpText(*command)), kYes;
+  auto code = Run(*command, rest);
+  return code.ok() ? *code : Fail(code.status());
+}
+
+}  // namespace ckptd

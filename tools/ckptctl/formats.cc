@@ -1,0 +1,212 @@
+#include "tools/ckptctl/formats.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "daemon/base/units.h"
+#include "tools/ckptctl/output.h"
+
+namespace ckptd {
+namespace {
+
+Nanos Seconds(double seconds) { return Nanos(static_cast<int64_t>(seconds * 1e9)); }
+
+std::string Lower(std::string text) {
+  for (char& c : text) c = static_cast<char>(c == '_' ? ' ' : std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+std::string Count(uint64_t count, const char* one) { return absl::StrCat(count, " ", one, count == 1 ? "" : "s"); }
+
+bool StorageFails(v1::StorageStatus::State state) {
+  return state == v1::StorageStatus::FULL || state == v1::StorageStatus::READ_ONLY ||
+         state == v1::StorageStatus::FAILING || state == v1::StorageStatus::HUNG;
+}
+
+std::string AgentLines(const v1::AgentStatus& agent) {
+  std::string out = absl::StrCat("agent    ", agent.node(), "  ckptd ", agent.version(), "  pid ", agent.pid(), "  up ",
+                                 FormatDuration(Seconds(agent.uptime_seconds())), "  ",
+                                 Count(agent.sessions(), "trainer"), " connected");
+  if (agent.draining()) absl::StrAppend(&out, "  ", Coloured(Tone::kWarn, "DRAINING: new saves are refused"));
+  absl::StrAppend(&out, "\n");
+  const v1::RegionStatus& region = agent.region();
+  absl::StrAppend(&out, "region   ", region.dir(), "  ", FormatBytes(region.used_bytes()), " of ",
+                  FormatBytes(region.size_bytes()), " used, ", FormatBytes(region.free_bytes()), " free\n");
+  const v1::StorageStatus& storage = agent.storage();
+  absl::StrAppend(&out, "storage  ", storage.root());
+  if (storage.state() != v1::StorageStatus::UNKNOWN) {
+    const std::string state = Lower(v1::StorageStatus::State_Name(storage.state()));
+    absl::StrAppend(&out, "  ", Coloured(StorageFails(storage.state()) ? Tone::kBad : Tone::kGood, state));
+  }
+  absl::StrAppend(&out, "  ", storage.io());
+  if (storage.free_bytes() != 0) absl::StrAppend(&out, "  ", FormatBytes(storage.free_bytes()), " free");
+  const uint32_t flushes = storage.flushes_running() + storage.flushes_queued();
+  if (flushes != 0) absl::StrAppend(&out, "  ", Count(flushes, "snapshot"), " being flushed");
+  absl::StrAppend(&out, "\n");
+  if (!storage.last_error().empty()) {
+    absl::StrAppend(&out, "         ", Coloured(Tone::kBad, Clean(storage.last_error())), "\n");
+  }
+  if (!agent.last_error().empty()) absl::StrAppend(&out, "error    ", Clean(agent.last_error()), "\n");
+  for (const std::string& note : agent.notes()) absl::StrAppend(&out, "note     ", Clean(note), "\n");
+  return out;
+}
+
+const v1::StepStatus* FindStep(const v1::JobStatus& job, uint64_t attempt, uint64_t step) {
+  for (const v1::StepStatus& each : job.steps()) {
+    if (each.attempt() == attempt && each.step() == step) return &each;
+  }
+  return nullptr;
+}
+
+std::string StepLine(const v1::JobStatus& job, const char* what, uint64_t attempt, uint64_t number) {
+  if (attempt == 0) return absl::StrFormat("  %-9s none yet\n", what);
+  std::string out = absl::StrFormat("  %-9s step %d", what, number);
+  if (attempt != job.attempt()) absl::StrAppend(&out, " of attempt ", attempt);
+  const v1::StepStatus* step = FindStep(job, attempt, number);
+  if (step != nullptr && step->age_seconds() > 0) absl::StrAppend(&out, ", ", FormatAge(step->age_seconds()));
+  if (step != nullptr && step->bytes() != 0) absl::StrAppend(&out, ", ", FormatBytes(step->bytes()));
+  if (step != nullptr && step->pinned()) absl::StrAppend(&out, ", pinned");
+  return out + "\n";
+}
+
+std::string SlotText(const v1::SlotStatus& slot) {
+  std::string out = Lower(v1::SlotStatus::State_Name(slot.state()));
+  if (slot.step() != 0) absl::StrAppend(&out, " ", slot.step());
+  if (slot.state() == v1::SlotStatus::SEALED && slot.persisted()) absl::StrAppend(&out, "+disk");
+  return out;
+}
+
+std::string RankTable(const v1::JobStatus& job) {
+  Table table({"RANK", "PID", "STATE", "STEP", "SLOTS", "LAST DROP"});
+  for (const v1::RankStatus& rank : job.ranks()) {
+    std::vector<std::string> slots;
+    for (const v1::SlotStatus& slot : rank.slots()) slots.push_back(SlotText(slot));
+    std::string state = Lower(v1::RankStatus::TicketState_Name(rank.ticket()));
+    if (rank.ticket() != v1::RankStatus::NONE && !rank.connected()) absl::StrAppend(&state, " (away)");
+    std::string drop = rank.last_drop().empty() ? "-" : absl::StrCat(rank.last_drop(), " at ", rank.last_drop_step());
+    table.Add({absl::StrCat(rank.rank()), rank.pid() == 0 ? "-" : absl::StrCat(rank.pid()), state,
+               absl::StrCat(rank.position()), slots.empty() ? "-" : absl::StrJoin(slots, ", "), drop});
+  }
+  return table.empty() ? "" : table.Text("  ");
+}
+
+std::string JobLines(const v1::JobStatus& job) {
+  std::string out = absl::StrCat("\njob      ", Coloured(Tone::kStrong, job.name()), "  ",
+                                 Lower(v1::JobStatus::State_Name(job.state())), "  attempt ", job.attempt());
+  if (job.parent_attempt() != 0) {
+    absl::StrAppend(&out, " from step ", job.parent_step(), " of attempt ", job.parent_attempt());
+  }
+  absl::StrAppend(&out, "  ", Count(job.world_size(), "rank"), "  ", FormatBytes(job.region_bytes()), " of memory\n",
+                  StepLine(job, "captured", job.watermark_attempt(), job.watermark_step()),
+                  StepLine(job, "durable", job.durable_attempt(), job.durable_step()));
+  if (job.saves().dropped() != 0) {
+    absl::StrAppend(&out, "  dropped   ", job.saves().dropped(), " of ", job.saves().started() + job.saves().dropped(),
+                    " saves\n");
+  }
+  if (!job.last_error().empty()) {
+    absl::StrAppend(&out, "  error     ", Coloured(Tone::kBad, Clean(job.last_error())), "\n");
+  }
+  return out + RankTable(job);
+}
+
+std::string StateOf(const v1::SnapshotEntry& entry) {
+  std::string state = entry.durable() ? "durable" : entry.captured() ? "captured" : "partial";
+  if (entry.deleting()) state = "deleting";
+  if (!entry.on_lineage()) state += ", left behind";
+  return state;
+}
+
+std::string Shape(const google::protobuf::RepeatedField<uint64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+bool IsShard(const v1::TensorEntry& tensor) {
+  return !std::equal(tensor.shape().begin(), tensor.shape().end(), tensor.global_shape().begin(),
+                     tensor.global_shape().end());
+}
+
+}  // namespace
+
+std::string FormatAge(double seconds) { return absl::StrCat(FormatDuration(Seconds(std::max(0.0, seconds))), " ago"); }
+
+std::string FormatStatus(const v1::StatusView& view) {
+  std::string out = AgentLines(view.agent());
+  for (const v1::JobStatus& job : view.jobs()) absl::StrAppend(&out, JobLines(job));
+  if (view.jobs().empty()) absl::StrAppend(&out, "\nno jobs\n");
+  return out;
+}
+
+bool IsHealthy(const v1::StatusView& view) { return !StorageFails(view.agent().storage().state()); }
+
+std::string FormatList(const v1::ListResponse& list, int64_t now_unix_ns) {
+  Table table({"JOB", "STEP", "ATTEMPT", "STATE", "SOURCE", "SIZE", "RANKS", "AGE", "PINNED"});
+  for (const v1::SnapshotEntry& entry : list.snapshots()) {
+    const double age = static_cast<double>(now_unix_ns - entry.created_unix_ns()) / 1e9;
+    table.Add({entry.job(), absl::StrCat(entry.step()), absl::StrCat(entry.attempt()), StateOf(entry),
+               absl::StrJoin(entry.sources(), "+"), FormatBytes(entry.bytes()), absl::StrCat(entry.world_size()),
+               entry.created_unix_ns() == 0 ? "-" : FormatAge(age), entry.pinned() ? "yes" : "-"});
+  }
+  if (table.empty()) return "no steps\n";
+  return table.Text() + (list.truncated() ? "… older ones are left out: name a job\n" : "");
+}
+
+std::string FormatTensors(const v1::InspectResponse& response) {
+  Table table({"RANK", "NAME", "DTYPE", "SHAPE", "BYTES", "SHARD", "ALIASES"});
+  uint64_t bytes = 0;
+  for (const v1::TensorEntry& tensor : response.tensors()) {
+    bytes += tensor.bytes();
+    std::string shard = "-";
+    if (IsShard(tensor))
+      shard = absl::StrCat("at ", Shape(tensor.global_offset()), " of ", Shape(tensor.global_shape()));
+    table.Add({absl::StrCat(tensor.rank()), Clean(tensor.name()), tensor.dtype(), Shape(tensor.shape()),
+               absl::StrCat(tensor.bytes()), shard,
+               tensor.aliases().empty() ? "-" : Clean(absl::StrJoin(tensor.aliases(), ", "))});
+  }
+  std::string from = response.source();
+  if (response.attempt() != 0) absl::StrAppend(&from, ", step ", response.step(), " of attempt ", response.attempt());
+  return absl::StrCat(table.Text(), Count(response.tensors_size(), "tensor"), ", ", FormatBytes(bytes), "  (from ",
+                      from, ")\n");
+}
+
+std::string FormatDamage(const v1::Damage& damage) {
+  std::string where = absl::StrCat(damage.source(), ": rank ", damage.rank(), ": ", Clean(damage.file()));
+  if (damage.bytes() != 0) {
+    absl::StrAppend(&where, ", bytes ", damage.offset(), " to ", damage.offset() + damage.bytes() - 1);
+  }
+  return absl::StrCat(where, ": ", Clean(damage.reason()));
+}
+
+std::string FormatFlush(const std::string& job, const v1::FlushResponse& flush) {
+  if (flush.step() == 0) return absl::StrCat("job ", job, ": nothing is captured yet\n");
+  std::string step = absl::StrCat("job ", job, ": step ", flush.step(), " (attempt ", flush.attempt(), ")");
+  if (flush.durable()) return step + " is durable\n";
+  return absl::StrCat(step, " is not durable yet",
+                      flush.waiting_for().empty() ? "" : "; it waits for " + Clean(flush.waiting_for()), "\n");
+}
+
+std::string FormatGc(const v1::GcResponse& gc, bool dry_run) {
+  Table table({"JOB", "STEP", "SOURCE", "SIZE", "WHAT", "WHY"});
+  auto add = [&](const v1::RemovedEntry& entry, const char* what) {
+    table.Add({entry.job(), entry.step() == 0 ? "-" : absl::StrCat(entry.step(), ".a", entry.attempt()), entry.source(),
+               FormatBytes(entry.bytes()), what, Clean(entry.reason())});
+  };
+  for (const v1::RemovedEntry& entry : gc.removed()) add(entry, dry_run ? "would go" : "removed");
+  for (const v1::RemovedEntry& entry : gc.kept()) add(entry, "kept");
+  return table.empty() ? "nothing to look at\n" : table.Text();
+}
+
+std::string FormatTrace(const v1::TraceResponse& trace) {
+  Table table({"SECONDS", "RANK", "PART", "EVENT", "DETAIL"});
+  for (const v1::TraceEvent& event : trace.events()) {
+    table.Add({absl::StrFormat("%.6f", event.at_seconds()), absl::StrCat(event.rank()), event.part(), event.name(),
+               Clean(event.detail())});
+  }
+  return absl::StrCat(
+      absl::StrFormat("trace %016x: step %d of attempt %d\n", trace.trace_id(), trace.step(), trace.attempt()),
+      table.Text());
+}
+
+}  // namespace ckptd

@@ -1,0 +1,155 @@
+#include "tools/ckptctl/formats.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace ckptd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+v1::StatusView View() {
+  v1::StatusView view;
+  v1::AgentStatus* agent = view.mutable_agent();
+  agent->set_node("node-7");
+  agent->set_version("0.1.0");
+  agent->set_pid(42);
+  agent->set_uptime_seconds(90);
+  agent->set_sessions(1);
+  agent->mutable_region()->set_dir("/run/ckptd/region");
+  agent->mutable_region()->set_used_bytes(uint64_t{1} << 30);
+  agent->mutable_region()->set_size_bytes(uint64_t{4} << 30);
+  agent->mutable_storage()->set_root("/data");
+  agent->mutable_storage()->set_io("io_uring, direct");
+  v1::JobStatus* job = view.add_jobs();
+  job->set_name("gpt");
+  job->set_state(v1::JobStatus::RUN);
+  job->set_attempt(3);
+  job->set_world_size(2);
+  job->set_watermark_attempt(3);
+  job->set_watermark_step(120);
+  job->set_durable_attempt(2);
+  job->set_durable_step(100);
+  v1::StepStatus* step = job->add_steps();
+  step->set_attempt(3);
+  step->set_step(120);
+  step->set_age_seconds(4);
+  v1::RankStatus* rank = job->add_ranks();
+  rank->set_pid(4711);
+  rank->set_connected(true);
+  rank->set_ticket(v1::RankStatus::RUNNING);
+  rank->set_position(121);
+  rank->add_slots()->set_state(v1::SlotStatus::SEALED);
+  rank->mutable_slots(0)->set_step(120);
+  rank->mutable_slots(0)->set_persisted(true);
+  return view;
+}
+
+TEST(FormatStatus, WhatATiredOperatorLooksFor) {
+  std::string text = FormatStatus(View());
+  EXPECT_THAT(text, HasSubstr("agent    node-7  ckptd 0.1.0  pid 42"));
+  EXPECT_THAT(text, HasSubstr("1 trainer connected"));
+  EXPECT_THAT(text, HasSubstr("1.0 GiB of 4.0 GiB used"));
+  EXPECT_THAT(text, HasSubstr("job      gpt  run  attempt 3"));
+  EXPECT_THAT(text, HasSubstr("captured  step 120, 4.0 s ago"));
+  EXPECT_THAT(text, HasSubstr("durable   step 100 of attempt 2"));
+  EXPECT_THAT(text, HasSubstr("sealed 120+disk"));
+  EXPECT_THAT(text, Not(HasSubstr("error")));
+}
+
+TEST(FormatStatus, TextOfOthersCannotSteerTheTerminal) {
+  v1::StatusView view = View();
+  view.mutable_jobs(0)->set_last_error("bad\x1b[2Jthing");
+  EXPECT_THAT(FormatStatus(view), HasSubstr("bad?[2Jthing"));
+}
+
+TEST(FormatStatus, UnhealthyIsWhatTheOperatorMustMend) {
+  v1::StatusView view = View();
+  EXPECT_TRUE(IsHealthy(view));
+  view.mutable_agent()->set_draining(true);
+  EXPECT_TRUE(IsHealthy(view));
+  for (auto state :
+       {v1::StorageStatus::FULL, v1::StorageStatus::READ_ONLY, v1::StorageStatus::FAILING, v1::StorageStatus::HUNG}) {
+    view.mutable_agent()->mutable_storage()->set_state(state);
+    EXPECT_FALSE(IsHealthy(view));
+  }
+}
+
+TEST(FormatList, OneLineAStep) {
+  v1::ListResponse list;
+  EXPECT_EQ(FormatList(list, 0), "no steps\n");
+  v1::SnapshotEntry* entry = list.add_snapshots();
+  entry->set_job("gpt");
+  entry->set_attempt(1);
+  entry->set_step(100);
+  entry->add_sources("region");
+  entry->add_sources("storage");
+  entry->set_durable(true);
+  entry->set_on_lineage(true);
+  entry->set_pinned(true);
+  entry->set_world_size(2);
+  entry->set_bytes(4096);
+  entry->set_created_unix_ns(1000000000);
+  EXPECT_EQ(FormatList(list, 6000000000),
+            "JOB  STEP  ATTEMPT  STATE    SOURCE          SIZE     RANKS  AGE        PINNED\n"
+            "gpt  100   1        durable  region+storage  4.0 KiB  2      5.0 s ago  yes\n");
+  entry->set_on_lineage(false);
+  EXPECT_THAT(FormatList(list, 0), HasSubstr("durable, left behind"));
+}
+
+TEST(FormatTensors, ShardsAndAliases) {
+  v1::InspectResponse response;
+  response.set_source("region");
+  response.set_attempt(2);
+  response.set_step(7);
+  v1::TensorEntry* tensor = response.add_tensors();
+  tensor->set_name("w");
+  tensor->set_dtype("F32");
+  for (uint64_t n : {2, 3}) tensor->add_shape(n);
+  for (uint64_t n : {4, 3}) tensor->add_global_shape(n);
+  for (uint64_t n : {2, 0}) tensor->add_global_offset(n);
+  tensor->set_bytes(24);
+  tensor->add_aliases("tied");
+  std::string text = FormatTensors(response);
+  EXPECT_THAT(text, HasSubstr("F32    [2, 3]  24     at [2, 0] of [4, 3]  tied"));
+  EXPECT_THAT(text, HasSubstr("1 tensor, 24 B  (from region, step 7 of attempt 2)"));
+}
+
+TEST(FormatSentences, FlushDamageGc) {
+  v1::FlushResponse flush;
+  EXPECT_EQ(FormatFlush("gpt", flush), "job gpt: nothing is captured yet\n");
+  flush.set_attempt(1);
+  flush.set_step(5);
+  flush.set_waiting_for("the commit");
+  EXPECT_EQ(FormatFlush("gpt", flush), "job gpt: step 5 (attempt 1) is not durable yet; it waits for the commit\n");
+  flush.set_durable(true);
+  EXPECT_EQ(FormatFlush("gpt", flush), "job gpt: step 5 (attempt 1) is durable\n");
+  v1::Damage damage;
+  damage.set_source("storage");
+  damage.set_file("f");
+  damage.set_offset(4096);
+  damage.set_bytes(4096);
+  damage.set_reason("checksum");
+  EXPECT_EQ(FormatDamage(damage), "storage: rank 0: f, bytes 4096 to 8191: checksum");
+  v1::GcResponse gc;
+  gc.add_removed()->set_job("gpt");
+  gc.mutable_removed(0)->set_step(9);
+  gc.mutable_removed(0)->set_attempt(2);
+  EXPECT_THAT(FormatGc(gc, true), HasSubstr("would go"));
+  EXPECT_THAT(FormatGc(gc, false), HasSubstr("removed"));
+  EXPECT_THAT(FormatGc(gc, false), HasSubstr("9.a2"));
+}
+
+TEST(FormatTrace, ATimeLine) {
+  v1::TraceResponse trace;
+  trace.set_trace_id(0xabc);
+  trace.set_step(7);
+  trace.set_attempt(1);
+  trace.add_events()->set_name("save.begin");
+  EXPECT_THAT(FormatTrace(trace), HasSubstr("trace 0000000000000abc: step 7 of attempt 1\n"));
+  EXPECT_THAT(FormatTrace(trace), HasSubstr("0.000000"));
+}
+
+}  // namespace
+}  // namespace ckptd
