@@ -84,6 +84,7 @@ void Machine::Impl::Lend() {
   if (slot == nullptr) return;
   slot->epoch = ++last_epoch_;
   slot->owner = {seen_, ticket_, process_};
+  slot->writer_gone = false;
   Move(*slot, Trigger::kLend);
   Emit(OpenGrant{slot->id, slot->epoch, floor_, slot->owner});
 }

@@ -46,7 +46,8 @@ void Machine::Impl::On(const Adopted& event) {
     slot.id = found.id;
     slot.state = found.state;
     slot.epoch = found.epoch;
-    slot.owner = found.owner;
+    const bool written = found.state == SlotStateCode::kFilling || found.state == SlotStateCode::kRetired;
+    if (written) slot.owner = found.owner;
     slot.snapshot = found.snapshot;
     slot.persisted = found.persisted;
     slot.adopted = found.state == SlotStateCode::kFilling;

@@ -1,0 +1,350 @@
+// The executor of the simulation: does with the effects what room app does.
+#include <algorithm>
+
+#include "tests/protocol/world.h"
+
+namespace ckptd::sim {
+namespace {
+
+template <typename T>
+std::shared_ptr<const T> ThroughWire(const std::shared_ptr<const T>& message) {
+  auto copy = std::make_shared<T>();
+  copy->ParseFromString(message->SerializeAsString());
+  return copy;
+}
+
+}  // namespace
+
+void World::StartAgent(int node) {
+  job::Config config;
+  config.job = "sim";
+  config.agent = AgentName(node);
+  for (int i = 0; i < options_.nodes; ++i) config.members.push_back(AgentName(i));
+  config.incarnation = ++last_id_;
+  config.decide_timeout = config.resend = config.retry = Nanos(1);
+  config.retention.keep_last = options_.keep_last;
+  config.rules = options_.rules.job;
+  nodes_[node].agent = std::make_unique<Agent>(config.incarnation, config);
+  Region& region = nodes_[node].region;
+  Feed(node, job::Started{region.seen, region.id});
+  for (auto& [rank, slots] : region.ranks) {
+    RankMachine(node, rank);
+    for (const RegionSlot& slot : slots) {
+      const Process* owner = Find(slot.owner.process);
+      const bool writes = slot.state == SlotStateCode::kFilling || slot.state == SlotStateCode::kRetired;
+      if (writes && (owner == nullptr || owner->life == Life::kDead)) {
+        Feed(node, rank, snapshot::Reaped{slot.owner.process});
+        if (!nodes_[node].agent) return;
+      }
+    }
+  }
+}
+
+snapshot::Machine& World::RankMachine(int node, Rank rank) {
+  Agent& agent = *nodes_[node].agent;
+  if (const auto it = agent.ranks.find(rank); it != agent.ranks.end()) return it->second;
+  snapshot::Config config{"sim", rank, options_.rules.snapshot};
+  snapshot::Machine& machine = agent.ranks.emplace(rank, std::move(config)).first->second;
+  snapshot::Adopted adopted;
+  adopted.seen = nodes_[node].region.seen;
+  for (RegionSlot& slot : nodes_[node].region.ranks[rank]) {
+    if (slot.state == SlotStateCode::kLoading) slot.state = SlotStateCode::kFree;
+    adopted.slots.push_back({slot.id, slot.state, slot.epoch, slot.owner, slot.record, slot.persisted});
+  }
+  Feed(node, rank, adopted);
+  return machine;
+}
+
+void World::StopAgent(int node) { nodes_[node].agent.reset(); }
+
+void World::Feed(int node, const job::Event& event) {
+  queue_.push_back({node, 0, 0, event});
+  if (queue_.size() == 1) Drain(node);
+}
+
+void World::Feed(int node, Rank rank, const snapshot::Event& event) {
+  queue_.push_back({node, 0, rank, event});
+  if (queue_.size() == 1) Drain(node);
+}
+
+void World::Drain(int) {
+  while (!queue_.empty()) {
+    const StoreAnswer next = queue_.front();
+    if (nodes_[next.node].agent != nullptr) {
+      if (const auto* event = std::get_if<job::Event>(&next.event)) {
+        StepJob(next.node, *event);
+      } else {
+        StepRank(next.node, next.rank, std::get<snapshot::Event>(next.event));
+      }
+    }
+    queue_.pop_front();
+  }
+}
+
+void World::StepJob(int node, const job::Event& event) {
+  if (options_.trace) Trace(AgentName(node) + " < " + job::ToString(event));
+  job::Effects effects;
+  nodes_[node].agent->job.Step(event, effects);
+  for (const job::Effect& effect : effects) {
+    if (options_.trace) Trace(AgentName(node) + " > " + job::ToString(effect));
+    Execute(node, effect);
+  }
+}
+
+void World::StepRank(int node, Rank rank, const snapshot::Event& event) {
+  const auto machine = nodes_[node].agent->ranks.find(rank);
+  if (machine == nodes_[node].agent->ranks.end()) return;
+  if (options_.trace) Trace(AgentName(node) + std::to_string(rank) + " < " + snapshot::ToString(event));
+  snapshot::Effects effects;
+  machine->second.Step(event, effects);
+  for (const snapshot::Effect& effect : effects) {
+    if (options_.trace) Trace(AgentName(node) + std::to_string(rank) + " > " + snapshot::ToString(effect));
+    Execute(node, rank, effect);
+  }
+}
+
+void World::Execute(int node, const job::Effect& effect) {
+  Agent& agent = *nodes_[node].agent;
+  if (const auto* persist = std::get_if<job::PersistSeen>(&effect)) {
+    nodes_[node].region.seen = persist->attempt;
+  } else if (const auto* forward = std::get_if<job::ForwardState>(&effect)) {
+    for (auto& [rank, machine] : agent.ranks) StepRank(node, rank, snapshot::JobState{forward->state});
+  } else if (const auto* state = std::get_if<job::SendState>(&effect)) {
+    NoteState(*state->state);
+    SendTo(state->agent, node, state->state);
+  } else if (const auto* report = std::get_if<job::SendReport>(&effect)) {
+    SendTo(report->agent, node, report->report);
+  } else if (const auto* refuse = std::get_if<job::Refuse>(&effect)) {
+    RefuseTicket(node, *refuse);
+  } else if (const auto* accept = std::get_if<job::AcceptJoin>(&effect)) {
+    RankMachine(node, accept->rank);
+    Feed(node, accept->rank, snapshot::Attached{accept->process, accept->ticket, 0});
+  } else if (const auto* timer = std::get_if<job::StartTimer>(&effect)) {
+    agent.timers.push_back(*timer);
+  } else if (std::get_if<job::DeleteEnded>(&effect) == nullptr) {
+    Ask({node, agent.incarnation, 0, effect});
+  }
+}
+
+void World::Execute(int node, Rank rank, const snapshot::Effect& effect) {
+  Agent& agent = *nodes_[node].agent;
+  if (const auto* grant = std::get_if<snapshot::OpenGrant>(&effect)) {
+    Grant(node, rank, *grant);
+  } else if (const auto* floor = std::get_if<snapshot::MoveFloor>(&effect)) {
+    Process* process = Find(floor->owner.process);
+    if (process != nullptr && process->grant && process->grant->epoch == floor->epoch) {
+      process->grant->floor = floor->floor;
+    }
+  } else if (const auto* abandon = std::get_if<snapshot::AbandonWord>(&effect)) {
+    Process* process = Find(abandon->process);
+    if (process == nullptr || process->connection != agent.incarnation) return;  // no bell at hand
+    SimBellSlot* word = Word(*process, abandon->slot);
+    const bool open = word->word.epoch == abandon->epoch && word->word.state == CaptureState::kOpen;
+    if (open) word->word.state = CaptureState::kAbandoned;
+    if (process->grant && process->grant->epoch == abandon->epoch) process->grant.reset();
+    FeedBell(node, *process);
+  } else if (const auto* seal = std::get_if<snapshot::SealSlot>(&effect)) {
+    Seal(node, rank, *seal);
+  } else if (const auto* set = std::get_if<snapshot::SetSlotState>(&effect)) {
+    SlotOf(node, rank, set->slot)->state = set->state;
+    regions_dirty_ = true;
+  } else if (const auto* persisted = std::get_if<snapshot::SetPersisted>(&effect)) {
+    SlotOf(node, rank, persisted->slot)->persisted = true;
+  } else if (const auto* layout = std::get_if<snapshot::RemoveLayout>(&effect)) {
+    std::erase_if(nodes_[node].region.ranks[rank],
+                  [&](const RegionSlot& slot) { return slot.id.layout == layout->layout; });
+    regions_dirty_ = true;
+  } else if (const auto* load = std::get_if<snapshot::SendLoad>(&effect)) {
+    Delivery delivery{*load, 0, {}};
+    if (!load->snapshot.none()) {
+      const RegionSlot* slot = SlotOf(node, rank, load->slot);
+      delivery.file = slot->file;
+      delivery.crcs = slot->crcs;
+    }
+    Deliver(node, rank, load->process, delivery);
+  } else if (const auto* go = std::get_if<snapshot::SendGo>(&effect)) {
+    Deliver(node, rank, go->process, {*go, 0, {}});
+  } else if (const auto* news = std::get_if<snapshot::SendNews>(&effect)) {
+    Deliver(node, rank, news->process, {*news, 0, {}});
+  } else if (const auto* report = std::get_if<snapshot::ReportChanged>(&effect)) {
+    Feed(node, job::RankChanged{report->report});
+  } else if (std::get_if<snapshot::RetryAt>(&effect) != nullptr) {
+    ++agent.retries;
+  } else if (std::get_if<snapshot::CancelFlush>(&effect) == nullptr) {
+    Ask({node, agent.incarnation, rank, effect});
+  }
+}
+
+void World::Grant(int node, Rank rank, const snapshot::OpenGrant& effect) {
+  RegionSlot* slot = SlotOf(node, rank, effect.slot);
+  slot->state = SlotStateCode::kFilling;
+  slot->epoch = effect.epoch;
+  slot->owner = effect.owner;
+  Process* process = Find(effect.owner.process);
+  if (process == nullptr) return;
+  SimBellSlot* word = Word(*process, effect.slot);
+  *word = SimBellSlot();
+  word->word.slot = effect.slot;
+  word->word.epoch = effect.epoch;
+  word->word.state = CaptureState::kOpen;
+  process->grant = SimGrant{effect.slot, effect.epoch, effect.floor, slot->file};
+}
+
+void World::Seal(int node, Rank rank, const snapshot::SealSlot& effect) {
+  RegionSlot* slot = SlotOf(node, rank, effect.slot);
+  slot->state = SlotStateCode::kSealed;
+  slot->epoch = effect.epoch;
+  slot->record = effect.snapshot;
+  slot->persisted = effect.persisted;
+  slot->crcs = files_[slot->file];
+  if (effect.source == snapshot::Source::kRegion) {
+    if (Process* process = Find(slot->owner.process)) slot->crcs = Word(*process, effect.slot)->crcs;
+  }
+  regions_dirty_ = true;
+}
+
+void World::Deliver(int node, Rank, snapshot::ProcessId to, Delivery delivery) {
+  Process* process = Find(to);
+  if (process == nullptr || process->life == Life::kDead) return;
+  if (process->connection == nodes_[node].agent->incarnation) process->inbox.push_back(std::move(delivery));
+}
+
+void World::SendTo(const std::string& agent, int from, std::variant<job::StatePtr, job::ReportPtr> body) {
+  const int to = agent[0] - 'A';
+  if (to != from && options_.nodes > 1 && !healing_ && random_.Chance(options_.lost_messages)) return;
+  if (options_.through_wire) body = std::visit([](const auto& m) -> decltype(body) { return ThroughWire(m); }, body);
+  network_.push_back({to, std::move(body)});
+}
+
+void World::RefuseTicket(int node, const job::Refuse& refuse) {
+  ++counts_.refusals;
+  counts_.refused_with.insert(InfoOf(refuse.code).name);
+  Feed(node, refuse.rank, snapshot::Withdrawn{refuse.ticket});
+  for (auto& process : processes_) {
+    if (process->ticket != refuse.ticket || process->life != Life::kRestoring) continue;
+    ++refusals_in_a_row_;
+    if (random_.Chance(700)) {
+      Kill(*process);
+    } else {
+      process->life = Life::kStarting;
+      process->inbox.clear();
+    }
+  }
+}
+
+bool World::DeliverMessage() {
+  if (network_.empty()) return false;
+  const size_t index = options_.nodes == 1 ? 0 : random_.Below(network_.size());
+  const Message message = network_[index];
+  const bool twice = options_.nodes > 1 && random_.Chance(30);
+  if (!twice) network_.erase(network_.begin() + static_cast<ptrdiff_t>(index));
+  if (nodes_[message.to].agent == nullptr) return true;
+  if (const auto* state = std::get_if<job::StatePtr>(&message.body)) {
+    Feed(message.to, job::StateReceived{*state});
+  } else {
+    Feed(message.to, job::ReportReceived{std::get<job::ReportPtr>(message.body)});
+  }
+  return true;
+}
+
+bool World::FireTimer() {
+  const int node = static_cast<int>(random_.Below(nodes_.size()));
+  Agent* agent = nodes_[node].agent.get();
+  if (agent == nullptr) return false;
+  if (agent->retries > 0) {
+    --agent->retries;
+    for (auto& [rank, machine] : agent->ranks) Feed(node, rank, snapshot::RetryTimer{});
+    return true;
+  }
+  if (agent->timers.empty()) return false;
+  const size_t index = random_.Below(agent->timers.size());
+  const job::StartTimer timer = agent->timers[index];
+  const bool patient = timer.kind == job::TimerKind::kJoin || (timer.kind == job::TimerKind::kDecide && healing_);
+  if (patient && !random_.Chance(healing_ ? 2 : 50)) return false;
+  agent->timers.erase(agent->timers.begin() + static_cast<ptrdiff_t>(index));
+  Feed(node, job::TimerFired{timer.kind, timer.key});
+  return true;
+}
+
+void World::FeedBell(int node, const Process& process) {
+  snapshot::BellRead bell{process.id, process.pos_attempt, process.pos, {}};
+  for (const SimBellSlot& slot : process.bell) {
+    snapshot::BellWord& word = bell.words.emplace_back(slot.word);
+    word.crcs_valid = slot.word.state == CaptureState::kComplete && slot.done == kChunks;
+  }
+  Feed(node, process.rank, bell);
+}
+
+bool World::ReadBell() {
+  const Process& process = *processes_[random_.Below(processes_.size())];
+  const Agent* agent = nodes_[process.node].agent.get();
+  const bool reachable = agent != nullptr && process.connection == agent->incarnation;
+  if (process.life != Life::kRunning || !reachable) return false;
+  FeedBell(process.node, process);
+  return true;
+}
+
+bool World::NoticeDeath() {
+  for (auto& process : processes_) {
+    if (process->life != Life::kDead || process->noticed) continue;
+    const Agent* agent = nodes_[process->node].agent.get();
+    if (agent == nullptr || !random_.Chance(500)) continue;
+    process->noticed = true;
+    if (process->connection == agent->incarnation) FeedBell(process->node, *process);
+    Feed(process->node, process->rank, snapshot::Reaped{process->id});
+    Feed(process->node, job::Reaped{process->rank, process->id});
+    return true;
+  }
+  return false;
+}
+
+bool World::PinSomething() {
+  const int node = static_cast<int>(random_.Below(nodes_.size()));
+  Agent* agent = nodes_[node].agent.get();
+  if (agent == nullptr) return false;
+  if (!agent->pins.empty() && random_.Chance(600)) {
+    const auto [rank, pin] = agent->pins.back();
+    const Image& image = files_[agent->pin_files.back()];
+    for (const Tag tag : image) {
+      if (IdOf(tag) != pin.snapshot) Fail("I2", "a pinned snapshot changed under its reader");
+    }
+    agent->pins.pop_back();
+    agent->pin_files.pop_back();
+    Feed(node, rank, snapshot::ReadUnpinned{pin.slot, pin.snapshot});
+    return true;
+  }
+  for (auto& [rank, slots] : nodes_[node].region.ranks) {
+    for (const RegionSlot& slot : slots) {
+      if (slot.state != SlotStateCode::kSealed || !random_.Chance(200) || agent->ranks.count(rank) == 0) continue;
+      agent->pins.push_back({rank, {slot.id, slot.record}});
+      agent->pin_files.push_back(slot.file);
+      Feed(node, rank, snapshot::ReadPinned{slot.id, slot.record});
+      return true;
+    }
+  }
+  return false;
+}
+
+void World::AddLayout(int node, Rank rank, uint32_t layout) {
+  std::vector<RegionSlot>& slots = nodes_[node].region.ranks[rank];
+  const bool known = std::any_of(slots.begin(), slots.end(), [&](const auto& s) { return s.id.layout == layout; });
+  if (known) return;
+  for (uint32_t index = 0; index < 2; ++index) {
+    RegionSlot& slot = slots.emplace_back();
+    slot.id = {layout, index};
+    slot.file = static_cast<int>(files_.size());
+    files_.emplace_back();
+  }
+  Feed(node, rank, snapshot::LayoutAdded{layout, 2});
+}
+
+RegionSlot* World::SlotOf(int node, Rank rank, const snapshot::SlotId& id) {
+  for (RegionSlot& slot : nodes_[node].region.ranks[rank]) {
+    if (slot.id == id) return &slot;
+  }
+  Fail("model", "effect for a slot that does not exist: " + snapshot::ToString(id));
+  static RegionSlot nowhere;
+  return &nowhere;
+}
+
+}  // namespace ckptd::sim

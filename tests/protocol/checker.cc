@@ -1,0 +1,171 @@
+// I1 to I8 of protocol.md, looked at from outside: regions, storage and what trainers were told. Nothing here asks the
+// machines.
+//
+// Where the protocol promises less, so does the checker: after a lost node, a rank that moved, or a part that was
+// written wrong (`lossy_`), memory alone need not hold W.
+#include <algorithm>
+
+#include "daemon/job/lineage.h"
+#include "tests/protocol/world.h"
+
+namespace ckptd::sim {
+
+using job::OnLineage;
+using job::ToId;
+
+void World::Fail(const std::string& invariant, const std::string& what) {
+  if (violation_.empty()) violation_ = invariant + ": " + what;
+  if (options_.trace) Trace("VIOLATION " + invariant + ": " + what);
+}
+
+// I2: whatever is called sealed is one whole image of that snapshot.
+void World::CheckRegions() {
+  for (const Node& node : nodes_) {
+    for (const auto& [rank, slots] : node.region.ranks) {
+      for (const RegionSlot& slot : slots) {
+        if (slot.state != SlotStateCode::kSealed) continue;
+        const Tag whole = MakeTag(slot.record, rank, slot.id.layout);
+        for (const Tag tag : files_[slot.file]) {
+          if (tag != whole) {
+            Fail("I2", "rank " + std::to_string(rank) + " slot " + snapshot::ToString(slot.id) + " is sealed as " +
+                           ToString(slot.record) + " and holds " + ToString(IdOf(tag)));
+          }
+        }
+      }
+    }
+  }
+}
+
+bool World::Recoverable(const SnapshotId& id) const {
+  if (store_.Good(id)) return true;
+  for (Rank rank = 0; rank < options_.ranks; ++rank) {
+    const bool somewhere = std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& node) {
+      const auto slots = node.region.ranks.find(rank);
+      return slots != node.region.ranks.end() &&
+             std::any_of(slots->second.begin(), slots->second.end(), [&](const RegionSlot& slot) {
+               return slot.state == SlotStateCode::kSealed && slot.record == id;
+             });
+    });
+    if (!somewhere) return false;
+  }
+  return true;
+}
+
+// What a decided attempt was promised: its newest W, at first its parent.
+SnapshotId World::NewestSafe(const v1::DecisionRecord& decision) const {
+  const auto declared = declared_.find(decision.attempt());
+  return declared != declared_.end() ? declared->second : ToId(decision.parent());
+}
+
+// I3.
+void World::CheckWatermark() {
+  const v1::DecisionRecord* newest = store_.NewestDecision();
+  if (newest == nullptr || lossy_) return;
+  const SnapshotId safe = NewestSafe(*newest);
+  if (!safe.none() && !Recoverable(safe)) Fail("I3", "captured on all ranks, and now nowhere: " + ToString(safe));
+}
+
+void World::NoteState(const v1::State& state) {
+  const SnapshotId watermark = ToId(state.watermark());
+  SnapshotId& declared = declared_[state.attempt()];
+  if (watermark.attempt == state.attempt() && watermark > declared) {
+    declared = watermark;
+    ++counts_.captures;
+    regions_dirty_ = true;
+  } else if (declared.none()) {
+    declared_.erase(state.attempt());
+  }
+  if (state.phase() != v1::State::GATHER) CheckDurable(state);
+}
+
+// I4, first half: when a step is called durable, no later attempt may have been decided without it.
+void World::CheckDurable(const v1::State& state) {
+  const SnapshotId durable = ToId(state.durable());
+  if (durable.none() || !ever_durable_.insert(durable).second) return;
+  durable_[durable] = state.attempt();
+  if (durable.attempt != state.attempt()) return;  // it was listed, not reported
+  for (const auto& [attempt, decision] : store_.decisions) {
+    const bool newest = store_.records.at(attempt).want().kind() == v1::Want::NEWEST;
+    if (attempt > state.attempt() && newest && !OnLineage(decision, durable)) {
+      Fail("I4", ToString(durable) + " was called durable, and attempt " + std::to_string(attempt) + " has left it");
+    }
+  }
+}
+
+// What is wrong with `decision` if it was made after `before`; empty: nothing.
+std::string World::Judge(const v1::DecisionRecord& decision, const v1::DecisionRecord& before) const {
+  const SnapshotId parent = ToId(decision.parent());
+  const std::string name = "attempt " + std::to_string(decision.attempt());
+  if (!parent.none() && !OnLineage(before, parent)) {
+    return "I6: " + name + " took " + ToString(parent) + ", which attempt " + std::to_string(before.attempt()) +
+           " had left";
+  }
+  if (store_.records.at(decision.attempt()).want().kind() != v1::Want::NEWEST) return "";
+  const SnapshotId safe = NewestSafe(before);
+  if (parent.none() && !safe.none() && Recoverable(safe)) {
+    return "I8: " + name + " starts afresh, although " + ToString(safe) + " exists";
+  }
+  if (!lossy_ && !safe.none() && parent < safe) {
+    return "I3: " + name + " took " + ToString(parent) + ", older than " + ToString(safe);
+  }
+  return "";
+}
+
+// A decision file that appears when a higher record exists is not acted upon; whether the next attempt has seen it is
+// open, so it may be judged by either history.
+void World::CheckDecision(const v1::DecisionRecord& decision) {
+  if (store_.Newest() > decision.attempt()) late_decisions_.insert(decision.attempt());
+  std::string verdict;
+  if (store_.decisions.begin()->first == decision.attempt() && !ToId(decision.parent()).none()) {
+    verdict = "I6: the first decision has a parent";
+  }
+  for (auto it = std::make_reverse_iterator(store_.decisions.find(decision.attempt())); it != store_.decisions.rend();
+       ++it) {
+    verdict = Judge(decision, it->second);
+    if (verdict.empty() || late_decisions_.count(it->first) == 0) break;
+  }
+  if (!verdict.empty()) Fail(verdict.substr(0, 2), verdict.substr(4));
+  const v1::Want::Kind want = store_.records.at(decision.attempt()).want().kind();
+  std::erase_if(durable_, [&](const auto& entry) {
+    const SnapshotId& id = entry.first;
+    if (entry.second >= decision.attempt() || OnLineage(decision, id)) return false;
+    const auto step = store_.steps.find(id);  // marked = deleted by retention, whatever happened to the files
+    const bool kept = step != store_.steps.end() && step->second.marker == 0;
+    if (want == v1::Want::NEWEST && kept && store_.Good(id)) {
+      Fail("I4", ToString(id) + " was durable, and attempt " + std::to_string(decision.attempt()) + " left it");
+    }
+    return true;
+  });
+}
+
+// I7: the newest whole checkpoint on the present history never goes.
+void World::CheckDelete(const SnapshotId& victim) {
+  const v1::DecisionRecord* decision = store_.NewestDecision();
+  if (decision == nullptr || !store_.Good(victim) || !OnLineage(*decision, victim)) return;
+  for (const auto& [id, step] : store_.steps) {
+    if (id > victim && OnLineage(*decision, id) && store_.Good(id)) return;
+  }
+  Fail("I7", ToString(victim) + " is deleted, and nothing newer on the history is whole");
+}
+
+// I1: a rank may leave restore() only when every rank of the attempt has loaded the same snapshot.
+void World::CheckGo(const Process& process, const snapshot::SendGo& go) {
+  const auto decision = store_.decisions.find(go.attempt);
+  if (decision == store_.decisions.end()) return Fail("I1", "GO without a decision");
+  const SnapshotId parent = ToId(decision->second.parent());
+  for (const v1::RankClaim& claim : decision->second.ranks()) {
+    const auto loaded = loaded_.find({go.attempt, claim.rank()});
+    if (loaded == loaded_.end()) {
+      Fail("I1", "rank " + std::to_string(process.rank) + " goes, and rank " + std::to_string(claim.rank()) +
+                     " has not loaded");
+    } else if (loaded->second != parent) {
+      Fail("I1", "ranks of attempt " + std::to_string(go.attempt) + " loaded " + ToString(loaded->second) + " and " +
+                     ToString(parent));
+    }
+    if (claim.rank() == process.rank && claim.ticket() != process.ticket) {
+      Fail("I1", "GO for a restore() call that the decision does not name");
+    }
+  }
+}
+
+}  // namespace ckptd::sim

@@ -1,0 +1,127 @@
+// What can go wrong, several times a run.
+#include <algorithm>
+
+#include "tests/protocol/world.h"
+
+namespace ckptd::sim {
+
+void World::Kill(Process& process) {
+  process.life = Life::kDead;
+  process.stopped = false;
+  process.copies.clear();
+  process.inbox.clear();
+}
+
+// torchrun: every process dies and comes back.
+void World::RestartAll(const v1::Want& want) {
+  want_ = want;
+  for (auto& process : processes_) {
+    if (process->life != Life::kDead) Kill(*process);
+  }
+  for (Rank rank = 0; rank < options_.ranks; ++rank) Spawn(rank, placement_[rank]);
+}
+
+// A process that died alone comes back alone.
+void World::Reincarnate() {
+  for (Rank rank = 0; rank < options_.ranks; ++rank) {
+    const Process* holder = Holder(rank);
+    if (holder->life != Life::kDead || !random_.Chance(30)) continue;
+    Spawn(rank, holder->node);
+  }
+}
+
+void World::LoseNode(int node) {
+  lossy_ = true;
+  StopAgent(node);
+  for (auto& process : processes_) {
+    if (process->node == node && process->life != Life::kDead) Kill(*process);
+    if (process->node == node) process->noticed = true;
+  }
+  nodes_[node].region = Region();
+  nodes_[node].region.id = ++last_id_;
+  regions_dirty_ = true;
+}
+
+// A step that a user could ask for.
+v1::Want World::SomeStep() {
+  v1::Want want;
+  std::vector<StepId> steps;
+  for (const auto& [id, step] : store_.steps) {
+    if (step.committed) steps.push_back(id.step);
+  }
+  if (steps.empty() || random_.Chance(200)) {
+    for (const auto& [attempt, id] : declared_) steps.push_back(id.step);
+  }
+  if (steps.empty()) return want;
+  want.set_kind(v1::Want::STEP);
+  want.set_step(steps[random_.Below(steps.size())]);
+  return want;
+}
+
+// The user wants an older step; all ranks call restore() with it.
+void World::Rollback() {
+  const v1::Want want = SomeStep();
+  want_ = want;
+  for (Rank rank = 0; rank < options_.ranks; ++rank) {
+    Process& holder = *Holder(rank);
+    if (holder.life == Life::kDead || holder.stopped || random_.Chance(300)) {
+      if (holder.life != Life::kDead) Kill(holder);
+      Spawn(rank, holder.node);
+    } else {
+      CallRestore(holder, want);  // the same process, with whatever its threads still do
+    }
+  }
+}
+
+bool World::Fault() {
+  const Faults& f = options_.faults;
+  size_t dice = random_.Below(10000);
+  const auto hit = [&dice](int weight) {
+    if (dice < static_cast<size_t>(weight)) return true;
+    dice -= static_cast<size_t>(weight);
+    return false;
+  };
+  Process& process = *processes_[random_.Below(processes_.size())];
+  const int node = static_cast<int>(random_.Below(nodes_.size()));
+  if (hit(f.kill_trainer)) {
+    if (process.life != Life::kDead) Kill(process);
+  } else if (hit(f.stop_trainer)) {
+    process.stopped = !process.stopped && process.life != Life::kDead;
+  } else if (hit(f.stop_trainer)) {
+    process.stopped = false;
+  } else if (hit(f.kill_agent)) {
+    StopAgent(node);
+  } else if (hit(f.lose_node)) {
+    LoseNode(node);
+  } else if (hit(f.move_rank_zero)) {
+    if (options_.nodes < 2 || Holder(0)->life != Life::kRunning) return false;
+    lossy_ = true;
+    Place(0, node);
+    Spawn(0, node);  // the old one may live on
+  } else if (hit(f.rollback)) {
+    Rollback();
+  } else if (hit(f.change_layout)) {
+    const Rank rank = static_cast<Rank>(random_.Below(options_.ranks));
+    if (layout_[rank] < 200) ++layout_[rank];
+  } else if (hit(f.hang_storage)) {
+    store_.hung = !store_.hung;
+  } else if (hit(f.restart_all)) {
+    v1::Want want;
+    if (refusals_in_a_row_ > 2) want.set_kind(v1::Want::FRESH);
+    RestartAll(want);
+  } else if (options_.nodes > 1 && hit(f.take_over)) {
+    lossy_ = true;
+    Place(0, node);
+    RestartAll(random_.Chance(500) ? SomeStep() : v1::Want());
+  } else if (options_.nodes > 1 && hit(f.scatter)) {
+    lossy_ = true;
+    for (Rank rank = 0; rank < options_.ranks; ++rank) Place(rank, static_cast<int>(random_.Below(nodes_.size())));
+    RestartAll({});
+  } else {
+    return false;
+  }
+  ++counts_.faults;
+  return true;
+}
+
+}  // namespace ckptd::sim

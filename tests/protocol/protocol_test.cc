@@ -1,0 +1,48 @@
+// The simulation, short: for the sanitizers and for every build. protocol_run is the long one.
+#include <cstdlib>
+
+#include "gtest/gtest.h"
+#include "tests/protocol/mutants.h"
+#include "tests/protocol/run.h"
+
+namespace ckptd::sim {
+namespace {
+
+uint64_t Steps(uint64_t steps) {
+  const char* given = std::getenv("CKPTD_SIM_STEPS");
+  return given == nullptr ? steps : std::strtoull(given, nullptr, 10);
+}
+
+TEST(Protocol, HoldsUnderRandomFaults) {
+  const Outcome outcome = RunWorlds(1, Steps(1'000'000), Rules());
+  EXPECT_EQ(outcome.violation, "") << "protocol_run --replay " << outcome.seed;
+  EXPECT_GT(outcome.counts.captures, 0u);
+  EXPECT_GT(outcome.counts.commits, 0u);
+  EXPECT_GT(outcome.counts.deletions, 0u);
+  EXPECT_GT(outcome.counts.faults, outcome.worlds) << "several faults a run";
+  EXPECT_GT(outcome.counts.attempts, 3 * outcome.worlds) << "three and more attempts a run";
+}
+
+TEST(Protocol, EveryRunIsItsSeed) {
+  const Outcome first = RunWorlds(7, 20'000, Rules());
+  const Outcome second = RunWorlds(7, 20'000, Rules());
+  EXPECT_EQ(first.steps, second.steps);
+  EXPECT_EQ(first.counts.captures, second.counts.captures);
+}
+
+// The simulation sees: rules that it catches within a short run.
+TEST(Protocol, NoticesWhatIsTakenAway) {
+  int caught = 0;
+  for (const Mutant& mutant : Mutants()) {
+    if (mutant.steps == 0 || mutant.steps > Steps(400'000)) continue;  // protocol_run --mutants looks longer
+    Rules rules;
+    mutant.apply(&rules);
+    const Outcome outcome = RunWorlds(1, 2 * mutant.steps, rules);
+    EXPECT_NE(outcome.violation, "") << mutant.rule;
+    ++caught;
+  }
+  EXPECT_GT(caught, 8);
+}
+
+}  // namespace
+}  // namespace ckptd::sim

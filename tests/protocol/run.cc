@@ -1,0 +1,65 @@
+#include "tests/protocol/run.h"
+
+namespace ckptd::sim {
+namespace {
+
+constexpr uint64_t kFaultySteps = 4000;
+constexpr uint64_t kHealSteps = 40000;
+
+void Add(const World::Counts& from, World::Counts* to) {
+  to->attempts += from.attempts;
+  to->captures += from.captures;
+  to->commits += from.commits;
+  to->deletions += from.deletions;
+  to->restores += from.restores;
+  to->faults += from.faults;
+  to->refusals += from.refusals;
+  to->refused_with.insert(from.refused_with.begin(), from.refused_with.end());
+}
+
+}  // namespace
+
+Options WorldOf(uint64_t seed, const Rules& rules) {
+  Random random(seed * 77);
+  Options options;
+  options.seed = seed;
+  options.rules = rules;
+  options.nodes = 1 + static_cast<int>(random.Below(3));
+  options.ranks = 1 + static_cast<uint32_t>(random.Below(3));
+  options.lost_messages = random.Chance(300) ? 0 : static_cast<int>(random.Below(200));
+  options.bad_parts = random.Chance(200);
+  options.through_wire = random.Chance(50);
+  Faults& faults = options.faults;
+  if (random.Chance(600)) faults.lose_node = 0;
+  if (random.Chance(500)) faults.move_rank_zero = faults.take_over = faults.scatter = 0;
+  if (random.Chance(200)) faults.take_over *= 5;
+  if (random.Chance(200)) faults.scatter *= 5;
+  if (random.Chance(250)) faults.flush_errors = 950;
+  if (random.Chance(300)) options.agent_back = 20;
+  if (random.Chance(300)) options.slow_ops = 200;
+  options.keep_last = 1 + static_cast<uint32_t>(random.Below(3));
+  if (random.Chance(300)) faults.hang_storage = 0;
+  if (random.Chance(300)) faults.kill_agent *= 5;
+  if (random.Chance(300)) faults.rollback *= 4;
+  if (random.Chance(300)) faults.stop_trainer *= 5;
+  return options;
+}
+
+Outcome RunWorlds(uint64_t seed, uint64_t steps, const Rules& rules, bool trace) {
+  Outcome outcome;
+  while (outcome.steps < steps && outcome.violation.empty()) {
+    Options options = WorldOf(seed, rules);
+    options.trace = trace;
+    World world(options);
+    bool sound = true;
+    for (uint64_t i = 0; i < kFaultySteps && sound; ++i, ++outcome.steps) sound = world.Act();
+    if (sound) outcome.steps += world.Heal(kHealSteps);
+    Add(world.counts(), &outcome.counts);
+    ++outcome.worlds;
+    outcome.violation = world.violation();
+    outcome.seed = seed++;
+  }
+  return outcome;
+}
+
+}  // namespace ckptd::sim

@@ -1,0 +1,155 @@
+// Requests to the storage: each happens at some time after it was asked for, its answer arrives some time later, and
+// the agent that asked may be gone by then.
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "daemon/base/errors.h"
+#include "tests/protocol/world.h"
+
+namespace ckptd::sim {
+
+bool World::StoreStep() {
+  const bool answer = !answers_.empty() && (ops_.empty() || store_.hung || random_.Chance(500));
+  if (answer) {
+    const size_t index = random_.Below(answers_.size());
+    const StoreAnswer next = answers_[index];
+    answers_.erase(answers_.begin() + static_cast<ptrdiff_t>(index));
+    const Agent* agent = nodes_[next.node].agent.get();
+    if (agent == nullptr || agent->incarnation != next.incarnation) return true;
+    if (const auto* event = std::get_if<job::Event>(&next.event)) {
+      Feed(next.node, *event);
+    } else {
+      Feed(next.node, next.rank, std::get<snapshot::Event>(next.event));
+    }
+    return true;
+  }
+  if (ops_.empty() || store_.hung) return false;
+  const size_t index = random_.Below(ops_.size());
+  if (ops_[index].ready > steps_) return false;
+  const StoreOp op = ops_[index];
+  ops_.erase(ops_.begin() + static_cast<ptrdiff_t>(index));
+  const Agent* agent = nodes_[op.node].agent.get();
+  const bool orphan = agent == nullptr || agent->incarnation != op.incarnation;
+  const bool memory = std::holds_alternative<snapshot::Effect>(op.effect);
+  if (orphan && (memory || random_.Chance(500))) return true;  // it never left the node that died
+  Run(op);
+  return true;
+}
+
+void World::Ask(StoreOp op) {
+  const bool slow = !healing_ && random_.Chance(options_.slow_ops);
+  op.ready = slow ? steps_ + random_.Below(500) : 0;
+  ops_.push_back(std::move(op));
+}
+
+void World::Run(const StoreOp& op) {
+  if (const auto* effect = std::get_if<job::Effect>(&op.effect)) return RunJobOp(op, *effect);
+  RunRankOp(op, std::get<snapshot::Effect>(op.effect));
+}
+
+void World::RunJobOp(const StoreOp& op, const job::Effect& effect) {
+  if (const auto* read = std::get_if<job::ReadNewest>(&effect)) Answer(op, store_.Read(*read));
+  if (const auto* list = std::get_if<job::List>(&effect)) Answer(op, store_.List(*list));
+  if (const auto* check = std::get_if<job::CheckNewest>(&effect)) {
+    Answer(op, job::NewestChecked{check->op, absl::OkStatus(), store_.Newest()});
+  }
+  if (const auto* create = std::get_if<job::CreateAttempt>(&effect)) {
+    const job::AttemptCreated created = store_.Create(*create);
+    counts_.attempts += created.status.ok() ? 1 : 0;
+    Answer(op, created);
+  }
+  if (const auto* create = std::get_if<job::CreateDecision>(&effect)) {
+    bool created = false;
+    const job::DecisionCreated answer = store_.Create(*create, &created);
+    if (created) CheckDecision(create->decision);
+    Answer(op, answer);
+  }
+  if (const auto* create = std::get_if<job::CreateManifest>(&effect)) {
+    const job::ManifestCreated created = store_.Create(*create);
+    counts_.commits += created.status.ok() ? 1 : 0;
+    Answer(op, created);
+  }
+  if (const auto* verify = std::get_if<job::VerifyStep>(&effect)) Answer(op, store_.Verify(*verify));
+  if (const auto* put = std::get_if<job::PutMarker>(&effect)) Answer(op, store_.Put(*put));
+  if (const auto* remove = std::get_if<job::RemoveMarker>(&effect)) Answer(op, store_.Remove(*remove));
+  if (const auto* gone = std::get_if<job::DeleteStep>(&effect)) {
+    CheckDelete(gone->id);
+    const auto it = store_.steps.find(gone->id);
+    const bool manifest_first = it != store_.steps.end() && it->second.committed;
+    if (manifest_first) {
+      it->second.committed = false;
+      ops_.push_back(op);  // the files go in a later step
+      return;
+    }
+    store_.steps.erase(gone->id);
+    ++counts_.deletions;
+    Answer(op, job::StepDeleted{gone->op, absl::OkStatus()});
+  }
+}
+
+void World::RunRankOp(const StoreOp& op, const snapshot::Effect& effect) {
+  if (const auto* flush = std::get_if<snapshot::StartFlush>(&effect)) RunFlush(op, *flush);
+  if (const auto* fetch = std::get_if<snapshot::Fetch>(&effect)) RunFetch(op, *fetch);
+  if (const auto* replace = std::get_if<snapshot::ReplaceFile>(&effect)) {
+    if (!healing_ && random_.Chance(200)) {
+      return Answer(op, snapshot::FileReplaced{replace->slot, Error(ErrorCode::REGION_FULL, "no memory")});
+    }
+    RegionSlot* slot = SlotOf(op.node, op.rank, replace->slot);
+    slot->file = static_cast<int>(files_.size());
+    files_.emplace_back();
+    slot->state = SlotStateCode::kFree;
+    regions_dirty_ = true;
+    Answer(op, snapshot::FileReplaced{replace->slot, absl::OkStatus()});
+  }
+  if (const auto* find = std::get_if<snapshot::FindLayout>(&effect)) {
+    const auto step = store_.steps.find(find->snapshot);
+    const bool there = step != store_.steps.end() && step->second.parts.count(op.rank) != 0;
+    if (!there) {
+      return Answer(op, snapshot::LayoutFound{find->snapshot, 0, Error(ErrorCode::NOT_FOUND, "no such part")});
+    }
+    const uint32_t layout = LayoutOf(step->second.parts.at(op.rank).image[0]);
+    AddLayout(op.node, op.rank, layout);
+    Answer(op, snapshot::LayoutFound{find->snapshot, layout, absl::OkStatus()});
+  }
+}
+
+void World::RunFlush(const StoreOp& op, const snapshot::StartFlush& effect) {
+  const RegionSlot* slot = SlotOf(op.node, op.rank, effect.slot);
+  if (slot->state != SlotStateCode::kSealed || slot->record != effect.snapshot) {
+    return Fail("I2", "a flush reads a slot that holds something else");
+  }
+  SnapshotId name = effect.snapshot;
+  for (const auto& [id, step] : store_.steps) {  // the mutant: directories are named by step only
+    if (!options_.rules.job.attempt_in_identity && id.step == name.step) name = id;
+  }
+  StepDir& step = store_.steps[name];
+  if (!healing_ && random_.Chance(options_.faults.flush_errors)) {
+    return Answer(op, snapshot::FlushEnded{effect.slot, effect.snapshot, absl::UnavailableError("i/o error")});
+  }
+  const bool bad = options_.bad_parts && !healing_ && random_.Chance(60);
+  lossy_ = lossy_ || bad;
+  step.parts.emplace(op.rank, Part{files_[slot->file], bad});
+  Answer(op, snapshot::FlushEnded{effect.slot, effect.snapshot, absl::OkStatus()});
+}
+
+void World::RunFetch(const StoreOp& op, const snapshot::Fetch& effect) {
+  const auto step = store_.steps.find(effect.snapshot);
+  const bool there = step != store_.steps.end() && step->second.committed && step->second.parts.count(op.rank) != 0;
+  if (!there) return Answer(op, snapshot::Fetched{effect.slot, effect.snapshot, Error(ErrorCode::NOT_FOUND, "gone")});
+  const Part& part = step->second.parts.at(op.rank);
+  if (part.bad) {
+    return Answer(op, snapshot::Fetched{effect.slot, effect.snapshot, Error(ErrorCode::CORRUPT, "bad chunk 1")});
+  }
+  files_[SlotOf(op.node, op.rank, effect.slot)->file] = part.image;
+  Answer(op, snapshot::Fetched{effect.slot, effect.snapshot, absl::OkStatus()});
+}
+
+void World::Answer(const StoreOp& op, job::Event event) {
+  answers_.push_back({op.node, op.incarnation, 0, std::move(event)});
+}
+
+void World::Answer(const StoreOp& op, snapshot::Event event) {
+  answers_.push_back({op.node, op.incarnation, op.rank, std::move(event)});
+}
+
+}  // namespace ckptd::sim

@@ -1,0 +1,76 @@
+#include "tests/protocol/store.h"
+
+#include <algorithm>
+
+#include "daemon/base/errors.h"
+
+namespace ckptd::sim {
+
+bool Store::Good(const SnapshotId& id) const {
+  const auto it = steps.find(id);
+  if (it == steps.end() || !it->second.committed || it->second.parts.size() != world_size) return false;
+  return std::none_of(it->second.parts.begin(), it->second.parts.end(),
+                      [](const auto& part) { return part.second.bad; });
+}
+
+job::NewestRead Store::Read(const job::ReadNewest& request) const {
+  job::NewestRead answer;
+  answer.op = request.op;
+  if (records.empty()) return answer;
+  answer.found = true;
+  answer.record = records.rbegin()->second;
+  const auto decision = decisions.find(Newest());
+  answer.decided = decision != decisions.end();
+  if (answer.decided) answer.decision = decision->second;
+  return answer;
+}
+
+job::AttemptCreated Store::Create(const job::CreateAttempt& request) {
+  const bool created = records.emplace(request.record.attempt(), request.record).second;
+  return {request.op, created ? absl::OkStatus() : absl::AlreadyExistsError("record")};
+}
+
+job::Listed Store::List(const job::List& request) const {
+  job::Listed answer;
+  answer.op = request.op;
+  for (const auto& [attempt, decision] : decisions) answer.decisions.push_back(decision);
+  for (const auto& [id, step] : steps) {
+    job::StoredStep& out = answer.steps.emplace_back();
+    out.id = id;
+    out.world_size = step.parts.empty() ? 0 : world_size;
+    out.sidecars = static_cast<uint32_t>(step.parts.size());
+    out.committed = step.committed;
+    out.marker = step.marker;
+  }
+  return answer;
+}
+
+job::DecisionCreated Store::Create(const job::CreateDecision& request, bool* created) {
+  const auto [it, inserted] = decisions.emplace(request.decision.attempt(), request.decision);
+  *created = inserted;
+  return {request.op, absl::OkStatus(), it->second};
+}
+
+job::ManifestCreated Store::Create(const job::CreateManifest& request) {
+  const auto it = steps.find(request.id);
+  if (it == steps.end() || it->second.parts.size() != world_size) return {request.op, absl::NotFoundError("sidecar")};
+  it->second.committed = true;
+  return {request.op, absl::OkStatus()};
+}
+
+job::StepVerified Store::Verify(const job::VerifyStep& request) const {
+  if (Good(request.id)) return {request.op, absl::OkStatus()};
+  return {request.op, Error(ErrorCode::CORRUPT, "a chunk does not match")};
+}
+
+job::MarkerPut Store::Put(const job::PutMarker& request) {
+  if (const auto it = steps.find(request.id); it != steps.end()) it->second.marker = request.attempt;
+  return {request.op, absl::OkStatus()};
+}
+
+job::MarkerRemoved Store::Remove(const job::RemoveMarker& request) {
+  if (const auto it = steps.find(request.id); it != steps.end()) it->second.marker = 0;
+  return {request.op, absl::OkStatus()};
+}
+
+}  // namespace ckptd::sim

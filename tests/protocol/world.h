@@ -1,0 +1,291 @@
+// A simulated job that drives the real machines of rooms snapshot and job: 1 to 3 nodes with agents, regions and
+// trainers, a network and a storage. Every call of Act() is one step of one of them, chosen by a seeded generator:
+// a message is delivered, doubled or lost; a storage operation happens or its answer arrives; a trainer copies a chunk,
+// completes, gives up, passes a step, joins; an agent looks at a bell; a timer fires; a fault strikes. After each step
+// the checker (checker.cc) looks at what I1 to I8 of protocol.md say. Chunks carry (attempt, step, rank, layout), so a
+// torn or mixed image shows itself.
+//
+// What is not simulated: CRC collisions, a trainer that lies in its bell, peers.
+#ifndef CKPTD_TESTS_PROTOCOL_WORLD_H_
+#define CKPTD_TESTS_PROTOCOL_WORLD_H_
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "daemon/job/machine.h"
+#include "daemon/snapshot/machine.h"
+#include "tests/protocol/random.h"
+#include "tests/protocol/store.h"
+
+namespace ckptd::sim {
+
+struct Rules {
+  snapshot::Rules snapshot;
+  job::Rules job;
+};
+
+// How often what happens, out of 10,000 steps.
+struct Faults {
+  int kill_trainer = 100;
+  int stop_trainer = 100;
+  int kill_agent = 80;
+  int lose_node = 8;
+  int move_rank_zero = 60;
+  int rollback = 40;
+  int change_layout = 50;
+  int hang_storage = 30;
+  int restart_all = 80;
+  int take_over = 60;     // everything restarts, rank 0 on another node
+  int scatter = 20;       // everything restarts anywhere
+  int flush_errors = 30;  // of 1000
+};
+
+struct Options {
+  uint64_t seed = 1;
+  int nodes = 1;
+  uint32_t ranks = 1;
+  int lost_messages = 50;  // of 1000
+  uint32_t keep_last = 1;
+  int agent_back = 300;       // of 1000, every 64 steps
+  int slow_ops = 20;          // of 1000 storage operations take long
+  bool bad_parts = false;     // some parts are written wrong
+  bool through_wire = false;  // messages are serialised and parsed
+  Faults faults;
+  Rules rules;
+  bool trace = false;
+};
+
+struct RegionSlot {
+  snapshot::SlotId id;
+  SlotStateCode state = SlotStateCode::kFree;
+  Epoch epoch = 0;
+  snapshot::Owner owner;
+  SnapshotId record;
+  Image crcs{};
+  bool persisted = false;
+  int file = 0;
+};
+struct Region {
+  uint64_t id = 0;
+  AttemptId seen = 0;
+  std::map<Rank, std::vector<RegionSlot>> ranks;
+};
+
+struct SimBellSlot {
+  snapshot::BellWord word;
+  Image crcs{};
+  int done = 0;  // chunks of this epoch
+};
+struct Copy {
+  snapshot::SlotId slot;
+  Epoch epoch = 0;
+  int file = 0;
+  Tag tag = 0;
+  int next = 0;
+};
+struct SimGrant {
+  snapshot::SlotId slot;
+  Epoch epoch = 0;
+  StepId floor = 0;
+  int file = 0;
+};
+struct Delivery {  // to a trainer
+  std::variant<snapshot::SendLoad, snapshot::SendGo, snapshot::SendNews> message;
+  int file = 0;
+  Image crcs{};
+};
+enum class Life : uint8_t { kStarting, kRestoring, kRunning, kDead };
+struct Process {
+  snapshot::ProcessId id = 0;
+  Rank rank = 0;
+  int node = 0;
+  Life life = Life::kStarting;
+  bool stopped = false;
+  bool noticed = false;     // its death, by the agent
+  uint64_t connection = 0;  // incarnation of the agent it speaks to
+  Ticket ticket = 0;
+  v1::Want want;
+  AttemptId attempt = 0;
+  StepId step = 0;
+  uint32_t layout = 0;
+  StepId pos = 0;
+  AttemptId pos_attempt = 0;
+  bool fenced = false;
+  std::vector<SimBellSlot> bell;
+  std::optional<SimGrant> grant;
+  std::vector<Copy> copies;
+  std::deque<Delivery> inbox;
+};
+
+struct Agent {
+  Agent(uint64_t id, job::Config config) : incarnation(id), job(std::move(config)) {}
+  uint64_t incarnation;
+  job::Machine job;
+  std::map<Rank, snapshot::Machine> ranks;
+  std::vector<job::StartTimer> timers;
+  int retries = 0;  // snapshot::RetryAt that wait
+  std::vector<std::pair<Rank, snapshot::ReadPinned>> pins;
+  std::vector<int> pin_files;
+};
+struct Node {
+  std::unique_ptr<Agent> agent;
+  Region region;
+};
+
+struct Message {
+  int to = 0;
+  std::variant<job::StatePtr, job::ReportPtr> body;
+};
+struct StoreOp {
+  int node = 0;
+  uint64_t incarnation = 0;
+  Rank rank = 0;  // of a snapshot effect
+  std::variant<job::Effect, snapshot::Effect> effect;
+  uint64_t ready = 0;  // not before this step
+};
+struct StoreAnswer {
+  int node = 0;
+  uint64_t incarnation = 0;
+  Rank rank = 0;
+  std::variant<job::Event, snapshot::Event> event;
+};
+
+class World {
+ public:
+  explicit World(const Options& options);
+
+  // One step. False when an invariant broke: see violation().
+  bool Act();
+  // Faults stop, everything comes back; then it must progress within `limit` steps. Returns the steps taken.
+  uint64_t Heal(uint64_t limit);
+  [[nodiscard]] const std::string& violation() const { return violation_; }
+
+  // What happened, for the printout of a run.
+  struct Counts {
+    uint64_t attempts = 0, captures = 0, commits = 0, deletions = 0, restores = 0, faults = 0, refusals = 0;
+    std::set<std::string> refused_with;
+  };
+  [[nodiscard]] const Counts& counts() const { return counts_; }
+
+ private:
+  // agents.cc
+  void StartAgent(int node);
+  void StopAgent(int node);
+  void Feed(int node, const job::Event& event);
+  void Feed(int node, Rank rank, const snapshot::Event& event);
+  void Drain(int node);
+  void StepJob(int node, const job::Event& event);
+  void StepRank(int node, Rank rank, const snapshot::Event& event);
+  snapshot::Machine& RankMachine(int node, Rank rank);
+  void Execute(int node, const job::Effect& effect);
+  void Execute(int node, Rank rank, const snapshot::Effect& effect);
+  void Grant(int node, Rank rank, const snapshot::OpenGrant& effect);
+  void Seal(int node, Rank rank, const snapshot::SealSlot& effect);
+  void Deliver(int node, Rank rank, snapshot::ProcessId to, Delivery delivery);
+  void SendTo(const std::string& agent, int from, std::variant<job::StatePtr, job::ReportPtr> body);
+  void RefuseTicket(int node, const job::Refuse& refuse);
+  bool DeliverMessage();
+  bool FireTimer();
+  bool ReadBell();
+  void FeedBell(int node, const Process& process);
+  bool NoticeDeath();
+  bool PinSomething();
+  void AddLayout(int node, Rank rank, uint32_t layout);
+
+  // storage.cc
+  bool StoreStep();
+  void Ask(StoreOp op);
+  void Run(const StoreOp& op);
+  void RunJobOp(const StoreOp& op, const job::Effect& effect);
+  void RunRankOp(const StoreOp& op, const snapshot::Effect& effect);
+  void RunFlush(const StoreOp& op, const snapshot::StartFlush& effect);
+  void RunFetch(const StoreOp& op, const snapshot::Fetch& effect);
+  void Answer(const StoreOp& op, job::Event event);
+  void Answer(const StoreOp& op, snapshot::Event event);
+
+  // trainers.cc
+  bool TrainerStep();
+  void ActRestoring(Process& process);
+  void ActRunning(Process& process);
+  void CallRestore(Process& process, const v1::Want& want);
+  void Connect(Process& process);
+  void Take(Process& process);
+  void TakeLoad(Process& process, const snapshot::SendLoad& load, const Delivery& delivery);
+  void TakeGo(Process& process, const snapshot::SendGo& go);
+  void ChooseLayout(Process& process);
+  bool WorkOnCopy(Process& process);
+  void FinishLateCopy(Process& process, size_t index);
+  void Save(Process& process);
+  bool BarrierOpen(const Process& process) const;
+  SimBellSlot* Word(Process& process, const snapshot::SlotId& slot);
+  Process& Spawn(Rank rank, int node);
+  Process* Holder(Rank rank);
+  Process* Find(snapshot::ProcessId id);
+
+  // faults.cc
+  bool Fault();
+  void Kill(Process& process);
+  void RestartAll(const v1::Want& want);
+  void Place(Rank rank, int node) { placement_[rank] = node; }
+  v1::Want SomeStep();
+  void LoseNode(int node);
+  void Rollback();
+  void Reincarnate();
+
+  // checker.cc
+  void Fail(const std::string& invariant, const std::string& what);
+  void CheckRegions();
+  void CheckWatermark();
+  [[nodiscard]] std::string Judge(const v1::DecisionRecord& decision, const v1::DecisionRecord& before) const;
+  void CheckDecision(const v1::DecisionRecord& decision);
+  void CheckDurable(const v1::State& state);
+  void CheckDelete(const SnapshotId& victim);
+  void CheckGo(const Process& process, const snapshot::SendGo& go);
+  void NoteState(const v1::State& state);
+  [[nodiscard]] bool Recoverable(const SnapshotId& id) const;
+  [[nodiscard]] SnapshotId NewestSafe(const v1::DecisionRecord& decision) const;
+  [[nodiscard]] bool Progressed() const;
+
+  RegionSlot* SlotOf(int node, Rank rank, const snapshot::SlotId& id);
+  std::string AgentName(int node) const { return std::string(1, static_cast<char>('A' + node)); }
+  void Trace(const std::string& line) const;
+
+  Options options_;
+  Random random_;
+  Store store_;
+  std::vector<Node> nodes_;
+  std::vector<std::unique_ptr<Process>> processes_;
+  std::vector<Image> files_;
+  std::vector<Message> network_;
+  std::vector<StoreOp> ops_;
+  std::vector<StoreAnswer> answers_;
+  std::deque<StoreAnswer> queue_;  // events to feed before anything else happens
+  std::vector<int> placement_;     // node by rank, for the next launch
+  std::vector<uint32_t> layout_;   // newest, by rank
+  v1::Want want_;                  // of the present generation of trainers
+  uint64_t steps_ = 0;
+  uint64_t last_id_ = 0;
+  int refusals_in_a_row_ = 0;
+  bool healing_ = false;
+
+  // Oracle.
+  std::string violation_;
+  Counts counts_;
+  bool regions_dirty_ = false;
+  bool lossy_ = false;  // a node was lost, a rank moved or a part went bad: memory is not all that was promised
+  std::map<AttemptId, SnapshotId> declared_;  // newest W by attempt
+  std::map<std::pair<AttemptId, Rank>, SnapshotId> loaded_;
+  std::set<AttemptId> late_decisions_;       // made when a higher record existed
+  std::map<SnapshotId, AttemptId> durable_;  // reported so, and by whom
+  std::set<SnapshotId> ever_durable_;
+};
+
+}  // namespace ckptd::sim
+
+#endif  // CKPTD_TESTS_PROTOCOL_WORLD_H_
