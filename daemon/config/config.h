@@ -18,8 +18,7 @@
 namespace ckptd {
 
 enum class IoChoice { kAuto, kUring, kThreads };
-enum class DirectChoice { kAuto, kOn, kOff };
-enum class Backpressure { kSkip, kWait, kReplaceQueued };
+enum class DirectChoice { kAuto, kOff };
 
 // A number of bytes that the agent chooses itself when it is 0 ("auto" in the file).
 struct AutoBytes {
@@ -42,7 +41,7 @@ struct RegionConfig {
   AutoBytes size;                         // of all jobs; auto = what the tmpfs holds
   AutoBytes job_quota;                    // of one job on this node; auto = size
   uint64_t slots = 2;                     // per rank
-  AutoBytes chunk_bytes;                  // power of two; auto = by slot size
+  AutoBytes chunk_bytes;                  // power of two; auto = by slot size; kMinChunkBytes to kMaxChunkBytes
   uint64_t populate_threads = 2;
   bool operator==(const RegionConfig&) const = default;
 };
@@ -54,12 +53,6 @@ struct StorageConfig {
   uint64_t write_depth = 8;  // I/O operations in flight
   Nanos timeout = std::chrono::seconds(60);
   bool operator==(const StorageConfig&) const = default;
-};
-
-struct DurabilityConfig {
-  uint64_t flush_every = 1;  // every n-th captured step goes to storage; 0 = only on `ckptctl flush` and drain
-  Backpressure backpressure = Backpressure::kSkip;
-  bool operator==(const DurabilityConfig&) const = default;
 };
 
 struct RetentionConfig {
@@ -83,7 +76,6 @@ struct Config {
   AgentConfig agent;
   RegionConfig region;
   StorageConfig storage;
-  DurabilityConfig durability;
   RetentionConfig retention;
   SecurityConfig security;
   MetricsConfig metrics;

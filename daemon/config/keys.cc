@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "daemon/base/errors.h"
+#include "proto/local/region.h"
 
 namespace ckptd {
 namespace {
@@ -183,7 +184,6 @@ Key Mode(std::string name, Key::Effect effect, Field field, std::string help) {
   return {std::move(name), effect, "octal mode", std::move(help), set, get};
 }
 
-// NOLINTNEXTLINE(bugprone-macro-parentheses)
 #define CKPTD_FIELD(member) \
   [](auto& config) -> auto& { return config.member; }
 
@@ -203,7 +203,7 @@ void AddAgentKeys(std::vector<Key>* keys) {
   keys->push_back(Duration("agent.drain_timeout", Key::kLive, CKPTD_FIELD(agent.drain_timeout), std::chrono::seconds(0),
                            std::chrono::hours(24),
                            "How long SIGTERM waits for flushes; what is left stays in the region."));
-  keys->push_back(Duration("agent.decide_timeout", Key::kLive, CKPTD_FIELD(agent.decide_timeout),
+  keys->push_back(Duration("agent.decide_timeout", Key::kRestart, CKPTD_FIELD(agent.decide_timeout),
                            std::chrono::milliseconds(100), std::chrono::minutes(10),
                            "How long a restore waits for the inventory of other agents."));
 }
@@ -214,12 +214,13 @@ void AddRegionKeys(std::vector<Key>* keys) {
                        "Directory on a tmpfs that holds the snapshots in memory."));
   keys->push_back(Size("region.size", CKPTD_FIELD(region.size), Key::kRestart, Shape::kAny, kMiB, 1024 * 1024 * kGiB,
                        "Memory for all jobs of this node; auto is what the tmpfs holds."));
-  keys->push_back(Size("region.job_quota", CKPTD_FIELD(region.job_quota), Key::kLive, Shape::kAny, kMiB,
+  keys->push_back(Size("region.job_quota", CKPTD_FIELD(region.job_quota), Key::kRestart, Shape::kAny, kMiB,
                        1024 * 1024 * kGiB, "Memory for one job on this node; auto is region.size."));
   keys->push_back(Count("region.slots", Key::kRestart, CKPTD_FIELD(region.slots), 2, 8,
                         "Snapshots held per rank: one to keep, the others to fill and to flush."));
-  keys->push_back(Size("region.chunk_bytes", CKPTD_FIELD(region.chunk_bytes), Key::kRestart, Shape::kPowerOfTwo, kMiB,
-                       kGiB, "Unit of checksums, flushes and progress; auto goes by the size of the snapshot."));
+  keys->push_back(Size("region.chunk_bytes", CKPTD_FIELD(region.chunk_bytes), Key::kRestart, Shape::kPowerOfTwo,
+                       kMinChunkBytes, kMaxChunkBytes,
+                       "Unit of checksums, flushes and progress; auto goes by the size of the snapshot."));
   keys->push_back(Count("region.populate_threads", Key::kRestart, CKPTD_FIELD(region.populate_threads), 1, 64,
                         "Threads that prepare memory when a job registers."));
 }
@@ -232,25 +233,18 @@ void AddStorageKeys(std::vector<Key>* keys) {
                          std::vector<std::pair<const char*, IoChoice>>{
                              {"auto", IoChoice::kAuto}, {"uring", IoChoice::kUring}, {"threads", IoChoice::kThreads}},
                          "How files are written: io_uring, or worker threads where it is blocked."));
-  keys->push_back(Choice("storage.direct", Key::kRestart, CKPTD_FIELD(storage.direct),
-                         std::vector<std::pair<const char*, DirectChoice>>{
-                             {"auto", DirectChoice::kAuto}, {"on", DirectChoice::kOn}, {"off", DirectChoice::kOff}},
-                         "O_DIRECT: past the page cache; auto uses it where the file system can."));
+  keys->push_back(Choice(
+      "storage.direct", Key::kRestart, CKPTD_FIELD(storage.direct),
+      std::vector<std::pair<const char*, DirectChoice>>{{"auto", DirectChoice::kAuto}, {"off", DirectChoice::kOff}},
+      "O_DIRECT: past the page cache; auto uses it where the file system can."));
   keys->push_back(Count("storage.write_depth", Key::kRestart, CKPTD_FIELD(storage.write_depth), 1, 256,
                         "Reads and writes in flight."));
   keys->push_back(Duration("storage.timeout", Key::kLive, CKPTD_FIELD(storage.timeout), std::chrono::seconds(1),
-                           std::chrono::hours(1), "An operation older than this is reported as a hung storage."));
+                           std::chrono::hours(1),
+                           "A flush that makes no progress for so long is reported as a hung storage."));
 }
 
 void AddPolicyKeys(std::vector<Key>* keys) {
-  keys->push_back(Count("durability.flush_every", Key::kLive, CKPTD_FIELD(durability.flush_every), 0, 1'000'000,
-                        "Every n-th captured step is flushed to storage; 0 only on `ckptctl flush` and drain."));
-  keys->push_back(
-      Choice("durability.backpressure", Key::kLive, CKPTD_FIELD(durability.backpressure),
-             std::vector<std::pair<const char*, Backpressure>>{{"skip", Backpressure::kSkip},
-                                                               {"wait", Backpressure::kWait},
-                                                               {"replace-queued", Backpressure::kReplaceQueued}},
-             "When saves outrun the storage: skip the save, wait, or give up a queued flush."));
   keys->push_back(Count("retention.keep_last", Key::kLive, CKPTD_FIELD(retention.keep_last), 1, 1'000'000,
                         "Newest committed steps to keep."));
   keys->push_back(Count("retention.keep_every", Key::kLive, CKPTD_FIELD(retention.keep_every), 0, 1'000'000'000,
@@ -274,7 +268,7 @@ absl::Span<const Section> Sections() {
   static constexpr std::array<Section, 8> kSections = {{{"agent", "The process and its sockets."},
                                                         {"region", "Memory for snapshots."},
                                                         {"storage", "Where checkpoints become durable."},
-                                                        {"durability", "What is flushed, and when that is too slow."},
+                                                        {"durability", "What is flushed. No keys yet."},
                                                         {"retention", "Which committed steps are kept."},
                                                         {"peers", "Other nodes. No keys yet."},
                                                         {"security", "Who may connect."},

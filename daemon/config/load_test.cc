@@ -42,7 +42,6 @@ TEST(Load, EveryType) {
     io = "threads"
     direct = "off"
     [durability]
-    backpressure = "replace-queued"
     [peers]
     [security]
     socket_mode = "0666"
@@ -59,7 +58,6 @@ TEST(Load, EveryType) {
   EXPECT_EQ(config->region.slots, 3U);
   EXPECT_EQ(config->region.chunk_bytes.bytes, 8 * kMiB);
   EXPECT_EQ(config->storage.io, IoChoice::kThreads);
-  EXPECT_EQ(config->durability.backpressure, Backpressure::kReplaceQueued);
   EXPECT_EQ(config->security.socket_mode, 0666U);
   EXPECT_EQ(config->metrics.listen, "[::1]:80");
 }
@@ -72,7 +70,7 @@ TEST(Load, WhatIsPrintedReadsBackTheSame) {
   config.region.size.bytes = 5 * kMiB + 1;
   config.region.dir = "/a \"b\"\\\x01\xc3\xa4";
   config.security.socket_mode = 07;
-  config.durability.backpressure = Backpressure::kWait;
+  config.storage.direct = DirectChoice::kOff;
   auto read = LoadConfig(PrintConfig(config), "f", Config());
   ASSERT_TRUE(read.ok()) << read.status() << PrintConfig(config);
   EXPECT_EQ(*read, config);
@@ -82,7 +80,7 @@ TEST(Load, UnknownNamesSuggestTheNearest) {
   EXPECT_EQ(ErrorOf("[region]\n\nslot = 2"), "ckptd.toml:3: unknown key region.slot; did you mean region.slots?");
   EXPECT_THAT(ErrorOf("slots = 2"), HasSubstr("unknown key slots; did you mean region.slots?"));
   EXPECT_THAT(ErrorOf("[storage]\nslots = 2"), HasSubstr("did you mean region.slots?"));
-  EXPECT_THAT(ErrorOf("[durability]\nflush_evry = 2"), HasSubstr("did you mean durability.flush_every?"));
+  EXPECT_THAT(ErrorOf("[durability]\nflush_every = 2"), HasSubstr("unknown key durability.flush_every"));
   EXPECT_THAT(ErrorOf("[regions]\nslots = 2"), HasSubstr("unknown section regions; did you mean [region]?"));
   EXPECT_THAT(ErrorOf("[peers]\nlist = []"), HasSubstr("unknown key peers.list"));
 }
@@ -108,6 +106,9 @@ TEST(Load, TypesAndRangesAreStrict) {
                            "region.size = \"1 XiB\"",
                            "region.size = \"-1 GiB\"",
                            "region.chunk_bytes = \"3 MiB\"",
+                           "region.chunk_bytes = \"32 KiB\"",
+                           "region.chunk_bytes = \"128 MiB\"",
+                           "storage.direct = \"on\"",
                            "agent.drain_timeout = 30",
                            "agent.drain_timeout = \"30\"",
                            "agent.drain_timeout = \"25h\"",

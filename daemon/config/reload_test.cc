@@ -39,11 +39,13 @@ TEST(Reload, UnchangedFileChangesNothing) {
   EXPECT_THAT(reloaded->need_restart, IsEmpty());
 }
 
-TEST(Reload, NewLiveValuesMustFitTheOldRestartValues) {
-  Config running;
-  running.region.size.bytes = kGiB;
-  const char* larger = "region.size = \"4 GiB\"\nregion.job_quota = \"2 GiB\"";
-  EXPECT_FALSE(ReloadConfig(running, larger, "f", Config()).ok());
+TEST(Reload, RestartKeysAreCheckedTogetherAndWait) {
+  const char* fits = "region.size = \"4 GiB\"\nregion.job_quota = \"2 GiB\"";
+  auto reloaded = ReloadConfig(Config(), fits, "f", Config());
+  ASSERT_TRUE(reloaded.ok()) << reloaded.status();
+  EXPECT_THAT(reloaded->need_restart, ElementsAre("region.size", "region.job_quota"));
+  EXPECT_EQ(reloaded->config, Config());
+  EXPECT_FALSE(ReloadConfig(Config(), "region.size = \"1 GiB\"\nregion.job_quota = \"2 GiB\"", "f", Config()).ok());
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "daemon/base/errors.h"
+#include "daemon/os/group.h"
 #include "daemon/os/pidfd.h"
 #include "daemon/os/signal.h"
 #include "daemon/os/testing/temp_dir.h"
@@ -45,6 +46,11 @@ class Child {
  private:
   pid_t pid_;
 };
+
+TEST(Group, ByName) {
+  EXPECT_EQ(*FindGroup("root"), 0u);
+  EXPECT_EQ(CodeOf(FindGroup("no-such-group-here").status()), ErrorCode::NOT_FOUND);
+}
 
 TEST(PidFd, TellsTheEndOfExactlyThatProcess) {
   Child child;
