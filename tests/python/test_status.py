@@ -1,4 +1,4 @@
-"""`ckptd.status()` hands ckptctl's JSON on as objects, and its exit codes as exceptions. A script stands for ckptctl."""
+"""`ckptd.status()`: ckptctl's JSON as objects, its exit codes as exceptions. A script stands for ckptctl."""
 
 import pytest
 

@@ -9,7 +9,14 @@ for step, batch in zip(range(start, total), data):
 ck.close()
 """
 
-from ._errors import AgentUnreachable, CkptdError, LayoutMismatch, NotFound, RestoreError, SaveError
+from ._errors import (
+    AgentUnreachable,
+    CkptdError,
+    LayoutMismatch,
+    NotFound,
+    RestoreError,
+    SaveError,
+)
 from .batches import Batches, batches
 from .checkpointer import Checkpointer
 from .lazy import eager, lazy

@@ -10,7 +10,10 @@ from __future__ import annotations
 import weakref
 from typing import Any, Protocol
 
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 
 class Watcher(Protocol):
