@@ -64,9 +64,10 @@ void Machine::Impl::On(const FlushEnded& event) {
   Emit(RetryAt{});
 }
 
-// A layout below the chosen one goes when nothing of it is needed any more.
+// A layout below the chosen one goes when nothing of it is needed any more. Not during restore(): an old layout may
+// just have been added for the snapshot that is read from storage.
 void Machine::Impl::RemoveOldLayouts() {
-  if (layout_ == 0) return;
+  if (layout_ == 0 || waiting_ || !wanted_.none()) return;
   for (size_t i = 0; i < slots_.size(); ++i) {
     const uint32_t layout = slots_[i].id.layout;
     if (layout >= layout_) continue;

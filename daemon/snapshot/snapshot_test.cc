@@ -316,6 +316,18 @@ TEST_F(SnapshotTest, OldLayoutsGoWhenTheNewOneHoldsW) {
   EXPECT_EQ(machine_.view().slots.size(), 2u);
 }
 
+TEST_F(SnapshotTest, AnOldLayoutThatIsReadFromStorageStays) {
+  Run();
+  Feed(LayoutAdded{4, 2});
+  Feed(LayoutChosen{kProcess, 4});
+  Feed(Attached{kProcess, kTicket + 1, 0});
+  Feed(JobState{State(2, v1::State::LOAD, {1, 70}, {1, 70}, 1, kTicket + 1)});
+  Feed(LayoutAdded{2, 2});
+  EXPECT_THAT(All<RemoveLayout>(), IsEmpty());
+  Feed(LayoutFound{{1, 70}, 2, absl::OkStatus()});
+  EXPECT_EQ(All<Fetch>().size(), 1u);
+}
+
 TEST_F(SnapshotTest, AReaderNeverBlocksTheNextSave) {
   const OpenGrant first = Run();
   Feed(Bell(first, CaptureState::kComplete, 10));
