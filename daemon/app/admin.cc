@@ -51,6 +51,7 @@ absl::StatusOr<std::unique_ptr<Admin>> Admin::Start(Agent& agent) {
   ListenOptions listen;
   listen.path = agent.config().agent.admin_socket;
   listen.mode = agent.config().security.socket_mode;
+  CKPTD_ASSIGN_OR_RETURN(listen.group, SocketGroup(agent.config()));
   CKPTD_ASSIGN_OR_RETURN(admin->server_, AdminServer::Start(agent.loop(), *admin, listen));
   return admin;
 }

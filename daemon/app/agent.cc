@@ -10,6 +10,7 @@
 #include "daemon/app/notify.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/base/units.h"
+#include "daemon/os/group.h"
 #include "daemon/storage/posix_store.h"
 
 namespace ckptd {
@@ -59,6 +60,12 @@ IoQueueChoice QueueChoice(IoChoice choice) {
 
 }  // namespace
 
+absl::StatusOr<std::optional<gid_t>> SocketGroup(const Config& config) {
+  if (config.security.socket_group.empty()) return std::optional<gid_t>();
+  CKPTD_ASSIGN_OR_RETURN(gid_t group, FindGroup(config.security.socket_group));
+  return std::optional<gid_t>(group);
+}
+
 Agent::Agent(Config config, Files& files, const Clock& clock)
     : config_(std::move(config)), files_(files), clock_(clock), started_(clock.Monotonic()), metrics_(kVersion, "") {}
 
@@ -79,7 +86,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(Config config, Files& files,
   Agent* self = agent.get();
   agent->flusher_ = std::make_unique<Flusher>(*agent->store_, clock, *agent->flush_work_, [self](FlushOutcome outcome) {
     auto shared = std::make_shared<FlushOutcome>(std::move(outcome));
-    if (!self->loop_->Post([self, shared] { self->OnFlushed(std::move(*shared)); })) Log(kError, "app.post_lost");
+    if (!self->loop_->Post([self, shared] { self->OnFlushed(*shared); })) Log(kError, "app.post_lost");
   });
   CKPTD_RETURN_IF_ERROR(agent->StartServer());
   agent->MakeServices();
@@ -112,6 +119,7 @@ absl::Status Agent::StartServer() {
   ServerOptions options;
   options.listen.path = config_.agent.socket;
   options.listen.mode = config_.security.socket_mode;
+  CKPTD_ASSIGN_OR_RETURN(options.listen.group, SocketGroup(config_));
   options.hello = HelloReplyMessage{};
   options.hello.slots = static_cast<uint32_t>(config_.region.slots);
   options.hello.region_id = region_->id();
@@ -183,7 +191,7 @@ absl::Status Agent::Claim(SessionId session, const Peer& peer, const std::string
   return absl::OkStatus();
 }
 
-void Agent::On(SessionId session, const Peer& peer, const JoinRequest& join, std::vector<UniqueFd>) {
+void Agent::On(SessionId session, const Peer& peer, const JoinRequest& join, const std::vector<UniqueFd>&) {
   absl::Status status = Claim(session, peer, join.job, join.rank, join.world, join.ticket);
   if (!status.ok()) return server_->SendError(session, MessageType::kJoin, status);
   bindings_[session].job->OnJoin(peer, session, join);
@@ -203,7 +211,7 @@ Agent::Binding* Agent::Bound(SessionId session, MessageType answers) {
   return nullptr;
 }
 
-void Agent::On(SessionId session, const Peer&, const LoadedRequest& loaded, std::vector<UniqueFd>) {
+void Agent::On(SessionId session, const Peer&, const LoadedRequest& loaded, const std::vector<UniqueFd>&) {
   if (Binding* bound = Bound(session, MessageType::kLoaded)) bound->job->OnLoaded(bound->rank, loaded);
 }
 
@@ -216,16 +224,17 @@ void Agent::On(SessionId session, const Peer&, const LayoutRequest& layout, std:
   bound->job->OnLayout(bound->rank, bound->process, bound->world, layout, std::move(fds[0]));
 }
 
-void Agent::On(SessionId session, const Peer&, const CaptureRequest& capture, std::vector<UniqueFd>) {
+void Agent::On(SessionId session, const Peer&, const CaptureRequest& capture, const std::vector<UniqueFd>&) {
   Binding* bound = Bound(session, capture.type);
   if (bound == nullptr) return;
   if (capture.type == MessageType::kDrop) {
+    metrics_.saves.With({bound->job->name(), "dropped"}).Add();
     metrics_.saves_dropped.With({bound->job->name(), InfoOf(capture.code).name}).Add();
   }
   bound->job->OnCapture(bound->rank, bound->process);
 }
 
-void Agent::On(SessionId session, const Peer&, const ByeRequest&, std::vector<UniqueFd>) {
+void Agent::On(SessionId session, const Peer&, const ByeRequest&, const std::vector<UniqueFd>&) {
   auto found = bindings_.find(session);
   if (found == bindings_.end() || found->second.job == nullptr) return;
   Binding bound = found->second;
@@ -234,7 +243,7 @@ void Agent::On(SessionId session, const Peer&, const ByeRequest&, std::vector<Un
   bound.job->OnBye(bound.rank, bound.ticket, bound.process);
 }
 
-void Agent::On(SessionId, const Peer&, const HelloRequest&, std::vector<UniqueFd>) {}  // answered by the server
+void Agent::On(SessionId, const Peer&, const HelloRequest&, const std::vector<UniqueFd>&) {}  // answered by the server
 
 void Agent::OnDisconnected(SessionId session) {
   claims_.Disconnect(session);
@@ -247,7 +256,7 @@ void Agent::OnProcessDead(const ProcessId& process) {
   for (auto& [name, job] : jobs_) job->OnProcessDead(PackProcess(process));
 }
 
-void Agent::OnFlushed(FlushOutcome outcome) {
+void Agent::OnFlushed(const FlushOutcome& outcome) {
   const std::string& job = outcome.key.job;
   double seconds = static_cast<double>(outcome.duration.count()) / 1e9;
   if (outcome.status.ok()) {
@@ -289,10 +298,15 @@ void Agent::WaitForFlushes(Nanos deadline) {
 void Agent::ApplyConfig(const Config& config) {
   config_ = config;
   SetLogLevel(config_.agent.log_level);
+  for (auto& [name, job] : jobs_) job->SetRetention(config_.retention);
 }
 
 absl::Status HealthOf(Agent& agent) {
   if (agent.draining()) return Error(ErrorCode::DRAINING, "the agent is draining");
+  Nanos silence = agent.services().flusher.LongestSilence();
+  if (silence > agent.config().storage.timeout) {
+    return Error(ErrorCode::STORAGE_HUNG, absl::StrCat("a flush has made no progress for ", FormatDuration(silence)));
+  }
   return absl::OkStatus();
 }
 

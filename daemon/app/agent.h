@@ -7,6 +7,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -76,15 +77,15 @@ class Agent final : public SessionHandler {
   absl::Status Claim(SessionId session, const Peer& peer, const std::string& job, Rank rank, uint32_t world,
                      Ticket ticket);
 
-  void On(SessionId session, const Peer& peer, const JoinRequest& join, std::vector<UniqueFd> fds);
+  void On(SessionId session, const Peer& peer, const JoinRequest& join, const std::vector<UniqueFd>& fds);
   void On(SessionId session, const Peer& peer, const ResumeRequest& resume, std::vector<UniqueFd> fds);
-  void On(SessionId session, const Peer& peer, const LoadedRequest& loaded, std::vector<UniqueFd> fds);
+  void On(SessionId session, const Peer& peer, const LoadedRequest& loaded, const std::vector<UniqueFd>& fds);
   void On(SessionId session, const Peer& peer, const LayoutRequest& layout, std::vector<UniqueFd> fds);
-  void On(SessionId session, const Peer& peer, const CaptureRequest& capture, std::vector<UniqueFd> fds);
-  void On(SessionId session, const Peer& peer, const ByeRequest& bye, std::vector<UniqueFd> fds);
-  void On(SessionId session, const Peer& peer, const HelloRequest& hello, std::vector<UniqueFd> fds);
+  void On(SessionId session, const Peer& peer, const CaptureRequest& capture, const std::vector<UniqueFd>& fds);
+  void On(SessionId session, const Peer& peer, const ByeRequest& bye, const std::vector<UniqueFd>& fds);
+  void On(SessionId session, const Peer& peer, const HelloRequest& hello, const std::vector<UniqueFd>& fds);
   Binding* Bound(SessionId session, MessageType answers);
-  void OnFlushed(FlushOutcome outcome);
+  void OnFlushed(const FlushOutcome& outcome);
   void WaitForFlushes(Nanos deadline);
 
   Config config_;
@@ -110,6 +111,9 @@ class Agent final : public SessionHandler {
   std::unique_ptr<ThreadPool> flush_work_;
   std::unique_ptr<ThreadPool> memory_work_;
 };
+
+// Of both sockets; none = the agent's own.
+[[nodiscard]] absl::StatusOr<std::optional<gid_t>> SocketGroup(const Config& config);
 
 // "Is this agent well?" for probes: OK, or why it cannot do its work.
 [[nodiscard]] absl::Status HealthOf(Agent& agent);

@@ -91,6 +91,7 @@ struct JobEffects {
     CKPTD_FP("job.after_seen");
   }
   void operator()(const job::ForwardState& e) const {
+    runner.metrics_.StateIs(*e.state);
     for (auto& [rank, machine] : runner.ranks_) machine->Feed(snapshot::JobState{e.state});
   }
   void operator()(const job::SendState& e) const {
@@ -153,11 +154,15 @@ struct JobEffects {
     });
   }
   void operator()(const job::VerifyStep& e) const {
-    Async<job::StepVerified>(runner.services_.fetch_work, e.op, [&store = store(), name = runner.name(), id = e.id] {
-      job::StepVerified answer;
-      answer.status = CheckStep(store, name, id, {});
-      return answer;
-    });
+    AgentMetrics& metrics = runner.services_.metrics;
+    Async<job::StepVerified>(runner.services_.fetch_work, e.op,
+                             [&store = store(), &metrics, name = runner.name(), id = e.id] {
+                               job::StepVerified answer;
+                               answer.status = CheckStep(store, name, id, {});
+                               bool bad = CodeOf(answer.status) == ErrorCode::CORRUPT;
+                               if (bad) metrics.verify_failures.With({"storage"}).Add();
+                               return answer;
+                             });
   }
   void operator()(const job::PutMarker& e) const {
     Record<job::MarkerPut>(e.op, [&store = store(), name = runner.name(), id = e.id, attempt = e.attempt] {

@@ -21,6 +21,10 @@ v1::Want ToWant(const JoinRequest& join) {
   return want;
 }
 
+job::Retention ToRetention(const RetentionConfig& config) {
+  return {static_cast<uint32_t>(config.keep_last), config.keep_every};
+}
+
 }  // namespace
 
 job::Config JobRunner::MachineConfig(const Services& services, const std::string& job) {
@@ -32,13 +36,15 @@ job::Config JobRunner::MachineConfig(const Services& services, const std::string
   config.decide_timeout = services.config.agent.decide_timeout;
   config.resend = std::chrono::seconds(1);
   config.retry = std::chrono::seconds(2);
-  config.retention.keep_last = static_cast<uint32_t>(services.config.retention.keep_last);
-  config.retention.keep_every = services.config.retention.keep_every;
+  config.retention = ToRetention(services.config.retention);
   return config;
 }
 
 JobRunner::JobRunner(Services& services, region::JobRegion& region)
-    : services_(services), region_(region), machine_(MachineConfig(services, region.job())) {}
+    : services_(services),
+      region_(region),
+      machine_(MachineConfig(services, region.job())),
+      metrics_(services.metrics, services.clock, region.job()) {}
 
 void JobRunner::Start(const region::AdoptedJob* adopted) {
   Push(job::Event(job::Started{region_.journal().seen(), services_.region.id()}));
@@ -105,6 +111,7 @@ void JobRunner::OnJoin(const Peer& peer, SessionId session, const JoinRequest& j
   if (!rank.ok()) return services_.server.SendError(session, MessageType::kJoin, rank.status());
   uint64_t process = PackProcess(peer.process);
   (*rank)->Attach(process, session);
+  (*rank)->metrics().Joined();
   Post(job::Join{join.rank, join.ticket, process, join.world, ToWant(join), join.timeout});
 }
 
@@ -115,6 +122,7 @@ void JobRunner::OnLoaded(Rank rank, const LoadedRequest& loaded) {
       .Rank(rank)
       .Field("code", InfoOf(loaded.code).name)
       .Field("error", loaded.reason);
+  if (RankRunner* runner = FindRank(rank)) runner->metrics().LoadFailed();
   PostToRank(rank, snapshot::LoadFailed{loaded.attempt, loaded.ticket, loaded.code, loaded.reason});
 }
 
@@ -165,6 +173,8 @@ void JobRunner::OnFlushed(const FlushOutcome& outcome) {
 void JobRunner::SetDraining(bool on) {
   for (auto& [rank, runner] : ranks_) PostToRank(rank, snapshot::Draining{on});
 }
+
+void JobRunner::SetRetention(const RetentionConfig& retention) { machine_.SetRetention(ToRetention(retention)); }
 
 void JobRunner::Delete(StepId step, DeleteDone done) {
   uint64_t request = next_request_++;

@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "daemon/app/job_metrics.h"
 #include "daemon/app/rank_runner.h"
 #include "daemon/app/services.h"
 #include "daemon/job/machine.h"
@@ -38,6 +39,7 @@ class JobRunner {
   void OnProcessDead(snapshot::ProcessId process);
   void OnFlushed(const FlushOutcome& outcome);
   void SetDraining(bool on);
+  void SetRetention(const RetentionConfig& retention);
   // Nothing that still comes from workers is looked at any more: the job's region may go.
   void Stop() { stopped_ = true; }
 
@@ -69,6 +71,7 @@ class JobRunner {
   Services& services_;
   region::JobRegion& region_;
   job::Machine machine_;
+  JobMetrics metrics_;
   std::map<Rank, std::unique_ptr<RankRunner>> ranks_;
   std::deque<Item> queue_;
   bool running_ = false;

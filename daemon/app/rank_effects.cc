@@ -105,7 +105,9 @@ struct RankEffects {
     head.begin_unix_ns = ToWall(runner.services_.clock, view.begin_ns);
     head.captured_unix_ns = ToWall(runner.services_.clock, view.end_ns);
     head.blocked_ns = view.blocked_ns;
-    return set->WriteRecord(e.slot.index, head, std::move(crcs));
+    CKPTD_RETURN_IF_ERROR(set->WriteRecord(e.slot.index, head, std::move(crcs)));
+    runner.metrics_.Captured(head, set->head().block.slot_bytes);
+    return absl::OkStatus();
   }
 
   absl::Status SealFetched(const snapshot::SealSlot& e) const {
@@ -191,7 +193,7 @@ struct RankEffects {
         [&store = runner.services_.store, job = runner.options_.job, id = e.snapshot, rank = runner.options_.rank] {
           return CommittedSidecar(store, job, id, rank);
         },
-        [self, e](Read read) {
+        [self, e](const Read& read) {
           self->options_.enqueue([self, e, read] { RankEffects{*self}.PlaceLayout(e.snapshot, read); });
         });
   }
@@ -227,8 +229,9 @@ struct RankEffects {
         runner.services_.loop, runner.services_.fetch_work,
         [&store = runner.services_.store, job = runner.options_.job, rank = runner.options_.rank, id = e.snapshot, file,
          slot_bytes] { return FetchInto(store, job, rank, id, *file, slot_bytes); },
-        [self, e](Result result) {
-          self->options_.enqueue([self, e, result] {
+        [self, e, slot_bytes](const Result& result) {
+          self->options_.enqueue([self, e, slot_bytes, result] {
+            self->metrics_.Fetched(result.status(), slot_bytes);
             if (result.ok()) self->fetched_[e.slot] = *result;
             self->Feed(snapshot::Fetched{e.slot, e.snapshot, result.status()});
           });
@@ -286,9 +289,13 @@ struct RankEffects {
 
   void operator()(const snapshot::SendLoad& e) const {
     bool with_snapshot = !e.snapshot.none();
+    runner.metrics_.Loading(with_snapshot ? e.source : snapshot::Source::kNone);
     runner.channel_.Load(e, with_snapshot ? runner.Set(e.slot) : nullptr);
   }
-  void operator()(const snapshot::SendGo& e) const { runner.channel_.Go(e); }
+  void operator()(const snapshot::SendGo& e) const {
+    runner.metrics_.WentOn();
+    runner.channel_.Go(e);
+  }
   void operator()(const snapshot::SendNews& e) const { runner.channel_.News(e); }
   void operator()(const snapshot::ReportChanged& e) const { runner.options_.on_report(e.report); }
 };

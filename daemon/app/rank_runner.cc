@@ -36,7 +36,8 @@ RankRunner::RankRunner(Services& services, region::RankRegion& region, Options o
       channel_(services, options_.job, options_.rank),
       bells_(services.loop,
              [this](snapshot::ProcessId process) { options_.enqueue([this, process] { OnHint(process); }); }),
-      intake_(services, region, options_.job, options_.uid) {}
+      intake_(services, region, options_.job, options_.uid),
+      metrics_(services.metrics, services.clock, options_.job) {}
 
 void RankRunner::Adopt(const region::AdoptedRank& adopted, AttemptId seen) {
   snapshot::Adopted event;
@@ -228,7 +229,7 @@ bool RankRunner::flushing() const {
 }
 
 // A slot whose file the trainer destroyed gets a new one before anything else happens to it.
-void RankRunner::MendSlot(const snapshot::SlotId& slot, std::function<void()> then) {
+void RankRunner::MendSlot(const snapshot::SlotId& slot, const std::function<void()>& then) {
   region::LayoutSet* set = Set(slot);
   auto build = std::make_shared<std::shared_ptr<region::SlotBuild>>();
   Loop& loop = services_.loop;
@@ -266,6 +267,7 @@ void RankRunner::Verified(const snapshot::SlotId& slot, const SnapshotId& id, co
   bool same = set != nullptr && set->Slot(slot.index).record && set->Slot(slot.index).record->id() == id;
   if (!same) return;
   if (status.ok()) return set->SetFlags(slot.index, kSlotVerified);
+  metrics_.DamagedInRegion();
   Log(kError, "slot.damaged").Job(options_.job).Rank(options_.rank).Snapshot(id).Error(status);
   Feed(snapshot::DamageFound{slot, id});
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "daemon/app/bells.h"
+#include "daemon/app/job_metrics.h"
 #include "daemon/app/layout_intake.h"
 #include "daemon/app/services.h"
 #include "daemon/app/trainer_channel.h"
@@ -58,6 +59,7 @@ class RankRunner {
   [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] const LayoutIntake& intake() const { return intake_; }
   [[nodiscard]] bool flushing() const;
+  [[nodiscard]] RankMetrics& metrics() { return metrics_; }
 
  private:
   friend struct RankEffects;  // rank_effects.cc: one overload per effect
@@ -78,7 +80,7 @@ class RankRunner {
   void Stream(snapshot::ProcessId process);
   void StreamSlot(const region::Bell& bell, uint32_t layout, uint32_t slot, const region::BellSlotView& view);
   void LayoutIsReady(snapshot::ProcessId process, AttemptId attempt, region::LayoutSet& set);
-  void MendSlot(const snapshot::SlotId& slot, std::function<void()> then);
+  void MendSlot(const snapshot::SlotId& slot, const std::function<void()>& then);
   void VerifyAdopted(const snapshot::SlotId& slot);
   void Verified(const snapshot::SlotId& slot, const SnapshotId& id, const absl::Status& status);
 
@@ -89,6 +91,7 @@ class RankRunner {
   TrainerChannel channel_;
   Bells bells_;
   LayoutIntake intake_;
+  RankMetrics metrics_;
   std::deque<snapshot::Event> queue_;
   bool running_ = false;
   SnapshotId parent_;                                // of the attempt that runs

@@ -172,6 +172,9 @@ void FillAgent(Agent& agent, v1::AgentStatus* out) {
     region->set_job_quota_bytes(usage->job_quota);
   }
   for (const std::string& warning : services.region.warnings()) out->add_notes(warning);
+  if (absl::Status health = HealthOf(agent); CodeOf(health) == ErrorCode::STORAGE_HUNG) {
+    out->add_notes(std::string(health.message()));
+  }
   v1::StorageStatus* storage = out->mutable_storage();
   storage->set_root(services.config.storage.root);
   storage->set_io(services.store.Describe());

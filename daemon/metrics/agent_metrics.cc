@@ -23,10 +23,8 @@ AgentMetrics::AgentMetrics(absl::string_view version, absl::string_view revision
        {&flushes_queued, &region_size, &region_used, &clients, &process_resident, &process_fds, &process_start})
     (void)family->With({});
   for (Family<Counter>* family : {&log_lines_dropped, &process_cpu}) (void)family->With({});
-  for (const char* tier : {"region", "storage"}) {
-    for (Family<Counter>* family : {&verify_failures, &read_bytes}) (void)family->With({tier});
-  }
-  (void)written_bytes.With({"storage"});
+  for (const char* tier : {"region", "storage"}) (void)verify_failures.With({tier});
+  for (Family<Counter>* family : {&written_bytes, &read_bytes}) (void)family->With({"storage"});
 }
 
 // Gauges of the last success are left out: zero would say that there was one in 1970.

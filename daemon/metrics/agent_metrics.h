@@ -1,8 +1,9 @@
 // Every metric of the agent. Names follow Prometheus: base units, `_total` for counters; the label for a job is
 // `training_job`, because `job` is Prometheus' own. No step numbers, paths or pids in labels.
 //
-// Values of labels: tier is "region" or "storage"; source is "region" or "storage"; result is "captured" or "dropped"
-// (saves), "ok" or "failed" (restores); reason and kind are names in proto/local/errors.def.
+// Values of labels: tier is "region" or "storage" (what is written or read back: "storage"); source is "region" or
+// "storage"; result is "captured" or "dropped" (saves), "ok" or "failed" (restores); reason and kind are names in
+// proto/local/errors.def.
 #ifndef CKPTD_DAEMON_METRICS_AGENT_METRICS_H_
 #define CKPTD_DAEMON_METRICS_AGENT_METRICS_H_
 
@@ -34,14 +35,15 @@ struct AgentMetrics {
       {"ckptd_persist_duration_seconds", "From seal until one rank's files were synced.", {"training_job", "tier"}},
       DurationHistogram};
   Family<Counter> written_bytes{{"ckptd_written_bytes_total", "Bytes of images written.", {"tier"}}};
-  Family<Counter> read_bytes{{"ckptd_read_bytes_total", "Bytes of images read back.", {"tier"}}};
+  Family<Counter> read_bytes{{"ckptd_read_bytes_total", "Bytes of images read back for restores.", {"tier"}}};
   Family<Gauge> flushes_queued{{"ckptd_flushes_queued", "Snapshots that wait to be flushed or are being flushed.", {}}};
 
   Family<Counter> restores{
       {"ckptd_restores_total", "Loads of one rank, by how they ended.", {"training_job", "result"}}};
-  Family<Histogram> restore_duration{
-      {"ckptd_restore_duration_seconds", "From the first join until the ranks went on.", {"training_job", "source"}},
-      DurationHistogram};
+  Family<Histogram> restore_duration{{"ckptd_restore_duration_seconds",
+                                      "From the call of restore() until one rank went on.",
+                                      {"training_job", "source"}},
+                                     DurationHistogram};
 
   Family<Gauge> last_success_timestamp{{"ckptd_last_success_timestamp_seconds",
                                         "When a step of the job last became complete in this tier, since 1970.",
@@ -55,7 +57,7 @@ struct AgentMetrics {
   Family<Gauge> region_used{{"ckptd_region_used_bytes", "Memory reserved for snapshots.", {}}};
   Family<Gauge> clients{{"ckptd_clients", "Connected trainers.", {}}};
   Family<Counter> verify_failures{
-      {"ckptd_verify_failures_total", "Chunks whose checksum was wrong when read back.", {"tier"}}};
+      {"ckptd_verify_failures_total", "Snapshots whose checksums were wrong when read back.", {"tier"}}};
   Family<Counter> errors{{"ckptd_errors_total", "Errors, by name.", {"kind"}}};
   Family<Counter> log_lines_dropped{{"ckptd_log_lines_dropped_total", "Log lines that stderr did not take.", {}}};
 

@@ -176,6 +176,33 @@ TEST(Flusher, ASealedFlushThatIsDiscardedSaysCancelled) {
   EXPECT_THAT(NamesIn(PosixFiles(), world.dir.path()), IsEmpty());
 }
 
+TEST(Flusher, TellsHowLongTheStorageHasSaidNothing) {
+  TempDir dir;
+  FakeClock clock;
+  Flusher* flusher = nullptr;
+  Nanos silence{0};
+  PosixStoreOptions options;
+  options.root = dir.path();
+  options.make_queue = [&] {  // called by the worker on its way into the storage
+    clock.Advance(std::chrono::seconds(61));
+    if (flusher != nullptr) silence = flusher->LongestSilence();
+    return MakeInlineIoQueue(2);
+  };
+  auto store = *OpenPosixStore(PosixFiles(), SystemClock(), options);
+  TestSlot slot = MakeSlot(1);
+  ManualExecutor executor;
+  Flusher under_test(*store, clock, executor, [](const FlushOutcome&) {});
+  flusher = &under_test;
+  under_test.Begin(kKey, SourceOf(kJob, 0, 1, kId, slot));
+  under_test.ChunksDone(kKey, {0});
+  clock.Advance(std::chrono::hours(1));
+  EXPECT_EQ(under_test.LongestSilence(), Nanos(0)) << "waiting for a worker is not waiting for the storage";
+  executor.Step();
+  EXPECT_EQ(silence, std::chrono::seconds(61));
+  clock.Advance(std::chrono::hours(1));
+  EXPECT_EQ(under_test.LongestSilence(), Nanos(0)) << "nothing to do";
+}
+
 TEST(Flusher, AQueueThatIsFullFailsTheSealNotTheStream) {
   RealWorld world;
   TestSlot slot = MakeSlot(1);

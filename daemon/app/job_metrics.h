@@ -1,0 +1,63 @@
+// Feeds the metrics of one job from what its runners see. Control thread only.
+#ifndef CKPTD_DAEMON_APP_JOB_METRICS_H_
+#define CKPTD_DAEMON_APP_JOB_METRICS_H_
+
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "daemon/base/clock.h"
+#include "daemon/base/ids.h"
+#include "daemon/metrics/agent_metrics.h"
+#include "daemon/snapshot/events.h"
+#include "proto/ckptd/v1/job.pb.h"
+#include "proto/local/region.h"
+
+namespace ckptd {
+
+class RankMetrics {
+ public:
+  RankMetrics(AgentMetrics& metrics, const Clock& clock, std::string job)
+      : metrics_(metrics), clock_(clock), job_(std::move(job)) {}
+
+  void Captured(const RecordHead& record, uint64_t bytes);
+
+  // One restore: the trainer asked; it was told where to load from; it went on, or said that its load failed.
+  void Joined() { joined_ = clock_.Monotonic(); }
+  void Loading(snapshot::Source source) { source_ = source; }
+  void WentOn();
+  void LoadFailed();
+
+  // Bytes that came from storage for a restore, or why they did not.
+  void Fetched(const absl::Status& status, uint64_t bytes);
+  void DamagedInRegion();
+
+ private:
+  AgentMetrics& metrics_;
+  const Clock& clock_;
+  const std::string job_;
+  Nanos joined_{0};  // 0 = nobody is in restore()
+  snapshot::Source source_ = snapshot::Source::kNone;
+};
+
+class JobMetrics {
+ public:
+  JobMetrics(AgentMetrics& metrics, const Clock& clock, std::string job)
+      : metrics_(metrics), clock_(clock), job_(std::move(job)) {}
+
+  // What the coordinator says of the whole job.
+  void StateIs(const v1::State& state);
+
+ private:
+  void Reached(const char* tier, const v1::SnapshotRef& newest, SnapshotId* last);
+
+  AgentMetrics& metrics_;
+  const Clock& clock_;
+  const std::string job_;
+  SnapshotId captured_;
+  SnapshotId durable_;
+};
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_APP_JOB_METRICS_H_
