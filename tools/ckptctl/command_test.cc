@@ -19,7 +19,7 @@ struct Ran {
   std::string error;
 };
 
-Ran Run(std::vector<std::string> words) {
+Ran Ctl(std::vector<std::string> words) {
   CaptureStdout();
   CaptureStderr();
   Ran ran;
@@ -31,13 +31,13 @@ Ran Run(std::vector<std::string> words) {
 
 TEST(CommandLine, EveryCommandHasHelpAndNeedsNoAgentForIt) {
   for (const Command& command : Commands()) {
-    Ran ran = Run({command.name, "--help"});
+    Ran ran = Ctl({command.name, "--help"});
     EXPECT_EQ(ran.code, 0) << command.name;
     EXPECT_THAT(ran.out, HasSubstr("ckptctl " + command.name));
     EXPECT_THAT(HelpText(), HasSubstr("  " + command.name + " "));
     for (const Flag& flag : command.flags) EXPECT_THAT(ran.out, HasSubstr(flag.name));
   }
-  EXPECT_EQ(Run({"--help"}).code, 0);
+  EXPECT_EQ(Ctl({"--help"}).code, 0);
 }
 
 TEST(CommandLine, TheCommandsThatThisReleaseHas) {
@@ -47,19 +47,19 @@ TEST(CommandLine, TheCommandsThatThisReleaseHas) {
 }
 
 TEST(CommandLine, MistakesEndWithTwoAndTheNextStep) {
-  Ran unknown = Run({"statsu"});
+  Ran unknown = Ctl({"statsu"});
   EXPECT_EQ(unknown.code, 2);
   EXPECT_THAT(unknown.error, HasSubstr("did you mean status?"));
   EXPECT_THAT(unknown.error, HasSubstr("\n  next: "));
-  EXPECT_EQ(Run({}).code, 2);
-  EXPECT_EQ(Run({"inspect"}).code, 2);
-  EXPECT_EQ(Run({"pin", "gpt@1", "gpt@2"}).code, 2);
-  EXPECT_EQ(Run({"pin", "gpt"}).code, 2);
-  EXPECT_EQ(Run({"rm", "gpt"}).code, 2);
-  EXPECT_EQ(Run({"restore", "gpt"}).code, 2);
-  EXPECT_EQ(Run({"salvage", "/tmp"}).code, 2);
-  EXPECT_EQ(Run({"flush", "a b"}).code, 2);
-  EXPECT_EQ(Run({"list", "-o", "xml"}).code, 2);
+  EXPECT_EQ(Ctl({}).code, 2);
+  EXPECT_EQ(Ctl({"inspect"}).code, 2);
+  EXPECT_EQ(Ctl({"pin", "gpt@1", "gpt@2"}).code, 2);
+  EXPECT_EQ(Ctl({"pin", "gpt"}).code, 2);
+  EXPECT_EQ(Ctl({"rm", "gpt"}).code, 2);
+  EXPECT_EQ(Ctl({"restore", "gpt"}).code, 2);
+  EXPECT_EQ(Ctl({"salvage", "/tmp"}).code, 2);
+  EXPECT_EQ(Ctl({"flush", "a b"}).code, 2);
+  EXPECT_EQ(Ctl({"list", "-o", "xml"}).code, 2);
 }
 
 TEST(CommandLine, NoAgentIsThree) {
@@ -79,19 +79,19 @@ TEST(CommandLine, NoAgentIsThree) {
                                              {"version"}}) {
     std::vector<std::string> asked = words;
     asked.insert(asked.end(), {"--agent", "/tmp/ckptctl-no-agent.sock"});
-    Ran ran = Run(asked);
+    Ran ran = Ctl(asked);
     EXPECT_EQ(ran.code, 3) << words[0];
     EXPECT_THAT(ran.error, HasSubstr("/tmp/ckptctl-no-agent.sock")) << words[0];
   }
   setenv("CKPTD_ADMIN_SOCKET", "/tmp/ckptctl-elsewhere.sock", 1);
-  EXPECT_THAT(Run({"status"}).error, HasSubstr("/tmp/ckptctl-elsewhere.sock"));
+  EXPECT_THAT(Ctl({"status"}).error, HasSubstr("/tmp/ckptctl-elsewhere.sock"));
   unsetenv("CKPTD_ADMIN_SOCKET");
 }
 
 TEST(CommandLine, WhatIsNotThereIsFour) {
-  EXPECT_EQ(Run({"inspect", "/tmp/ckptctl-no-such.safetensors"}).code, 4);
-  EXPECT_EQ(Run({"verify", "/tmp/ckptctl-no-such-dir/"}).code, 4);
-  EXPECT_EQ(Run({"salvage", "/tmp/ckptctl-no-such-dir", "--to", "/tmp/ckptctl-never"}).code, 4);
+  EXPECT_EQ(Ctl({"inspect", "/tmp/ckptctl-no-such.safetensors"}).code, 4);
+  EXPECT_EQ(Ctl({"verify", "/tmp/ckptctl-no-such-dir/"}).code, 4);
+  EXPECT_EQ(Ctl({"salvage", "/tmp/ckptctl-no-such-dir", "--to", "/tmp/ckptctl-never"}).code, 4);
 }
 
 }  // namespace

@@ -1,0 +1,283 @@
+// ckptctl against a real agent, on jobs that a real trainer saved. Every exit code at least once.
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "tests/integration/harness.h"
+
+namespace ckptd::harness {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Said {
+  int code = 0;
+  std::string out;
+  std::string error;
+  [[nodiscard]] bool Has(const std::string& text) const { return out.find(text) != std::string::npos; }
+  [[nodiscard]] bool ErrorHas(const std::string& text) const { return error.find(text) != std::string::npos; }
+};
+
+std::ostream& operator<<(std::ostream& stream, const Said& said) {
+  return stream << "exit " << said.code << "\n" << said.out << said.error;
+}
+
+class CkptctlTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/ckptd-ctl-XXXXXX";
+    dir_ = mkdtemp(name);
+    chmod(dir_.c_str(), 0755);
+    NodeOptions options;
+    options.settings["agent.admin_socket"] = "\"" + admin() + "\"";
+    options.settings["retention.keep_last"] = "4";
+    node_ = std::make_unique<Node>(options);
+    ASSERT_TRUE(node_->StartAgent()) << node_->AgentLog();
+  }
+  void TearDown() override {
+    node_.reset();
+    fs::remove_all(dir_);
+  }
+
+  [[nodiscard]] std::string admin() const { return dir_ + "/admin.sock"; }
+
+  Said Run(const std::string& line, std::vector<std::string> prefix = {}) {
+    std::vector<std::string> argv = std::move(prefix);
+    argv.push_back(BinaryDirectory() + "/ckptctl");
+    for (const std::string& word : Args(line)) argv.push_back(word);
+    const std::string errors = dir_ + "/stderr";
+    fs::remove(errors);
+    Child child({argv, {"CKPTD_ADMIN_SOCKET=" + admin(), "NO_COLOR=1"}, errors});
+    Said said;
+    said.code = child.Wait();
+    for (const std::string& each : child.lines()) said.out += each + "\n";
+    std::ifstream file(errors);
+    said.error.assign(std::istreambuf_iterator<char>(file), {});
+    return said;
+  }
+
+  // The trainer has ended; step 20 is durable, and older_ before it. (Under load a save may be dropped.)
+  void Train(const std::string& job) {
+    auto trainer = node_->Train(Args("--job " + job + " --steps 20 --every 5 --step-ms 10"));
+    ASSERT_EQ(trainer->Wait(), 0) << trainer->Errors() << node_->AgentLog();
+    ASSERT_EQ(trainer->Last("DURABLE"), 20u);
+    for (const std::string& line : trainer->lines()) {
+      unsigned long long step = 0;
+      if (sscanf(line.c_str(), "DURABLE %llu", &step) == 1 && step < 20) older_ = step;
+    }
+    ASSERT_NE(older_, 0u);
+  }
+  [[nodiscard]] std::string Older(const std::string& job) const { return job + "@" + std::to_string(older_); }
+
+  [[nodiscard]] std::string StepDir(const std::string& job, uint64_t step) const {
+    char name[64];
+    snprintf(name, sizeof name, "/step-%010llu.a0001", static_cast<unsigned long long>(step));
+    return node_->storage() + "/" + job + name;
+  }
+  [[nodiscard]] static std::string Image(const std::string& dir) { return dir + "/rank-00000-of-00001.safetensors"; }
+  static std::string Content(const std::string& file) {
+    std::ifstream in(file, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  std::string dir_;
+  std::unique_ptr<Node> node_;
+  uint64_t older_ = 0;
+};
+
+TEST_F(CkptctlTest, SeesWhatWasSaved) {
+  Said empty = Run("status");
+  EXPECT_EQ(empty.code, 0) << empty;
+  EXPECT_TRUE(empty.Has("no jobs")) << empty;
+  Train("gpt");
+  Said status = Run("status gpt");
+  EXPECT_EQ(status.code, 0) << status;
+  EXPECT_TRUE(status.Has("captured  step 20")) << status;
+  EXPECT_TRUE(status.Has("durable   step 20")) << status;
+  Said json = Run("status -o json");
+  EXPECT_TRUE(json.Has("\"watermark_step\": 20")) << json;
+  Said list = Run("list gpt");
+  EXPECT_EQ(list.code, 0) << list;
+  EXPECT_TRUE(list.Has("gpt  20    1        durable  region+storage")) << list;
+  Said tensors = Run("inspect gpt@20");
+  EXPECT_EQ(tensors.code, 0) << tensors;
+  EXPECT_TRUE(tensors.Has("I64")) << tensors;
+  EXPECT_TRUE(tensors.Has("(from region, step 20 of attempt 1)")) << tensors;
+  Said stored = Run("inspect " + Older("gpt") + " -o json");
+  EXPECT_TRUE(stored.Has("\"source\": \"storage\"")) << stored;
+  Said trace = Run("trace gpt@20");
+  EXPECT_EQ(trace.code, 0) << trace;
+  EXPECT_TRUE(trace.Has("save.captured")) << trace;
+  EXPECT_TRUE(trace.Has("flush.done")) << trace;
+  Said version = Run("version");
+  EXPECT_EQ(version.code, 0) << version;
+  EXPECT_TRUE(version.Has("ckptd    0.1.0")) << version;
+}
+
+TEST_F(CkptctlTest, FlushAndDrainTellWhatIsDurable) {
+  Said unknown = Run("flush nobody");
+  EXPECT_EQ(unknown.code, 4) << unknown;
+  Train("gpt");
+  Said flush = Run("flush gpt --wait");
+  EXPECT_EQ(flush.code, 0) << flush;
+  EXPECT_TRUE(flush.Has("step 20 (attempt 1) is durable")) << flush;
+  Said drain = Run("drain");
+  EXPECT_EQ(drain.code, 0) << drain;
+  EXPECT_TRUE(Run("status").Has("DRAINING"));
+}
+
+TEST_F(CkptctlTest, RestoresTheSameBytesFromMemoryAndFromStorage) {
+  Train("gpt");
+  const std::string saved = Content(Image(StepDir("gpt", 20)));
+  ASSERT_FALSE(saved.empty());
+  Said memory = Run("restore gpt --to " + dir_ + "/out/m");
+  EXPECT_EQ(memory.code, 0) << memory;
+  EXPECT_TRUE(memory.Has("step 20 of attempt 1 from region")) << memory;
+  EXPECT_TRUE(Content(Image(dir_ + "/out/m")) == saved);
+  Said storage = Run("restore " + Older("gpt") + " --to " + dir_ + "/out/s");
+  EXPECT_EQ(storage.code, 0) << storage;
+  EXPECT_TRUE(storage.Has("from storage")) << storage;
+  EXPECT_TRUE(Content(Image(dir_ + "/out/s")) == Content(Image(StepDir("gpt", older_))));
+  Said again = Run("restore gpt --to " + dir_ + "/out/m");
+  EXPECT_EQ(again.code, 6) << again;  // nothing is overwritten
+  EXPECT_EQ(Run("restore gpt@7 --to " + dir_ + "/out/n").code, 4);
+  EXPECT_FALSE(fs::exists(dir_ + "/out/n"));
+  EXPECT_EQ(ListFiles(dir_ + "/out").size(), 2u);  // no temporary files
+}
+
+TEST_F(CkptctlTest, NamesWhatIsDamagedOnStorage) {
+  Train("gpt");
+  Said good = Run("verify " + Older("gpt"));
+  EXPECT_EQ(good.code, 0) << good;
+  EXPECT_TRUE(good.Has("good")) << good;
+  FlipByte(Image(StepDir("gpt", older_)), 20000);
+  Said bad = Run("verify " + Older("gpt"));
+  EXPECT_EQ(bad.code, 1) << bad;
+  EXPECT_TRUE(bad.Has("rank-00000-of-00001.safetensors")) << bad;
+  EXPECT_TRUE(bad.Has("storage: rank 0")) << bad;
+  EXPECT_EQ(Run("verify " + StepDir("gpt", older_)).code, 1);
+  EXPECT_EQ(Run("verify " + StepDir("gpt", 20)).code, 0);
+  Said restore = Run("restore " + Older("gpt") + " --to " + dir_ + "/out");
+  EXPECT_EQ(restore.code, 5) << restore;
+  EXPECT_TRUE(ListFiles(dir_ + "/out").empty());
+  FlipByte(Image(StepDir("gpt", older_)), 9);  // the header
+  EXPECT_EQ(Run("inspect " + Image(StepDir("gpt", older_))).code, 5);
+}
+
+TEST_F(CkptctlTest, ADamagedSlotIsPassedOverAndStorageServes) {
+  Train("gpt");
+  const std::string saved = Content(Image(StepDir("gpt", 20)));
+  for (const std::string& slot : FilesWith(node_->region(), "/slot-")) FlipByte(node_->region() + "/" + slot, 20000);
+  Said restore = Run("restore gpt@20 --to " + dir_ + "/out");
+  EXPECT_EQ(restore.code, 0) << restore;
+  EXPECT_TRUE(restore.Has("passed over: ")) << restore;
+  EXPECT_TRUE(restore.Has("from storage")) << restore;
+  EXPECT_TRUE(Content(Image(dir_ + "/out")) == saved);
+}
+
+TEST_F(CkptctlTest, VerifyFindsADamagedSlot) {
+  Train("gpt");
+  for (const std::string& slot : FilesWith(node_->region(), "/slot-")) FlipByte(node_->region() + "/" + slot, 20000);
+  Said bad = Run("verify gpt@20 -o json");
+  EXPECT_EQ(bad.code, 1) << bad;
+  EXPECT_TRUE(bad.Has("\"source\": \"region\"")) << bad;
+  Said again = Run("verify gpt@20");  // the slot is quarantined, storage is good
+  EXPECT_EQ(again.code, 0) << again;
+}
+
+TEST_F(CkptctlTest, PinnedStepsStayAndUnpinnedOnesGo) {
+  auto trainer = node_->Train(Args("--job gpt --steps 2000 --every 5 --step-ms 20"));
+  ASSERT_TRUE(trainer->WaitFor("DURABLE "));
+  const uint64_t step = trainer->Last("DURABLE");
+  const std::string name = "gpt@" + std::to_string(step);
+  Said pin = Run("pin " + name);
+  ASSERT_EQ(pin.code, 0) << pin;
+  for (int newer = 0; newer < 8; ++newer) ASSERT_TRUE(trainer->WaitFor("DURABLE "));
+  Said refused = Run("rm " + name);
+  EXPECT_EQ(refused.code, 6) << refused;
+  EXPECT_TRUE(refused.ErrorHas("pinned")) << refused;
+  EXPECT_TRUE(fs::exists(StepDir("gpt", step) + "/manifest.json"));  // it is older than the last 4
+  EXPECT_TRUE(Run("list gpt").Has("yes"));
+  Said dry = Run("gc gpt --dry-run");
+  EXPECT_EQ(dry.code, 0) << dry;
+  EXPECT_TRUE(dry.Has("pinned")) << dry;
+  Said unpin = Run("unpin " + name);
+  EXPECT_EQ(unpin.code, 0) << unpin;
+  EXPECT_TRUE(unpin.Has("no longer pinned")) << unpin;
+  Said removed = Run("rm " + name);  // unless retention was faster
+  EXPECT_TRUE(removed.code == 0 || removed.code == 4) << removed;
+  EXPECT_FALSE(fs::exists(StepDir("gpt", step) + "/manifest.json"));
+  trainer->Kill();
+}
+
+TEST_F(CkptctlTest, TheNewestStepIsNeverRemoved) {
+  Train("gpt");
+  Said newest = Run("rm gpt@20");
+  EXPECT_EQ(newest.code, 6) << newest;
+  EXPECT_TRUE(fs::exists(StepDir("gpt", 20) + "/manifest.json"));
+  EXPECT_EQ(Run("rm gpt@999").code, 4);
+}
+
+TEST_F(CkptctlTest, GcGivesBackTheMemoryOfANamedIdleJob) {
+  Train("gpt");
+  Said kept = Run("gc");
+  EXPECT_EQ(kept.code, 0) << kept;
+  EXPECT_FALSE(FilesWith(node_->region(), "/slot-").empty());
+  Said freed = Run("gc gpt");
+  EXPECT_EQ(freed.code, 0) << freed;
+  EXPECT_TRUE(FilesWith(node_->region(), "/slot-").empty()) << freed;
+  Said list = Run("list gpt");
+  EXPECT_TRUE(list.Has("durable  storage")) << list;
+}
+
+TEST_F(CkptctlTest, SalvageNeedsNoAgent) {
+  Train("gpt");
+  const std::string saved = Content(Image(StepDir("gpt", 20)));
+  node_->KillAgent();
+  Said salvage = Run("salvage " + node_->region() + "/r --to " + dir_ + "/out");
+  EXPECT_EQ(salvage.code, 0) << salvage;
+  EXPECT_TRUE(Content(Image(dir_ + "/out/gpt/step-0000000020.a0001")) == saved) << salvage;
+  EXPECT_EQ(Run("salvage " + node_->region() + "/r other --to " + dir_ + "/none").code, 4);
+  for (const std::string& slot : FilesWith(node_->region(), "/slot-")) FlipByte(node_->region() + "/" + slot, 20000);
+  Said damaged = Run("salvage " + node_->region() + "/r --to " + dir_ + "/bad");
+  EXPECT_EQ(damaged.code, 5) << damaged;
+  EXPECT_TRUE(ListFiles(dir_ + "/bad").empty());
+}
+
+TEST_F(CkptctlTest, NoAgentIsThreeAndAnUnknownJobIsFour) {
+  for (const char* line : {"status x", "list x", "inspect x", "verify x@1", "trace x@1", "pin x@1", "rm x@1", "gc x"}) {
+    EXPECT_EQ(Run(line).code, 4) << Run(line);
+  }
+  node_->KillAgent();
+  Said gone = Run("status");
+  EXPECT_EQ(gone.code, 3) << gone;
+  EXPECT_TRUE(gone.ErrorHas("next: start the agent")) << gone;
+  ASSERT_TRUE(node_->StartAgent());  // the socket that the dead agent left is replaced
+  EXPECT_EQ(Run("status").code, 0);
+}
+
+TEST_F(CkptctlTest, AnotherUserIsRefusedByTheSocketsMode) {
+  if (geteuid() != 0) GTEST_SKIP() << "reason: needs root to become another user";
+  Said other = Run("status", {"setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"});
+  EXPECT_EQ(other.code, 6) << other;
+  EXPECT_TRUE(other.ErrorHas("may not connect")) << other;
+}
+
+TEST_F(CkptctlTest, AnAgentThatStopsEndsTheCallsItHolds) {
+  auto trainer = node_->Train(Args("--job gpt --steps 1000000 --every 1 --step-ms 1"));
+  ASSERT_TRUE(trainer->WaitFor("CAPTURED"));
+  Child watch({{BinaryDirectory() + "/ckptctl", "status", "-w"}, {"CKPTD_ADMIN_SOCKET=" + admin()}, dir_ + "/stderr"});
+  ASSERT_TRUE(watch.WaitFor("agent"));
+  EXPECT_EQ(node_->StopAgent(), 0) << node_->AgentLog();
+  EXPECT_FALSE(fs::exists(admin()));
+  ASSERT_TRUE(watch.WaitFor("ckptctl: "));  // it goes on asking
+  watch.Kill();
+  trainer->Kill();
+}
+
+}  // namespace
+}  // namespace ckptd::harness
