@@ -118,18 +118,26 @@ void World::RunFlush(const StoreOp& op, const snapshot::StartFlush& effect) {
   if (slot->state != SlotStateCode::kSealed || slot->record != effect.snapshot) {
     return Fail("I2", "a flush reads a slot that holds something else");
   }
-  SnapshotId name = effect.snapshot;
-  for (const auto& [id, step] : store_.steps) {  // the mutant: directories are named by step only
-    if (!options_.rules.job.attempt_in_identity && id.step == name.step) name = id;
-  }
-  StepDir& step = store_.steps[name];
+  if (!options_.rules.job.attempt_in_identity) MergeSameStep(effect.snapshot);
+  StepDir& step = store_.steps[effect.snapshot];
   if (!healing_ && random_.Chance(options_.faults.flush_errors)) {
     return Answer(op, snapshot::FlushEnded{effect.slot, effect.snapshot, absl::UnavailableError("i/o error")});
   }
   const bool bad = options_.bad_parts && !healing_ && random_.Chance(60);
   lossy_ = lossy_ || bad;
-  step.parts.emplace(op.rank, Part{files_[slot->file], bad});
+  step.parts.emplace(op.rank, Part{files_[slot->file], bad});  // an existing part is the same part
   Answer(op, snapshot::FlushEnded{effect.slot, effect.snapshot, absl::OkStatus()});
+}
+
+// The mutant: directories are named by the step alone, so attempts share them.
+void World::MergeSameStep(const SnapshotId& id) {
+  for (const auto& [other, step] : store_.steps) {
+    if (other.step != id.step || other == id) continue;
+    auto node = store_.steps.extract(other);
+    node.key() = id;
+    store_.steps.insert(std::move(node));
+    return;
+  }
 }
 
 void World::RunFetch(const StoreOp& op, const snapshot::Fetch& effect) {

@@ -205,6 +205,7 @@ class World {
   void RunJobOp(const StoreOp& op, const job::Effect& effect);
   void RunRankOp(const StoreOp& op, const snapshot::Effect& effect);
   void RunFlush(const StoreOp& op, const snapshot::StartFlush& effect);
+  void MergeSameStep(const SnapshotId& id);
   void RunFetch(const StoreOp& op, const snapshot::Fetch& effect);
   void Answer(const StoreOp& op, job::Event event);
   void Answer(const StoreOp& op, snapshot::Event event);
