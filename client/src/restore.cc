@@ -10,12 +10,19 @@ namespace ckptd {
 namespace {
 
 constexpr uint64_t kDefaultTimeoutNs = 120'000'000'000;
+// The agent's own timer runs to the same deadline, and its answer names who is missing: worth this much longer.
+constexpr uint64_t kAnswerGraceNs = 1'000'000'000;
 
 // With the mutex held: why waiting longer is futile, or 0.
 int32_t Failed(const State& state) {
   if (state.claim.stage == Claim::Stage::kFailed) return Fail(state.claim.code, "%s", state.claim.sentence.c_str());
   if (state.connect_code != 0) return Fail(state.connect_code, "%s", state.connect_sentence.c_str());
   return 0;
+}
+
+uint64_t AnswerDeadline(const State& state) {
+  uint64_t deadline = state.claim.deadline_ns;
+  return state.connected && deadline < UINT64_MAX - kAnswerGraceNs ? deadline + kAnswerGraceNs : deadline;
 }
 
 int32_t TimedOut(const State& state) {
@@ -46,7 +53,7 @@ void Describe(const LoadMessage& load, const Snapshot* snapshot, ckpt_restored* 
 int32_t Restore::WaitForOffer() {
   while (!state_.claim.untaken) {
     if (int32_t rc = Failed(state_)) return rc;
-    if (!state_.changed.WaitUntil(state_.mutex, state_.claim.deadline_ns)) return TimedOut(state_);
+    if (!state_.changed.WaitUntil(state_.mutex, AnswerDeadline(state_))) return TimedOut(state_);
   }
   return 0;
 }
@@ -111,7 +118,7 @@ int32_t Restore::WaitForGo() {
   while (claim.stage != Claim::Stage::kRunning) {
     if (claim.untaken) return CKPT_RELOAD;
     if (int32_t rc = Failed(state_)) return rc;
-    if (!state_.changed.WaitUntil(state_.mutex, claim.deadline_ns)) return TimedOut(state_);
+    if (!state_.changed.WaitUntil(state_.mutex, AnswerDeadline(state_))) return TimedOut(state_);
   }
   return 0;
 }

@@ -290,7 +290,9 @@ struct RankEffects {
   void operator()(const snapshot::SendLoad& e) const {
     bool with_snapshot = !e.snapshot.none();
     runner.metrics_.Loading(with_snapshot ? e.source : snapshot::Source::kNone);
-    runner.channel_.Load(e, with_snapshot ? runner.Set(e.slot) : nullptr);
+    absl::Status sent = runner.channel_.Load(e, with_snapshot ? runner.Set(e.slot) : nullptr);
+    // As if the trainer had found it: the slot is quarantined, and another source is tried.
+    if (!sent.ok()) runner.Feed(snapshot::LoadFailed{e.attempt, e.ticket, CodeOf(sent), std::string(sent.message())});
   }
   void operator()(const snapshot::SendGo& e) const {
     runner.metrics_.WentOn();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/status_macros.h"
 
 namespace ckptd {
 namespace {
@@ -44,14 +45,16 @@ void TrainerChannel::Disconnect(SessionId session) {
   }
 }
 
-void TrainerChannel::Load(const snapshot::SendLoad& load, const region::LayoutSet* set) {
+absl::Status TrainerChannel::Load(const snapshot::SendLoad& load, const region::LayoutSet* set) {
   LoadMessage message{};
   message.attempt = load.attempt;
   FillSkipped(load.state->decision(), rank_, &message);
   SessionId session = SessionOf(load.process);
-  if (set == nullptr) return services_.server.Send(session, MessageType::kLoad, message);
-  auto descriptors = set->DescriptorsForRestore(load.slot.index);
-  if (!descriptors.ok()) return Refuse(load.process, MessageType::kJoin, descriptors.status());
+  if (set == nullptr) {
+    services_.server.Send(session, MessageType::kLoad, message);
+    return absl::OkStatus();
+  }
+  CKPTD_ASSIGN_OR_RETURN(auto descriptors, set->DescriptorsForRestore(load.slot.index));
   message.snapshot_attempt = load.snapshot.attempt;
   message.snapshot_step = load.snapshot.step;
   message.source = static_cast<uint32_t>(WireSource(load.source));
@@ -59,8 +62,9 @@ void TrainerChannel::Load(const snapshot::SendLoad& load, const region::LayoutSe
   message.layout = load.slot.layout;
   message.verified = (set->Slot(load.slot.index).flags & kSlotVerified) != 0;
   message.slot_bytes = set->head().block.slot_bytes;
-  const int fds[] = {descriptors->slot, descriptors->ctl};
+  const int fds[] = {descriptors.slot, descriptors.ctl};
   services_.server.Send(session, MessageType::kLoad, message, fds);
+  return absl::OkStatus();
 }
 
 void TrainerChannel::Go(const snapshot::SendGo& go) {
@@ -84,14 +88,23 @@ void TrainerChannel::Grant(const snapshot::Owner& owner, const snapshot::SlotId&
 void TrainerChannel::NoteSealed(const SnapshotId& id) {
   if (id.attempt != attempt_) outcomes_.clear();
   attempt_ = id.attempt;
-  outcomes_.push_back({id.step, 0, 0});
+  Remember(id.step);
+}
+
+void TrainerChannel::Remember(StepId step) {
+  outcomes_.push_back({step, 0, 0});
   if (outcomes_.size() > kMaxOutcomes) outcomes_.pop_front();
 }
 
 void TrainerChannel::NoteProblem(const absl::Status& status) { last_problem_ = status; }
 
-// A step below the newest captured one that was not captured itself never will be.
+// A step below the newest captured one that was not captured itself never will be. The newest captured and the newest
+// durable one may have been sealed by an agent that died before it could tell: a trainer may still wait for them.
 void TrainerChannel::Settle(const snapshot::SendNews& news) {
+  for (StepId step : {news.durable, news.captured}) {
+    auto same = [step](const StepOutcome& outcome) { return outcome.step == step; };
+    if (step != 0 && std::none_of(outcomes_.begin(), outcomes_.end(), same)) Remember(step);
+  }
   for (StepOutcome& outcome : outcomes_) {
     if (outcome.step == news.captured) outcome.flags |= kStepCaptured;
     if (outcome.step == news.durable) outcome.flags |= kStepCaptured | kStepDurable;
@@ -108,6 +121,7 @@ void TrainerChannel::News(const snapshot::SendNews& news) {
   message.fenced_by = news.fenced_by;
   message.captured_step = news.captured;
   message.durable_step = news.durable;
+  if (attempt_ == 0) attempt_ = news.attempt;  // nothing was sealed since this agent started
   if (news.attempt == attempt_) {
     Settle(news);
     for (const StepOutcome& outcome : outcomes_) message.outcomes[message.outcome_count++] = outcome;

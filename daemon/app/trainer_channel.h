@@ -26,8 +26,8 @@ class TrainerChannel {
   void Forget(snapshot::ProcessId process) { sessions_.erase(process); }
   [[nodiscard]] bool Connected(snapshot::ProcessId process) const { return SessionOf(process) != 0; }
 
-  // `set` is null for a fresh start.
-  void Load(const snapshot::SendLoad& load, const region::LayoutSet* set);
+  // `set` is null for a fresh start. CORRUPT when the slot's file was destroyed: nothing was sent.
+  [[nodiscard]] absl::Status Load(const snapshot::SendLoad& load, const region::LayoutSet* set);
   void Go(const snapshot::SendGo& go);
   void Grant(const snapshot::Owner& owner, const snapshot::SlotId& slot, Epoch epoch, StepId floor);
   void News(const snapshot::SendNews& news);
@@ -44,6 +44,7 @@ class TrainerChannel {
 
  private:
   [[nodiscard]] SessionId SessionOf(snapshot::ProcessId process) const;
+  void Remember(StepId step);
   void Settle(const snapshot::SendNews& news);
 
   Services& services_;

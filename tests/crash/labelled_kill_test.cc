@@ -1,0 +1,160 @@
+// One SIGKILL at every labelled point: every CKPTD_FP in the agent's sources, every --kill-at point of the trainer. A
+// point that the scenario never reaches fails the test, so a new point must bring what reaches it.
+#include <poll.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <set>
+
+#include "tests/integration/harness.h"
+
+namespace ckptd::harness {
+namespace {
+
+// Every point named in daemon/. HitFailpoint itself is not one.
+std::vector<std::string> Points() {
+  std::set<std::string> points;
+  std::regex pattern("CKPTD_FP(?:_STATUS)?\\(\"([^\"]+)\"\\)");
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(CKPTD_SOURCE_DIR "/daemon")) {
+    if (entry.path().extension() != ".cc") continue;
+    std::ifstream file(entry.path());
+    std::string text((std::istreambuf_iterator<char>(file)), {});
+    for (std::sregex_iterator hit(text.begin(), text.end(), pattern), end; hit != end; ++hit) points.insert((*hit)[1]);
+  }
+  return {points.begin(), points.end()};
+}
+
+bool FailpointsCompiledIn() {
+#ifdef CKPTD_FAILPOINTS
+  return true;
+#else
+  return false;
+#endif
+}
+
+class AgentKilledAt : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    if (!FailpointsCompiledIn()) GTEST_SKIP() << "skipped: this build has no failpoints (CKPTD_FAILPOINTS=OFF)";
+  }
+
+  // Armed until it was hit. An agent that is killed while it starts is started again.
+  void StartAgent() {
+    std::vector<std::string> environment;
+    if (!hit_) environment.push_back("CKPTD_FAILPOINTS=" + GetParam() + "=kill");
+    if (node_.StartAgent(environment)) return;
+    ASSERT_EQ(node_.agent()->Wait(), -SIGKILL) << node_.AgentLog();
+    hit_ = true;
+    ASSERT_TRUE(node_.StartAgent()) << node_.AgentLog();
+  }
+  void RestartAgent() {
+    node_.KillAgent();
+    StartAgent();
+  }
+
+  static std::string Said(Child& trainer) {
+    (void)trainer.WaitFor("never", Millis(1));
+    return testing::PrintToString(trainer.lines());
+  }
+
+  // Until the trainer ends; the agent is started again when it dies of the point.
+  void Attend(Child& trainer, Millis timeout = kLong) {
+    while (true) {
+      pollfd fds[] = {{trainer.pidfd(), POLLIN, 0}, {node_.agent()->pidfd(), POLLIN, 0}};
+      ASSERT_GT(poll(fds, 2, static_cast<int>(timeout.count())), 0) << "hangs: " << node_.AgentLog() << Said(trainer);
+      if (fds[0].revents != 0) return;
+      ASSERT_EQ(node_.agent()->Wait(), -SIGKILL) << node_.AgentLog();
+      ASSERT_FALSE(hit_) << "the agent died twice";
+      hit_ = true;
+      ASSERT_TRUE(node_.StartAgent()) << node_.AgentLog();
+    }
+  }
+
+  // A whole run. What was captured before must be there, and its end must be that of an undisturbed run.
+  void Train(const std::string& line, const std::string& more = "") {
+    auto trainer = node_.Train(Args(line + " --every 3 --step-ms 4 " + more));
+    ASSERT_NO_FATAL_FAILURE(Attend(*trainer));
+    EXPECT_EQ(trainer->Wait(), 0) << trainer->Errors() << node_.AgentLog();
+    std::string restored;
+    for (const std::string& text : trainer->lines()) restored = text.rfind("RESTORED", 0) == 0 ? text : restored;
+    EXPECT_GE(NumberField(restored, "step"), captured_) << node_.AgentLog();
+    captured_ = std::max({captured_, trainer->Last("CAPTURED"), trainer->Last("DURABLE")});
+    EXPECT_EQ(trainer->lines().back(), node_.ExpectedDigest(Args(line)));
+  }
+
+  // An old process is stopped in a capture, and a new one needs its slot: the old file is replaced.
+  void FenceAStoppedTrainer() {
+    std::string line = "--job big --bytes 64000000 --step-ms 4 --every 2";
+    auto old = node_.Train(Args(line + " --steps 100000"));
+    ASSERT_TRUE(old->WaitFor("CAPTURED"));
+    old->WaitFor("SAVE");
+    old->Signal(SIGSTOP);
+    RestartAgent();
+    auto next = node_.Train(Args(line + " --steps 40"));
+    ASSERT_NO_FATAL_FAILURE(Attend(*next));
+    EXPECT_EQ(next->Wait(), 0) << next->Errors() << node_.AgentLog();
+    old->Signal(SIGCONT);
+  }
+
+  Node node_;
+  bool hit_ = false;
+  uint64_t captured_ = 0;
+};
+
+TEST_P(AgentKilledAt, LosesNothing) {
+  ASSERT_NO_FATAL_FAILURE(StartAgent());
+  ASSERT_NO_FATAL_FAILURE(Train("--steps 24"));
+  node_.KillAgent();
+  node_.LoseRegion();
+  captured_ = WholeSteps(node_).empty() ? 0 : WholeSteps(node_).back().first;
+  ASSERT_NO_FATAL_FAILURE(StartAgent());
+  ASSERT_NO_FATAL_FAILURE(Train("--steps 42"));
+  captured_ = 0;
+  ASSERT_NO_FATAL_FAILURE(Train("--steps 12 --tensors 6", "--want fresh"));
+  ASSERT_NO_FATAL_FAILURE(RestartAgent());
+  ASSERT_NO_FATAL_FAILURE(Train("--steps 36 --tensors 6"));
+  for (int i = 0; i < 5 && !hit_; ++i) ASSERT_NO_FATAL_FAILURE(FenceAStoppedTrainer());
+  EXPECT_TRUE(hit_) << "no scenario reaches " << GetParam();
+  ASSERT_NO_FATAL_FAILURE(RestartAgent());
+  ASSERT_NO_FATAL_FAILURE(Train("--steps 45 --tensors 6"));
+}
+
+std::string PointName(const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '.', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryPoint, AgentKilledAt, testing::ValuesIn(Points()), PointName);
+
+TEST(LabelledKill, PointsAreFound) { EXPECT_GE(Points().size(), 30u); }
+
+class TrainerKilledAt : public testing::TestWithParam<std::string> {};
+
+TEST_P(TrainerKilledAt, LosesNothing) {
+  Node node;
+  ASSERT_TRUE(node.StartAgent());
+  constexpr char kRun[] = "--every 3 --step-ms 4 --steps ";
+  auto first = node.Train(Args(kRun + std::string("15 --kill-at 15:") + GetParam()));
+  int ended = first->Wait();
+  bool on_restore = GetParam() == "load" || GetParam() == "restore";
+  EXPECT_EQ(ended, on_restore ? 0 : -SIGKILL) << first->Errors();
+  if (on_restore) {
+    auto second = node.Train(Args(kRun + std::string("30 --kill-at 15:") + GetParam()));
+    EXPECT_EQ(second->Wait(), -SIGKILL) << second->Errors();
+  }
+  auto last = node.Train(Args(kRun + std::string("30")));
+  EXPECT_GE(NumberField(Restored(*last), "step"), first->Last("CAPTURED"));
+  EXPECT_EQ(last->Wait(), 0) << last->Errors();
+  EXPECT_EQ(last->lines().back(), node.ExpectedDigest(Args("--steps 30")));
+  EXPECT_EQ(node.StopAgent(), 0);
+  ExpectNothingLeftBehind(node);
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryPoint, TrainerKilledAt,
+                         testing::Values("restore", "load", "save", "gate", "captured", "durable"));
+
+}  // namespace
+}  // namespace ckptd::harness

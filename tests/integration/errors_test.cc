@@ -1,0 +1,243 @@
+// Bad surroundings and bad input: each gives its sentence, and nothing that was saved is lost.
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/integration/harness.h"
+
+namespace ckptd::harness {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A small tmpfs of its own; skips where that is not allowed.
+class Tmpfs {
+ public:
+  explicit Tmpfs(const std::string& size) {
+    std::string path = "/tmp/ckptd-tmpfs-XXXXXX";
+    if (mkdtemp(path.data()) == nullptr) return;
+    path_ = path;
+    mounted_ = mount("tmpfs", path_.c_str(), "tmpfs", 0, ("size=" + size).c_str()) == 0;
+  }
+  ~Tmpfs() {
+    if (mounted_) umount2(path_.c_str(), MNT_DETACH);
+    rmdir(path_.c_str());
+  }
+  Tmpfs(const Tmpfs&) = delete;
+  Tmpfs& operator=(const Tmpfs&) = delete;
+  [[nodiscard]] bool mounted() const { return mounted_; }
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] bool ReadOnly(bool on, const std::string& size) const {
+    unsigned long flags = MS_REMOUNT | (on ? MS_RDONLY : 0);
+    return mount("tmpfs", path_.c_str(), "tmpfs", flags, ("size=" + size).c_str()) == 0;
+  }
+  [[nodiscard]] bool Resize(const std::string& size) const { return ReadOnly(false, size); }
+
+ private:
+  std::string path_;
+  bool mounted_ = false;
+};
+
+constexpr char kNoMount[] = "skipped: this test needs root, to mount a small tmpfs";
+
+void ExpectSameEnd(Node& node, Child& trainer, const std::string& line) {
+  EXPECT_EQ(trainer.Wait(), 0) << trainer.Errors() << node.AgentLog();
+  EXPECT_EQ(trainer.lines().back(), node.ExpectedDigest(Args(line)));
+}
+
+void ExpectSays(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "expected \"" << part << "\" in: " << text;
+}
+
+TEST(Errors, NoAgentAtSave) {
+  Node node;
+  std::string line = "--steps 20 --every 5 --no-restore --close-ms 200";
+  auto trainer = node.Train(Args(line));
+  EXPECT_EQ(trainer->Wait(), 0) << trainer->Errors();
+  EXPECT_EQ(trainer->lines().back(), node.ExpectedDigest(Args("--steps 20")));
+  EXPECT_EQ(std::count(trainer->lines().begin(), trainer->lines().end(), "DROPPED 5 AGENT_UNREACHABLE"), 1)
+      << testing::PrintToString(trainer->lines());
+}
+
+TEST(Errors, NoAgentAtRestore) {
+  Node node;
+  auto trainer = node.Train(Args("--steps 20 --restore-ms 1000"));
+  EXPECT_EQ(trainer->Wait(), 1);
+  ExpectSays(trainer->Errors(), node.socket());
+}
+
+TEST(Errors, SocketOfAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "skipped: needs root, to become another user";
+  Node node;
+  ASSERT_TRUE(node.StartAgent());
+  auto trainer = node.Train(Args("--steps 5 --restore-ms 1000"),
+                            {"setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"});
+  EXPECT_EQ(trainer->Wait(), 1);
+  ExpectSays(trainer->Errors(), "no permission to connect to " + node.socket());
+}
+
+TEST(Errors, JobOfAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "skipped: needs root, to become another user";
+  Node node({.region = "", .storage = "", .settings = {{"security.socket_mode", "\"0666\""}}});
+  ASSERT_TRUE(node.StartAgent()) << node.AgentLog();
+  auto mine = node.Train(Args("--steps 10 --every 5 --step-ms 5"));
+  ASSERT_EQ(mine->Wait(), 0) << mine->Errors();
+  auto theirs = node.Train(Args("--steps 5 --restore-ms 1000"),
+                           {"setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"});
+  EXPECT_EQ(theirs->Wait(), 1);
+  ExpectSays(theirs->Errors(), "belongs to uid 0, this process runs as uid 65534");
+}
+
+TEST(Errors, UnknownConfigKey) {
+  Node node({.region = "", .storage = "", .settings = {{"region.slotz", "3"}}});
+  EXPECT_FALSE(node.StartAgent());
+  EXPECT_GT(node.agent()->Wait(), 0);
+  ExpectSays(node.AgentLog(), "slotz");
+  ExpectSays(node.AgentLog(), "next: ");
+}
+
+TEST(Errors, SecondAgentOnTheSameRegion) {
+  Node node;
+  ASSERT_TRUE(node.StartAgent());
+  Node second({.region = "", .storage = "", .settings = {{"region.dir", "\"" + node.region() + "/r\""}}});
+  EXPECT_FALSE(second.StartAgent());
+  EXPECT_GT(second.agent()->Wait(), 0);
+  ExpectSays(second.AgentLog(), std::to_string(node.agent()->pid()));
+  auto trainer = node.Train(Args("--steps 10 --every 5 --step-ms 5"));
+  ExpectSameEnd(node, *trainer, "--steps 10");
+}
+
+TEST(Errors, FullRegion) {
+  Tmpfs tmpfs("8m");
+  if (!tmpfs.mounted()) GTEST_SKIP() << kNoMount;
+  Node node({.region = tmpfs.path(), .storage = "", .settings = {}});
+  ASSERT_TRUE(node.StartAgent());
+  auto trainer = node.Train(Args("--bytes 16000000 --steps 60 --every 5 --step-ms 5 --close-ms 200"));
+  EXPECT_EQ(trainer->Wait(), 0) << "a full region ended training: " << trainer->Errors();
+  EXPECT_EQ(trainer->lines().back(), node.ExpectedDigest(Args("--bytes 16000000 --steps 60")));
+  ExpectSays(node.AgentLog(), "REGION_FULL");
+  EXPECT_EQ(trainer->Last("CAPTURED"), 0u);
+  auto small = node.Train(Args("--job small --bytes 1000000 --steps 20 --every 5 --step-ms 5"));
+  ExpectSameEnd(node, *small, "--bytes 1000000 --steps 20");
+  EXPECT_GT(small->Last("CAPTURED"), 0u) << "the refused layout kept its memory";
+}
+
+// Saves go on in memory, the flush reports it, and goes on by itself when there is room again.
+TEST(Errors, FullStorageGetsRoomAgain) {
+  Tmpfs tmpfs("2m");
+  if (!tmpfs.mounted()) GTEST_SKIP() << kNoMount;
+  Node node({.region = "", .storage = tmpfs.path(), .settings = {}});
+  ASSERT_TRUE(node.StartAgent());
+  auto trainer = node.Train(Args("--bytes 4000000 --steps 100000 --every 5 --step-ms 5"));
+  ASSERT_TRUE(trainer->WaitFor("CAPTURED")) << node.AgentLog();
+  EXPECT_FALSE(trainer->WaitFor("DURABLE", Millis(1000)).has_value());
+  ExpectSays(node.AgentLog(), "STORAGE_FULL");
+  ASSERT_TRUE(tmpfs.Resize("200m"));
+  EXPECT_TRUE(trainer->WaitFor("DURABLE")) << "flushing did not go on by itself: " << node.AgentLog();
+  trainer->Kill();
+  auto again = node.Train(Args("--bytes 4000000 --steps 100000 --every 5 --step-ms 5"));
+  EXPECT_GE(NumberField(Restored(*again), "step"), trainer->Last("CAPTURED"));
+}
+
+TEST(Errors, ReadOnlyStorage) {
+  Tmpfs tmpfs("200m");
+  if (!tmpfs.mounted()) GTEST_SKIP() << kNoMount;
+  Node node({.region = "", .storage = tmpfs.path(), .settings = {}});
+  ASSERT_TRUE(node.StartAgent());
+  auto trainer = node.Train(Args("--steps 100000 --every 5 --step-ms 5"));
+  ASSERT_TRUE(trainer->WaitFor("DURABLE"));
+  node.agent()->Signal(SIGSTOP);
+  bool remounted = tmpfs.ReadOnly(true, "200m");  // refused while a file is open for writing
+  node.agent()->Signal(SIGCONT);
+  if (!remounted) GTEST_SKIP() << "skipped: the tmpfs was busy";
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(trainer->WaitFor("STEP")) << "training stopped";
+  trainer->WaitFor("never", Millis(500));
+  ExpectSays(node.AgentLog(), "STORAGE_READ_ONLY");
+  ASSERT_TRUE(tmpfs.ReadOnly(false, "200m"));
+  uint64_t before = trainer->Last("DURABLE");
+  ASSERT_TRUE(trainer->WaitFor("DURABLE")) << node.AgentLog();
+  EXPECT_GT(trainer->Last("DURABLE"), before);
+}
+
+// A restore without the store of records is an error, never a fresh start.
+TEST(Errors, ReadOnlyStorageAtRestore) {
+  Tmpfs tmpfs("200m");
+  if (!tmpfs.mounted()) GTEST_SKIP() << kNoMount;
+  Node node({.region = "", .storage = tmpfs.path(), .settings = {}});
+  ASSERT_TRUE(node.StartAgent());
+  auto first = node.Train(Args("--steps 10 --every 5 --step-ms 5"));
+  ASSERT_EQ(first->Wait(), 0);
+  node.KillAgent();
+  ASSERT_TRUE(tmpfs.ReadOnly(true, "200m"));
+  ASSERT_TRUE(node.StartAgent()) << "an agent must start on a read-only storage: " << node.AgentLog();
+  auto refused = node.Train(Args("--steps 20 --restore-ms 2000"));
+  EXPECT_EQ(refused->Wait(), 1);
+  ExpectSays(refused->Errors(), "Read-only file system");
+  ASSERT_TRUE(tmpfs.ReadOnly(false, "200m"));
+  auto again = node.Train(Args("--steps 20 --every 5 --step-ms 5"));
+  EXPECT_EQ(NumberField(Restored(*again), "step"), 10u);
+}
+
+// What the trainer's user can write is believed by nobody: the agent lives, other jobs are not touched, and what was on
+// storage is restored.
+TEST(Errors, GarbageInTheRegionFilesOfALiveTrainer) {
+  Node node;
+  ASSERT_TRUE(node.StartAgent());
+  auto other = node.Train(Args("--job other --steps 100000 --every 5 --step-ms 5"));
+  ASSERT_TRUE(other->WaitFor("CAPTURED"));
+  auto trainer = node.Train(Args("--steps 100000 --every 5 --step-ms 5"));
+  ASSERT_TRUE(trainer->WaitFor("DURABLE"));
+  for (const std::string& file : FilesWith(node.region(), "/trainer/rank-00000/")) {
+    FillWithGarbage(node.region() + "/" + file, 11);
+  }
+  trainer->WaitFor("never", Millis(100));
+  EXPECT_TRUE(node.agent()->running());
+  trainer->Kill();
+  uint64_t durable = trainer->Last("DURABLE");
+  node.KillAgent();
+  ASSERT_TRUE(node.StartAgent()) << node.AgentLog();
+  auto again = node.Train(Args("--steps 100000 --every 5 --step-ms 5"));
+  EXPECT_GE(NumberField(Restored(*again), "step"), durable) << node.AgentLog();
+  EXPECT_TRUE(again->WaitFor("CAPTURED")) << node.AgentLog();
+  EXPECT_TRUE(other->WaitFor("CAPTURED")) << "another job was disturbed";
+}
+
+TEST(Errors, SlotFilesCutByTheTrainersUser) {
+  Node node;
+  ASSERT_TRUE(node.StartAgent());
+  auto first = node.Train(Args("--steps 20 --every 5 --step-ms 5"));
+  ASSERT_EQ(first->Wait(), 0);
+  for (const std::string& file : FilesWith(node.region(), "/slot-")) fs::resize_file(node.region() + "/" + file, 100);
+  auto again = node.Train(Args("--steps 40 --every 5 --step-ms 5"));
+  EXPECT_GE(NumberField(Restored(*again), "step"), first->Last("DURABLE")) << node.AgentLog();
+  ExpectSameEnd(node, *again, "--steps 40");
+  EXPECT_GT(again->Last("CAPTURED"), 20u);
+  EXPECT_TRUE(node.agent()->running());
+}
+
+TEST(Errors, BytesThatAreNoMessage) {
+  Node node;
+  ASSERT_TRUE(node.StartAgent());
+  auto trainer = node.Train(Args("--steps 100000 --every 5 --step-ms 5"));
+  ASSERT_TRUE(trainer->WaitFor("CAPTURED"));
+  for (int i = 0; i < 20; ++i) {
+    Child stranger(Child::Spec{{"python3", "-c",
+                                "import socket,os\ns=socket.socket(socket.AF_UNIX,socket.SOCK_SEQPACKET)\n"
+                                "s.connect('" +
+                                    node.socket() +
+                                    "')\n"
+                                    "[s.send(os.urandom(1+97*i)) for i in range(8)]"},
+                               {},
+                               node.base() + "/stranger.log"});
+    stranger.Wait();
+  }
+  EXPECT_TRUE(node.agent()->running());
+  EXPECT_TRUE(trainer->WaitFor("CAPTURED")) << "a stranger disturbed a trainer";
+}
+
+}  // namespace
+}  // namespace ckptd::harness
