@@ -42,6 +42,10 @@ struct RetentionVerdict {
 };
 [[nodiscard]] std::vector<RetentionVerdict> ApplyRetention(const Catalog& catalog, const RetentionConfig& retention);
 
+// Whether the coordinator here can be asked to delete exactly this step. It is told a step's number, and takes the one
+// on the lineage where two attempts have it: REFUSED for the other. Pure.
+[[nodiscard]] absl::Status MayDelete(const Catalog& catalog, const CatalogStep& step);
+
 }  // namespace ckptd
 
 #endif  // CKPTD_DAEMON_APP_ADMIN_COMMANDS_H_

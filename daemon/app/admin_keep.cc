@@ -73,10 +73,10 @@ void ApplyToJob(AdminContext& context, const AdminCall& call, const Catalog& cat
   for (const RetentionVerdict& verdict : ApplyRetention(catalog, retention)) {
     v1::RemovedEntry entry = ToEntry(catalog.job, *verdict.step, verdict.reason);
     absl::Status status;
-    if (verdict.goes && !dry_run) {
+    if (verdict.goes) status = MayDelete(catalog, *verdict.step);
+    if (verdict.goes && status.ok() && !dry_run) {
       if (call.cancelled()) return;
-      status = catalog.coordinated_here ? Delete(context, catalog.job, verdict.step->id.step, TimeFor(call))
-                                        : Error(ErrorCode::REFUSED, NotCoordinated(catalog.job));
+      status = Delete(context, catalog.job, verdict.step->id.step, TimeFor(call));
     }
     if (!status.ok()) entry.set_reason(absl::StrCat(verdict.reason, "; but: ", status.message()));
     *(verdict.goes && status.ok() ? response.add_removed() : response.add_kept()) = std::move(entry);
@@ -135,6 +135,17 @@ absl::StatusOr<std::vector<std::string>> GcJobs(AdminContext& context, const std
 }
 
 }  // namespace
+
+absl::Status MayDelete(const Catalog& catalog, const CatalogStep& step) {
+  if (!catalog.coordinated_here) return Error(ErrorCode::REFUSED, NotCoordinated(catalog.job));
+  v1::Target target;
+  target.set_step(step.id.step);
+  CKPTD_ASSIGN_OR_RETURN(const CatalogStep* chosen, FindStep(catalog, target));
+  if (chosen->id == step.id) return absl::OkStatus();
+  return Error(ErrorCode::REFUSED, absl::StrCat("job ", catalog.job, ": step ", step.id.step, " of attempt ",
+                                                step.id.attempt, " was left behind by a roll-back, and attempt ",
+                                                chosen->id.attempt, " has that step too: it goes after that one"));
+}
 
 std::vector<RetentionVerdict> ApplyRetention(const Catalog& catalog, const RetentionConfig& retention) {
   std::vector<RetentionVerdict> verdicts;
@@ -195,14 +206,7 @@ absl::StatusOr<v1::RemoveResponse> RemoveStep(AdminContext& context, const Admin
   const std::string name = absl::StrCat("job ", target.job(), ": step ", target.step());
   if (!step->stored) return Error(ErrorCode::NOT_FOUND, name + " is in memory only; it goes by itself");
   if (step->stored->pinned) return Error(ErrorCode::REFUSED, name + " is pinned: ckptctl unpin first");
-  v1::Target any = target;
-  any.clear_attempt();
-  CKPTD_ASSIGN_OR_RETURN(const CatalogStep* chosen, FindStep(catalog, any));
-  if (chosen->id != step->id) {
-    return Error(ErrorCode::REFUSED, absl::StrCat(name, " of attempt ", step->id.attempt,
-                                                  " was left behind by a roll-back: retention removes it"));
-  }
-  if (!catalog.coordinated_here) return Error(ErrorCode::REFUSED, NotCoordinated(target.job()));
+  CKPTD_RETURN_IF_ERROR(MayDelete(catalog, *step));
   CKPTD_RETURN_IF_ERROR(Delete(context, target.job(), step->id.step, TimeFor(call)));
   v1::RemoveResponse response;
   *response.mutable_removed() = ToEntry(target.job(), *step, "asked for");
