@@ -1,0 +1,139 @@
+#include "daemon/job/decision.h"
+
+#include "daemon/job/lineage.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ckptd::job {
+namespace {
+
+using testing::HasSubstr;
+
+v1::DecisionRecord Decision(AttemptId attempt, std::vector<SnapshotId> lineage, int ranks = 1) {
+  v1::DecisionRecord record;
+  record.set_attempt(attempt);
+  for (int rank = 0; rank < ranks; ++rank) {
+    v1::RankClaim* claim = record.add_ranks();
+    claim->set_rank(static_cast<Rank>(rank));
+    claim->set_agent("A");
+  }
+  if (!lineage.empty()) SetRef(lineage[0], record.mutable_parent());
+  for (const SnapshotId& id : lineage) {
+    record.add_lineage()->set_attempt(id.attempt);
+    record.mutable_lineage(record.lineage_size() - 1)->set_last_step(id.step);
+  }
+  return record;
+}
+
+Inventory TwoRanks() {
+  Inventory inventory;
+  inventory.job = "gpt";
+  inventory.attempt = 2;
+  inventory.world_size = 2;
+  inventory.decisions = {Decision(1, {}, 2)};
+  inventory.sealed.resize(2);
+  inventory.answered = {"A"};
+  return inventory;
+}
+
+StoredStep Committed(SnapshotId id) {
+  StoredStep step;
+  step.id = id;
+  step.world_size = step.sidecars = 2;
+  step.committed = true;
+  return step;
+}
+
+TEST(Choose, TakesTheNewestThatEveryRankCanGet) {
+  Inventory inventory = TwoRanks();
+  inventory.sealed[0] = {{1, 20}, {1, 30}};
+  inventory.sealed[1] = {{1, 20}};
+  inventory.steps = {Committed({1, 10})};
+  const auto choice = Choose(inventory, {});
+  ASSERT_TRUE(choice.ok());
+  EXPECT_EQ(choice->parent, (SnapshotId{1, 20}));
+  ASSERT_EQ(choice->skipped.size(), 1u);
+  EXPECT_THAT(choice->skipped[0].reason(), HasSubstr("ranks 0 only"));
+}
+
+TEST(Choose, MemoryOfOneRankAndStorageOfTheOtherAreEnough) {
+  Inventory inventory = TwoRanks();
+  inventory.sealed[0] = {{1, 20}};
+  inventory.steps = {Committed({1, 20})};
+  EXPECT_EQ(Choose(inventory, {})->parent, (SnapshotId{1, 20}));
+}
+
+TEST(Choose, NeverLeavesTheLineage) {
+  Inventory inventory = TwoRanks();
+  inventory.attempt = 4;
+  inventory.decisions.push_back(Decision(3, {{1, 10}}, 2));  // somebody rolled back to 10
+  inventory.steps = {Committed({1, 10}), Committed({1, 50}), Committed({2, 90})};
+  EXPECT_EQ(Choose(inventory, {})->parent, (SnapshotId{1, 10}));
+}
+
+TEST(Choose, AnExplicitStepIsNeverReplaced) {
+  Inventory inventory = TwoRanks();
+  inventory.steps = {Committed({1, 10}), Committed({1, 20})};
+  inventory.want.set_kind(v1::Want::STEP);
+  inventory.want.set_step(10);
+  EXPECT_EQ(Choose(inventory, {})->parent, (SnapshotId{1, 10}));
+  inventory.want.set_step(15);
+  const absl::Status status = Choose(inventory, {}).status();
+  EXPECT_EQ(CodeOf(status), ErrorCode::NOT_FOUND);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("job gpt: step 15"));
+}
+
+TEST(Choose, FallsBackBehindAnExcludedStepAndSaysSo) {
+  Inventory inventory = TwoRanks();
+  inventory.steps = {Committed({1, 10}), Committed({1, 20})};
+  inventory.excluded = {{{1, 20}, "rank 1: bad chunk 3"}};
+  const auto choice = Choose(inventory, {});
+  EXPECT_EQ(choice->parent, (SnapshotId{1, 10}));
+  EXPECT_THAT(choice->skipped.at(0).reason(), HasSubstr("bad chunk 3"));
+}
+
+TEST(Choose, MarkedStepsAreNotThere) {
+  Inventory inventory = TwoRanks();
+  inventory.steps = {Committed({1, 10}), Committed({1, 20})};
+  inventory.steps[1].marker = 1;
+  EXPECT_EQ(Choose(inventory, {})->parent, (SnapshotId{1, 10}));
+}
+
+TEST(Choose, AFreshStartNeedsProof) {
+  Inventory inventory = TwoRanks();
+  EXPECT_TRUE(Choose(inventory, {})->parent.none()) << "all agents answered, nothing exists";
+  inventory.answered.clear();
+  EXPECT_THAT(std::string(Choose(inventory, {}).status().message()), HasSubstr("no answer from agents A"));
+  inventory.answered = {"A"};
+  inventory.sealed[0] = {{1, 20}};
+  EXPECT_THAT(std::string(Choose(inventory, {}).status().message()), HasSubstr("20.a1"));
+  inventory.sealed[0].clear();
+  inventory.elsewhere = {{{1, 20}, "B"}};
+  EXPECT_THAT(std::string(Choose(inventory, {}).status().message()), HasSubstr("agent B"));
+  inventory.elsewhere.clear();
+  inventory.excluded = {{{1, 20}, "bad"}};
+  EXPECT_FALSE(Choose(inventory, {}).ok());
+  inventory.want.set_kind(v1::Want::FRESH);
+  EXPECT_TRUE(Choose(inventory, {})->parent.none());
+}
+
+TEST(Choose, AnotherWorldSizeIsNamed) {
+  Inventory inventory = TwoRanks();
+  inventory.world_size = 4;
+  inventory.sealed.resize(4);
+  inventory.steps = {Committed({1, 10})};
+  const absl::Status status = Choose(inventory, {}).status();
+  EXPECT_EQ(CodeOf(status), ErrorCode::LAYOUT_MISMATCH);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("world size 2"));
+}
+
+TEST(Choose, AFirstSaveWithoutRestoreIsRefusedWhenSomethingExists) {
+  Inventory inventory = TwoRanks();
+  inventory.want.set_kind(v1::Want::IMPLICIT);
+  EXPECT_TRUE(Choose(inventory, {}).ok());
+  inventory.steps = {Committed({1, 10})};
+  EXPECT_EQ(CodeOf(Choose(inventory, {}).status()), ErrorCode::NOT_RESTORED);
+}
+
+}  // namespace
+}  // namespace ckptd::job
