@@ -1,9 +1,9 @@
 // The socket between trainer (T) and agent (A): SOCK_SEQPACKET, one struct a packet, descriptors by SCM_RIGHTS.
 //
 // Every packet begins with a MessageHead. `size` is the packet's length; a receiver accepts a longer packet of a known
-// type (a newer peer added fields at the end) and refuses a shorter one. Text is UTF-8, zero-filled, always with a final
-// zero. The first packet of each side is HELLO / HELLO_REPLY: T offers a range of protocol majors, A picks the highest
-// it speaks. No packet is above 64 KiB.
+// type (a newer peer added fields at the end) and refuses a shorter one. Text is UTF-8, zero-filled, always with a
+// final zero. The first packet of each side is HELLO / HELLO_REPLY: T offers a range of protocol majors, A picks the
+// highest it speaks. No packet is above 64 KiB.
 //
 // Dialogue of a run:
 //
@@ -21,8 +21,8 @@
 //
 // JOIN, LOADED, LAYOUT and RESUME are repeated after a reconnection until answered; all are idempotent by ticket,
 // attempt and epoch. SAVE, DONE, DROP and GRANT are hints: what counts stands in the bell and in the ctl file. Sends
-// never block: a full socket drops the packet and counts it. NEWS repeats the last outcomes, so that a lost one is healed
-// by the next.
+// never block: a full socket drops the packet and counts it. NEWS repeats the last outcomes, so that a lost one is
+// healed by the next.
 #ifndef CKPTD_PROTO_LOCAL_MESSAGES_H_
 #define CKPTD_PROTO_LOCAL_MESSAGES_H_
 
@@ -76,18 +76,18 @@ struct HelloMessage {
   MessageHead head;
   uint16_t min_major;
   uint16_t max_major;
-  uint32_t pid;        // as the trainer sees itself; SO_PEERCRED is what counts
-  char library[32];    // version of libckpt
+  uint32_t pid;      // as the trainer sees itself; SO_PEERCRED is what counts
+  char library[32];  // version of libckpt
 };
 
 struct HelloReplyMessage {
   MessageHead head;
   uint16_t major;
   uint16_t reserved0;
-  uint32_t slots;          // per rank, configured
+  uint32_t slots;  // per rank, configured
   uint64_t region_id;
-  uint64_t job_quota;      // bytes
-  char agent[32];          // version
+  uint64_t job_quota;  // bytes
+  char agent[32];      // version
   char node[64];
 };
 
@@ -99,8 +99,9 @@ struct JoinMessage {
   uint32_t rank;
   uint32_t world;
   uint64_t ticket;
-  uint32_t want;      // Want
-  uint32_t implicit;  // 1: this is the first save of a process that did not call restore(): refused when a snapshot exists
+  uint32_t want;  // Want
+  uint32_t
+      implicit;  // 1: this is the first save of a process that did not call restore(): refused when a snapshot exists
   uint64_t want_step;
   uint64_t timeout_ms;
 };
@@ -112,7 +113,15 @@ struct SkippedStep {
   uint32_t rank;
 };
 
-enum class Source : uint32_t { kNone = 0, kRegion = 1, kReplica = 2, kParity = 3, kLocal = 4, kStorage = 5, kRescued = 6 };
+enum class Source : uint32_t {
+  kNone = 0,
+  kRegion = 1,
+  kReplica = 2,
+  kParity = 3,
+  kLocal = 4,
+  kStorage = 5,
+  kRescued = 6
+};
 
 inline constexpr uint32_t kMaxSkipped = 32;
 
@@ -125,7 +134,8 @@ struct LoadMessage {
   uint32_t source;  // Source
   uint32_t slot;
   uint32_t layout;
-  uint32_t verified;  // 0: the agent has not re-checked this slot since it started; the trainer's own check decides anyway
+  uint32_t
+      verified;  // 0: the agent has not re-checked this slot since it started; the trainer's own check decides anyway
   uint64_t slot_bytes;
   uint32_t skipped_count;
   uint32_t reserved0;
@@ -151,7 +161,7 @@ struct GoMessage {
 
 struct ErrorMessage {
   MessageHead head;
-  uint32_t code;  // number of errors.def
+  uint32_t code;     // number of errors.def
   uint32_t answers;  // MessageType this refuses, 0 = none in particular
   char sentence[1000];
 };

@@ -124,7 +124,7 @@ struct RecordHead {
   uint64_t trace;  // 64-bit id of this save
   uint64_t begin_unix_ns;
   uint64_t captured_unix_ns;
-  uint64_t blocked_ns;   // the trainer was held up by this save
+  uint64_t blocked_ns;  // the trainer was held up by this save
   uint32_t layout;
   uint32_t chunk_count;
 };

@@ -4,8 +4,8 @@
  *  - Sizes are bytes, times are nanoseconds, steps are completed optimizer steps. Text is UTF-8.
  *  - Every call returns 0 or a negative code (-number of a row of proto/local/errors.def) and leaves a sentence for
  *    ckpt_error(), which belongs to the calling thread. No exception crosses this boundary; nothing is printed.
- *  - Nothing allocated here is freed by the caller, nothing the caller allocated is freed here. Structs begin with their
- *    size, so that older callers keep working; fill the rest with zero.
+ *  - Nothing allocated here is freed by the caller, nothing the caller allocated is freed here. Structs begin with
+ * their size, so that older callers keep working; fill the rest with zero.
  *  - No thread runs before ckpt_open. Calls on one handle come from one thread at a time, except ckpt_gate, ckpt_poll,
  *    ckpt_wait and ckpt_info, which any thread may call at any time before ckpt_close.
  *  - After fork() the child's handle is dead: every call returns CKPT_E_CANCELLED and touches nothing.
@@ -91,10 +91,10 @@ typedef struct ckpt_options {
   uint32_t struct_bytes;
   uint32_t rank;
   uint32_t world;
-  uint32_t every;            /* ckpt_step saves when step is a multiple; 0 = never by itself */
-  const char* job;           /* [A-Za-z0-9._-]{1,128} */
-  const char* socket;        /* NULL: $CKPTD_SOCKET, then /run/ckptd/ckptd.sock, then the per-user agent's */
-  uint64_t gate_timeout_ns;  /* a capture slower than this is given up at the gate; 0 = 30 s */
+  uint32_t every;           /* ckpt_step saves when step is a multiple; 0 = never by itself */
+  const char* job;          /* [A-Za-z0-9._-]{1,128} */
+  const char* socket;       /* NULL: $CKPTD_SOCKET, then /run/ckptd/ckptd.sock, then the per-user agent's */
+  uint64_t gate_timeout_ns; /* a capture slower than this is given up at the gate; 0 = 30 s */
   uint64_t reserved[4];
 } ckpt_options;
 
@@ -106,10 +106,28 @@ CKPT_API ckpt_status ckpt_open(const ckpt_options* options, ckpt** out);
 
 /* dtype numbers, fixed: the strings of the safetensors format in this order. */
 enum {
-  CKPT_BOOL = 0, CKPT_F4 = 1, CKPT_F6_E2M3 = 2, CKPT_F6_E3M2 = 3, CKPT_U8 = 4, CKPT_I8 = 5, CKPT_F8_E5M2 = 6,
-  CKPT_F8_E4M3 = 7, CKPT_F8_E8M0 = 8, CKPT_F8_E4M3FNUZ = 9, CKPT_F8_E5M2FNUZ = 10, CKPT_I16 = 11, CKPT_U16 = 12,
-  CKPT_F16 = 13, CKPT_BF16 = 14, CKPT_I32 = 15, CKPT_U32 = 16, CKPT_F32 = 17, CKPT_C64 = 18, CKPT_F64 = 19,
-  CKPT_I64 = 20, CKPT_U64 = 21
+  CKPT_BOOL = 0,
+  CKPT_F4 = 1,
+  CKPT_F6_E2M3 = 2,
+  CKPT_F6_E3M2 = 3,
+  CKPT_U8 = 4,
+  CKPT_I8 = 5,
+  CKPT_F8_E5M2 = 6,
+  CKPT_F8_E4M3 = 7,
+  CKPT_F8_E8M0 = 8,
+  CKPT_F8_E4M3FNUZ = 9,
+  CKPT_F8_E5M2FNUZ = 10,
+  CKPT_I16 = 11,
+  CKPT_U16 = 12,
+  CKPT_F16 = 13,
+  CKPT_BF16 = 14,
+  CKPT_I32 = 15,
+  CKPT_U32 = 16,
+  CKPT_F32 = 17,
+  CKPT_C64 = 18,
+  CKPT_F64 = 19,
+  CKPT_I64 = 20,
+  CKPT_U64 = 21
 };
 
 /* Flags of a tensor. Eager: copied before ckpt_save returns. Otherwise lazy: it stays unchanged until ckpt_gate. */
@@ -122,19 +140,19 @@ typedef struct ckpt_table {
   uint32_t reserved0;
   uint64_t count;
   const char* names;
-  const uint64_t* name_ends;      /* names[i] = [name_ends[i-1], name_ends[i]) */
+  const uint64_t* name_ends; /* names[i] = [name_ends[i-1], name_ends[i]) */
   const uint8_t* dtypes;
-  const uint32_t* dims;           /* number of dimensions of tensor i */
-  const uint64_t* shapes;         /* concatenated */
-  const uint64_t* shard_offsets;  /* concatenated like shapes; NULL = nothing is sharded */
-  const uint64_t* global_shapes;  /* likewise */
-  const void* const* data;        /* contiguous, row-major */
-  const uint8_t* flags;           /* NULL = all lazy */
-  uint64_t alias_count;           /* tied tensors: another name for tensor alias_of[k], stored once */
+  const uint32_t* dims;          /* number of dimensions of tensor i */
+  const uint64_t* shapes;        /* concatenated */
+  const uint64_t* shard_offsets; /* concatenated like shapes; NULL = nothing is sharded */
+  const uint64_t* global_shapes; /* likewise */
+  const void* const* data;       /* contiguous, row-major */
+  const uint8_t* flags;          /* NULL = all lazy */
+  uint64_t alias_count;          /* tied tensors: another name for tensor alias_of[k], stored once */
   const char* aliases;
   const uint64_t* alias_ends;
   const uint64_t* alias_of;
-  uint64_t extra_bytes;           /* what the non-tensor state needs now; capacity is max(64 KiB, 4 x this) */
+  uint64_t extra_bytes; /* what the non-tensor state needs now; capacity is max(64 KiB, 4 x this) */
   uint64_t reserved[4];
 } ckpt_table;
 
@@ -145,12 +163,14 @@ CKPT_API ckpt_status ckpt_register(ckpt* ck, const ckpt_table* table);
 
 /* ---- Save ------------------------------------------------------------------------------------------------------- */
 
-enum { CKPT_SELFCHECK = 1 }; /* digest lazy tensors now, compare with what was captured, drop the save when they differ */
+enum {
+  CKPT_SELFCHECK = 1
+}; /* digest lazy tensors now, compare with what was captured, drop the save when they differ */
 
 /* Starts the capture of `step`, which must exceed every step saved before. `extra` (JSON text) and eager tensors are
- * copied before it returns; lazy ones by the copy thread. `data`: NULL, or the current addresses (count entries): if one
- * differs from the registered one the save is dropped as MOVED. 0 = capturing. Every negative code = dropped: training
- * goes on. The outcome is told by ckpt_poll and ckpt_wait. */
+ * copied before it returns; lazy ones by the copy thread. `data`: NULL, or the current addresses (count entries): if
+ * one differs from the registered one the save is dropped as MOVED. 0 = capturing. Every negative code = dropped:
+ * training goes on. The outcome is told by ckpt_poll and ckpt_wait. */
 CKPT_API ckpt_status ckpt_save(ckpt* ck, uint64_t step, const void* extra, uint64_t extra_bytes,
                                const void* const* data, uint32_t flags);
 
@@ -160,26 +180,27 @@ CKPT_API ckpt_status ckpt_step(ckpt* ck, uint64_t step, const void* extra, uint6
 
 /* Waits until captured state may be changed: the copy is done, or was given up at the deadline (GATE_DEADLINE, once;
  * that save is lost, training goes on). timeout_ns 0 = the handle's gate_timeout. Returns at once when nothing is being
- * captured. Call it before every change of lazy tensors, whether a save runs or not: a save after which no gate was seen
- * until the next one is dropped as UNGATED. */
+ * captured. Call it before every change of lazy tensors, whether a save runs or not: a save after which no gate was
+ * seen until the next one is dropped as UNGATED. */
 CKPT_API ckpt_status ckpt_gate(ckpt* ck, uint64_t timeout_ns);
 
 /* The same for work enqueued on a CUDA stream (cudaStream_t). Tensors are host memory in this release, so it waits on
  * the host and leaves the stream alone. */
 CKPT_API ckpt_status ckpt_gate_stream(ckpt* ck, void* stream, uint64_t timeout_ns);
 
-/* After TORN: the tensors (indices into the table) that changed before the gate. Writes up to `capacity` indices, returns
- * how many there are. */
+/* After TORN: the tensors (indices into the table) that changed before the gate. Writes up to `capacity` indices,
+ * returns how many there are. */
 CKPT_API uint64_t ckpt_torn(ckpt* ck, uint64_t* indices, uint64_t capacity);
 
 enum { CKPT_CAPTURED = 1, CKPT_PROTECTED = 2, CKPT_DURABLE = 4, CKPT_DROPPED = 8, CKPT_COPIED = 16 };
 
 typedef struct ckpt_step_state {
   uint32_t struct_bytes;
-  uint32_t flags;  /* CKPT_COPIED: this rank's copy is complete; CAPTURED, PROTECTED, DURABLE, DROPPED: of the whole job */
-  int32_t code;    /* DROPPED: why; otherwise what holds it up, 0 = nothing */
+  uint32_t
+      flags;    /* CKPT_COPIED: this rank's copy is complete; CAPTURED, PROTECTED, DURABLE, DROPPED: of the whole job */
+  int32_t code; /* DROPPED: why; otherwise what holds it up, 0 = nothing */
   uint32_t reserved0;
-  uint64_t blocked_ns;   /* time inside ckpt_save and ckpt_gate caused by this step */
+  uint64_t blocked_ns; /* time inside ckpt_save and ckpt_gate caused by this step */
   uint64_t eager_bytes;
 } ckpt_step_state;
 
@@ -219,8 +240,9 @@ typedef struct ckpt_restored {
   ckpt_skipped skipped[32]; /* newer steps that were passed over, and why */
 } ckpt_restored;
 
-/* Joins the job's next attempt and waits for its decision; collective in effect. Errors: AGENT_UNREACHABLE, RANKS_MISSING,
- * RANKS_DISAGREE, RANK_TAKEN, JOB_OWNED, NOT_FOUND (CKPT_WANT_STEP), RESTORE_FAILED, TIMEOUT; never a silent "nothing". */
+/* Joins the job's next attempt and waits for its decision; collective in effect. Errors: AGENT_UNREACHABLE,
+ * RANKS_MISSING, RANKS_DISAGREE, RANK_TAKEN, JOB_OWNED, NOT_FOUND (CKPT_WANT_STEP), RESTORE_FAILED, TIMEOUT; never a
+ * silent "nothing". */
 CKPT_API ckpt_status ckpt_restore_begin(ckpt* ck, const ckpt_want* want, ckpt_restored* out);
 
 /* The safetensors header of image i (JSON text, checked by agent and library), valid until ckpt_restore_end. Tensor
@@ -252,14 +274,14 @@ typedef struct ckpt_info_view {
   uint32_t struct_bytes;
   uint32_t connected;
   uint64_t attempt;
-  uint64_t fenced_by;       /* a newer attempt runs: this process is out of date; 0 = no */
+  uint64_t fenced_by; /* a newer attempt runs: this process is out of date; 0 = no */
   uint64_t captured_step;
   uint64_t durable_step;
-  uint64_t prepared_bytes;  /* memory of the newest layout */
-  uint64_t layout_bytes;    /* 0 = no layout; saves work when prepared == layout bytes x slots and `ready` */
+  uint64_t prepared_bytes; /* memory of the newest layout */
+  uint64_t layout_bytes;   /* 0 = no layout; saves work when prepared == layout bytes x slots and `ready` */
   uint32_t ready;
-  int32_t last_code;        /* last refusal or drop, 0 = none */
-  uint64_t dropped;         /* saves dropped since ckpt_open */
+  int32_t last_code; /* last refusal or drop, 0 = none */
+  uint64_t dropped;  /* saves dropped since ckpt_open */
   uint64_t saves;
   uint64_t reconnects;
   char last_sentence[256];
@@ -272,7 +294,7 @@ CKPT_API ckpt_status ckpt_info(ckpt* ck, ckpt_info_view* out);
 CKPT_API ckpt_status ckpt_close(ckpt* ck, uint64_t timeout_ns);
 
 CKPT_API uint32_t ckpt_crc32c(uint32_t crc, const void* data, uint64_t bytes); /* start with 0 */
-CKPT_API const char* ckpt_error(void);         /* the sentence of the last failure on this thread; never NULL */
+CKPT_API const char* ckpt_error(void);                 /* the sentence of the last failure on this thread; never NULL */
 CKPT_API const char* ckpt_code_name(ckpt_status code); /* "REGION_FULL"; never NULL */
 CKPT_API const char* ckpt_version(void);
 
