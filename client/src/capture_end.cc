@@ -25,7 +25,7 @@ void RecordAgentGaveUp(State& state) {
   if (state.fenced_by != 0) {
     RecordDrop(state, capture.step, capture.attempt, code::FENCED, "a newer attempt of this job runs");
   } else {
-    RecordDrop(state, capture.step, capture.attempt, code::CANCELLED, "the agent gave this capture up");
+    RecordDrop(state, capture.step, capture.attempt, code::INTERRUPTED, "the agent gave this capture up");
   }
 }
 

@@ -147,7 +147,7 @@ TEST_F(SaveTest, TheAgentGivesUpAndTheTrainerAcknowledges) {
   agent.bell_slot(0).word = CaptureWord(epoch, CaptureState::kAbandoned);
   EXPECT_EQ(ckpt_gate(trainer->handle, 0), 0);
   EXPECT_EQ(agent.bell_slot(0).ack, epoch);
-  EXPECT_EQ(trainer->Poll(2).code, CKPT_E_CANCELLED);
+  EXPECT_EQ(trainer->Poll(2).code, CKPT_E_INTERRUPTED);
 }
 
 TEST_F(SaveTest, MoreExtraStateThanRoomMakesALargerLayout) {

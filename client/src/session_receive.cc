@@ -284,7 +284,7 @@ void Session::OnResumeRefused(const ResumeRefusedMessage& from) {
   MutexLock lock(state_.mutex);
   auto number = static_cast<int32_t>(message.code & INT32_MAX);
   if (state_.capture.phase != Capture::Phase::kIdle) {
-    GiveUp(state_, code::CANCELLED, "the agent lost the memory of this capture");
+    GiveUp(state_, code::INTERRUPTED, "the agent lost the memory of this capture");
     if (state_.capture.phase == Capture::Phase::kHeld) EndCapture(state_);
   }
   old = Detach(state_);

@@ -59,7 +59,7 @@ TEST_F(SessionTest, ARefusedResumeStartsOverWithTheLayout) {
   agent.Start();
   agent.WaitForCount(MessageType::kLayout, 2);
   trainer->WaitReady();
-  EXPECT_EQ(trainer->Poll(1).code, CKPT_E_CANCELLED);
+  EXPECT_EQ(trainer->Poll(1).code, CKPT_E_INTERRUPTED);
   EXPECT_EQ(agent.bell_slot(0).word, CaptureWord(epoch, CaptureState::kAbandoned));
   EXPECT_EQ(ckpt_gate(trainer->handle, 0), 0);
   agent.Grant(1);

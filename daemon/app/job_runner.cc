@@ -72,6 +72,14 @@ absl::StatusOr<RankRunner*> JobRunner::ObtainRank(Rank rank) {
   return (ranks_[rank] = std::move(runner)).get();
 }
 
+// A rank that is new to this agent begins with what its job has seen.
+absl::StatusOr<RankRunner*> JobRunner::EnterRank(Rank rank) {
+  if (RankRunner* known = FindRank(rank)) return known;
+  CKPTD_ASSIGN_OR_RETURN(RankRunner * runner, ObtainRank(rank));
+  Push([runner, rank, seen = region_.journal().seen()] { runner->Adopt({rank, {}}, seen); });
+  return runner;
+}
+
 RankRunner* JobRunner::FindRank(Rank rank) {
   auto found = ranks_.find(rank);
   return found == ranks_.end() ? nullptr : found->second.get();
@@ -107,7 +115,7 @@ void JobRunner::Post(job::Event event) { Push(std::move(event)); }
 void JobRunner::PostToRank(Rank rank, snapshot::Event event) { Push(RankItem(rank, std::move(event))); }
 
 void JobRunner::OnJoin(const Peer& peer, SessionId session, const JoinRequest& join) {
-  auto rank = ObtainRank(join.rank);
+  auto rank = EnterRank(join.rank);
   if (!rank.ok()) return services_.server.SendError(session, MessageType::kJoin, rank.status());
   uint64_t process = PackProcess(peer.process);
   (*rank)->Attach(process, session);
@@ -132,7 +140,7 @@ void JobRunner::OnLayout(Rank rank, snapshot::ProcessId process, uint32_t world,
 }
 
 void JobRunner::OnResume(const Peer& peer, SessionId session, const ResumeRequest& resume, UniqueFd bell) {
-  auto rank = ObtainRank(resume.rank);
+  auto rank = EnterRank(resume.rank);
   if (!rank.ok()) return services_.server.SendError(session, MessageType::kResume, rank.status());
   uint64_t process = PackProcess(peer.process);
   auto held = std::make_shared<UniqueFd>(std::move(bell));

@@ -63,6 +63,7 @@ class JobRunner {
   using Item = std::variant<job::Event, RankItem, std::function<void()>>;
 
   absl::StatusOr<RankRunner*> ObtainRank(Rank rank);
+  absl::StatusOr<RankRunner*> EnterRank(Rank rank);
   void Push(Item item);
   void Work(Item item);
   void Execute(const job::Effects& effects);

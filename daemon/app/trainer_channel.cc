@@ -9,14 +9,14 @@
 namespace ckptd {
 namespace {
 
-void FillSkipped(const v1::DecisionRecord& decision, Rank rank, LoadMessage* message) {
+void FillSkipped(const v1::DecisionRecord& decision, LoadMessage* message) {
   for (const v1::SkippedStep& step : decision.skipped()) {
     if (message->skipped_count == kMaxSkipped) return;
     SkippedStep& out = message->skipped[message->skipped_count++];
     out.attempt = step.snapshot().attempt();
     out.step = step.snapshot().step();
-    out.code = static_cast<uint32_t>(ErrorCode::CORRUPT);
-    out.rank = rank;
+    out.code = step.code();
+    out.rank = UINT32_MAX;
   }
 }
 
@@ -48,7 +48,7 @@ void TrainerChannel::Disconnect(SessionId session) {
 absl::Status TrainerChannel::Load(const snapshot::SendLoad& load, const region::LayoutSet* set) {
   LoadMessage message{};
   message.attempt = load.attempt;
-  FillSkipped(load.state->decision(), rank_, &message);
+  FillSkipped(load.state->decision(), &message);
   SessionId session = SessionOf(load.process);
   if (set == nullptr) {
     services_.server.Send(session, MessageType::kLoad, message);

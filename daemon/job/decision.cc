@@ -114,6 +114,7 @@ class Chooser {
       if (known.id <= best || choice.skipped.size() == kMaxSkipped) continue;
       v1::SkippedStep& skipped = choice.skipped.emplace_back();
       SetRef(known.id, skipped.mutable_snapshot());
+      skipped.set_code(static_cast<uint32_t>(known.unusable.empty() ? ErrorCode::REFUSED : ErrorCode::CORRUPT));
       skipped.set_reason(known.unusable.empty() ? absl::StrCat("step ", in_.want.step(), " was asked for")
                                                 : known.unusable);
     }

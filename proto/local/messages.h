@@ -110,7 +110,7 @@ struct SkippedStep {
   uint64_t attempt;
   uint64_t step;
   uint32_t code;  // number of errors.def
-  uint32_t rank;
+  uint32_t rank;  // whose part is bad; UINT32_MAX = no single one
 };
 
 enum class Source : uint32_t {

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -118,6 +119,10 @@ class Agent:
         command = [BUILD / "bin" / "ckptctl", *arguments, "--agent", self.socket.parent / "admin.sock"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=30)
         return done.stdout + done.stderr
+
+    def captured_steps(self):
+        """Steps that the agent's log calls captured: sealed in memory, their flush is not over before it says so."""
+        return [int(step) for step in re.findall(r"op=save.captured .*step=(\d+)", (self.base / "agent.log").read_text())]
 
     def steps(self, job, committed=True):
         """Steps of the job on storage; a step is committed when its manifest is there."""

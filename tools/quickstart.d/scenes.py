@@ -81,7 +81,7 @@ def wait_killed(run, rank):
 def flush(stage):
     run, agent = stage.run.launch(), stage.agent
     run.wait_event("first step")
-    begun = wait_for("a flush", 300, lambda: set(agent.steps(JOB, committed=False)) - set(agent.steps(JOB)), every=0.001)
+    begun = wait_for("a flush", 300, lambda: set(agent.captured_steps()) - set(agent.steps(JOB)), every=0.001)
     died = time.time()
     agent.kill()
     step = max(begun)

@@ -84,7 +84,8 @@ enum {
   CKPT_E_PERMISSION = -33,
   CKPT_E_INTERNAL = -34,
   CKPT_E_CANCELLED = -35,
-  CKPT_E_BUSY = -36
+  CKPT_E_BUSY = -36,
+  CKPT_E_INTERRUPTED = -37
 };
 
 typedef struct ckpt_options {
@@ -225,7 +226,7 @@ typedef struct ckpt_skipped {
   uint64_t attempt;
   uint64_t step;
   int32_t code;
-  uint32_t rank;
+  uint32_t rank; /* whose part is bad; UINT32_MAX: no single one */
 } ckpt_skipped;
 
 typedef struct ckpt_restored {

@@ -115,6 +115,8 @@ INFO = {
         "the process closed its checkpointer before this save was finished"),
     36: Info("BUSY", 1, SaveError,
         "the previous save is still being captured; save less often"),
+    37: Info("INTERRUPTED", 1, SaveError,
+        "the agent was restarted, or lost this memory, while the save was captured; the next save is whole again"),
 }
 _BY_NAME = {info.name: info for info in INFO.values()}
 _SPECIFIC = (ValueError, TypeError)

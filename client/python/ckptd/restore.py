@@ -22,6 +22,7 @@ from .state import State
 
 _SHOWN = 8  # names in the sentence of a LayoutMismatch
 _MISMATCH, _FAILED = -6, -7
+NO_SINGLE_RANK = 2**32 - 1  # in ckpt_skipped
 
 
 @dataclass
@@ -71,7 +72,8 @@ class Restorer:
 
     def _result(self, view: _lib.RestoredView, seconds: float) -> Restored:
         skipped = [
-            f"step {item.step} of attempt {item.attempt}: {_errors.code_name(item.code)} on rank {item.rank}"
+            f"step {item.step} of attempt {item.attempt}: {_errors.code_name(item.code)}"
+            + ("" if item.rank == NO_SINGLE_RANK else f" on rank {item.rank}")
             for item in view.skipped[: min(view.skipped_count, 32)]
         ]
         source = _lib.SOURCES[view.source] if view.source < len(_lib.SOURCES) else "unknown"
