@@ -166,12 +166,7 @@ absl::StatusOr<FlushSource> RankRunner::SourceOf(const snapshot::SlotId& slot, c
   region::LayoutSet* set = Set(slot);
   std::shared_ptr<region::SlotFile> file = set == nullptr ? nullptr : set->FileOf(slot.index);
   if (!file) return Error(ErrorCode::INTERNAL, absl::StrCat("slot ", snapshot::ToString(slot), " has no file"));
-  CKPTD_ASSIGN_OR_RETURN(Mapping mapped, file->Map(MapAccess::kReadOnly));
-  struct Keep {
-    std::shared_ptr<region::SlotFile> file;
-    Mapping mapping;
-  };
-  auto keep = std::make_shared<Keep>(Keep{file, std::move(mapped)});
+  CKPTD_ASSIGN_OR_RETURN(std::span<const std::byte> bytes, file->ReadOnlyBytes());
   FlushSource source;
   source.job = options_.job;
   source.rank = options_.rank;
@@ -179,8 +174,8 @@ absl::StatusOr<FlushSource> RankRunner::SourceOf(const snapshot::SlotId& slot, c
   source.id = id;
   source.images = set->head().images;
   source.chunk_bytes = set->head().block.chunk_bytes;
-  source.slot = keep->mapping.bytes().first(set->head().block.slot_bytes);
-  source.keep = std::move(keep);
+  source.slot = bytes.first(set->head().block.slot_bytes);
+  source.keep = std::move(file);
   return source;
 }
 

@@ -70,6 +70,14 @@ absl::StatusOr<Mapping> SlotFile::Map(MapAccess access) const {
   return Mapping::Map(access == MapAccess::kReadWrite ? writable_->fd() : readable_->fd(), size_, access);
 }
 
+absl::StatusOr<std::span<const std::byte>> SlotFile::ReadOnlyBytes() {
+  if (!mapping_) {
+    CKPTD_ASSIGN_OR_RETURN(Mapping mapped, Map(MapAccess::kReadOnly));
+    mapping_ = std::move(mapped);
+  }
+  return std::as_const(*mapping_).bytes();
+}
+
 void SlotFile::Unlink() {
   if (!std::exchange(linked_, false)) return;
   absl::Status removed = files_.Unlink(path_);

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -46,6 +47,10 @@ class SlotFile {
   // Source (read-only) or target of direct I/O; never to be touched by the CPU.
   [[nodiscard]] absl::StatusOr<Mapping> Map(MapAccess access) const;
 
+  // All of it read-only, mapped at the first call and as long as this lives: a fresh mapping for each flush would fault
+  // in every page again. One thread.
+  [[nodiscard]] absl::StatusOr<std::span<const std::byte>> ReadOnlyBytes();
+
   // Removes the name; idempotent. The bytes stay as long as somebody has the file open or mapped.
   void Unlink();
 
@@ -68,6 +73,7 @@ class SlotFile {
   QuotaHold hold_;
   std::unique_ptr<File> writable_;
   std::unique_ptr<File> readable_;
+  std::optional<Mapping> mapping_;  // of ReadOnlyBytes
   bool linked_ = true;
 };
 

@@ -56,7 +56,9 @@ class AgentKilledAt : public testing::TestWithParam<std::string> {
 
   static std::string Said(Child& trainer) {
     (void)trainer.WaitFor("never", Millis(1));
-    return testing::PrintToString(trainer.lines());
+    std::string said;
+    for (const std::string& line : trainer.lines()) said += line + "; ";
+    return said;
   }
 
   // Until the trainer ends; the agent is started again when it dies of the point.

@@ -1,6 +1,5 @@
 // Bad surroundings and bad input: each gives its sentence, and nothing that was saved is lost.
 #include <signal.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,41 +7,12 @@
 #include <fstream>
 
 #include "tests/integration/harness.h"
+#include "tests/integration/tmpfs.h"
 
 namespace ckptd::harness {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A small tmpfs of its own; skips where that is not allowed.
-class Tmpfs {
- public:
-  explicit Tmpfs(const std::string& size) {
-    std::string path = "/tmp/ckptd-tmpfs-XXXXXX";
-    if (mkdtemp(path.data()) == nullptr) return;
-    path_ = path;
-    mounted_ = mount("tmpfs", path_.c_str(), "tmpfs", 0, ("size=" + size).c_str()) == 0;
-  }
-  ~Tmpfs() {
-    if (mounted_) umount2(path_.c_str(), MNT_DETACH);
-    rmdir(path_.c_str());
-  }
-  Tmpfs(const Tmpfs&) = delete;
-  Tmpfs& operator=(const Tmpfs&) = delete;
-  [[nodiscard]] bool mounted() const { return mounted_; }
-  [[nodiscard]] const std::string& path() const { return path_; }
-  [[nodiscard]] bool ReadOnly(bool on, const std::string& size) const {
-    unsigned long flags = MS_REMOUNT | (on ? MS_RDONLY : 0);
-    return mount("tmpfs", path_.c_str(), "tmpfs", flags, ("size=" + size).c_str()) == 0;
-  }
-  [[nodiscard]] bool Resize(const std::string& size) const { return ReadOnly(false, size); }
-
- private:
-  std::string path_;
-  bool mounted_ = false;
-};
-
-constexpr char kNoMount[] = "skipped: this test needs root, to mount a small tmpfs";
 
 void ExpectSameEnd(Node& node, Child& trainer, const std::string& line) {
   EXPECT_EQ(trainer.Wait(), 0) << trainer.Errors() << node.AgentLog();
