@@ -4,6 +4,6 @@
 
 namespace std {
 
-[[noreturn]] void __glibcxx_assert_fail(const char*, int, const char*, const char*) noexcept { abort(); }
+void __glibcxx_assert_fail(const char*, int, const char*, const char*) noexcept { abort(); }
 
 }  // namespace std
