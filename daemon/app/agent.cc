@@ -11,6 +11,7 @@
 #include "daemon/base/status_macros.h"
 #include "daemon/base/units.h"
 #include "daemon/os/group.h"
+#include "daemon/persist/records_io.h"
 #include "daemon/storage/posix_store.h"
 
 namespace ckptd {
@@ -107,6 +108,7 @@ absl::Status Agent::OpenRegionAndStorage() {
   CKPTD_RETURN_IF_ERROR(MakePath(files_, config_.storage.root, 0700));
   PosixStoreOptions storage;
   storage.root = config_.storage.root;
+  storage.owner = AgentIdOf(config_);
   storage.direct = config_.storage.direct != DirectChoice::kOff;
   IoQueueChoice choice = QueueChoice(config_.storage.io);
   size_t depth = config_.storage.write_depth;
@@ -156,8 +158,18 @@ absl::StatusOr<JobRunner*> Agent::ObtainJob(const std::string& job, uint32_t uid
   for (const region::AdoptedJob& each : region_->adopted().jobs) {
     if (each.job == job) adopted = &each;
   }
+  SweepLeftovers(job);
   runner->Start(adopted);
   return runner.get();
+}
+
+// What a killed predecessor was writing when it died. Nobody waits for it.
+void Agent::SweepLeftovers(const std::string& job) {
+  bool taken = record_work_->Run([&store = *store_, job] {
+    size_t removed = RemoveJobLeftovers(store, job);
+    if (removed != 0) Log(kInfo, "storage.swept").Job(job).Field("temporary_files", uint64_t{removed});
+  });
+  if (!taken) Log(kWarning, "storage.not_swept").Job(job);
 }
 
 JobRunner* Agent::FindJob(const std::string& job) {

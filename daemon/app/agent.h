@@ -74,6 +74,7 @@ class Agent final : public SessionHandler {
   void MakeServices();
   void AdoptAll();
   absl::StatusOr<JobRunner*> ObtainJob(const std::string& job, uint32_t uid);
+  void SweepLeftovers(const std::string& job);
   absl::Status Claim(SessionId session, const Peer& peer, const std::string& job, Rank rank, uint32_t world,
                      Ticket ticket);
 

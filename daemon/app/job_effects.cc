@@ -91,6 +91,7 @@ struct JobEffects {
     CKPTD_FP("job.after_seen");
   }
   void operator()(const job::ForwardState& e) const {
+    runner.last_state_ = e.state;
     runner.metrics_.StateIs(*e.state);
     for (auto& [rank, machine] : runner.ranks_) machine->Feed(snapshot::JobState{e.state});
   }

@@ -72,11 +72,14 @@ absl::StatusOr<RankRunner*> JobRunner::ObtainRank(Rank rank) {
   return (ranks_[rank] = std::move(runner)).get();
 }
 
-// A rank that is new to this agent begins with what its job has seen.
+// A rank that is new to this agent begins with what its job has seen and heard: nobody repeats it for one member.
 absl::StatusOr<RankRunner*> JobRunner::EnterRank(Rank rank) {
   if (RankRunner* known = FindRank(rank)) return known;
   CKPTD_ASSIGN_OR_RETURN(RankRunner * runner, ObtainRank(rank));
-  Push([runner, rank, seen = region_.journal().seen()] { runner->Adopt({rank, {}}, seen); });
+  Push([this, runner, rank] {
+    runner->Adopt({rank, {}}, region_.journal().seen());
+    if (last_state_) runner->Feed(snapshot::JobState{last_state_});
+  });
   return runner;
 }
 

@@ -75,6 +75,7 @@ class JobRunner {
   JobMetrics metrics_;
   std::map<Rank, std::unique_ptr<RankRunner>> ranks_;
   std::deque<Item> queue_;
+  job::StatePtr last_state_;  // as forwarded to the ranks
   bool running_ = false;
   bool stopped_ = false;
   uint64_t next_request_ = 1;

@@ -92,6 +92,20 @@ absl::Status DeleteStep(Store& store, const std::string& job, const SnapshotId& 
   return foreign ? absl::OkStatus() : store.DeleteDirectory(StepPath(job, id));
 }
 
+size_t RemoveJobLeftovers(Store& store, const std::string& job) {
+  size_t removed = store.RemoveLeftovers(AttemptsPath(job)).value_or(0);
+  auto entries = store.List(job);
+  if (!entries.ok()) return removed;
+  for (const DirEntry& entry : *entries) {
+    auto id = ParseStepDirectoryName(entry.name);
+    if (!id || entry.type != FileType::kDirectory) continue;
+    removed += store.RemoveLeftovers(StepPath(job, *id)).value_or(0);
+    auto left = store.List(StepPath(job, *id));
+    if (left.ok() && left->empty()) (void)store.DeleteDirectory(StepPath(job, *id));
+  }
+  return removed;
+}
+
 absl::Status SetPinned(Store& store, const std::string& job, const SnapshotId& id, bool pinned) {
   std::string name = InStep(job, id, kPinnedName);
   return pinned ? OkIfExists(store.CreateExclusive(name, "pinned\n")) : store.Delete(name);

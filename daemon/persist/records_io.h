@@ -33,6 +33,10 @@ namespace ckptd {
 // that holds one.
 [[nodiscard]] absl::Status DeleteStep(Store& store, const std::string& job, const SnapshotId& id);
 
+// Temporary files that earlier, killed processes of this agent left anywhere in the job, and step directories that are
+// empty without them. Best effort; returns how many files went.
+size_t RemoveJobLeftovers(Store& store, const std::string& job);
+
 [[nodiscard]] absl::Status SetPinned(Store& store, const std::string& job, const SnapshotId& id, bool pinned);
 
 }  // namespace ckptd

@@ -39,7 +39,7 @@ absl::string_view DirectoryOf(absl::string_view name) {
 class PosixStore final : public Store {
  public:
   PosixStore(Files& files, const Clock& clock, PosixStoreOptions options)
-      : files_(files), clock_(clock), options_(std::move(options)), publisher_(files) {}
+      : files_(files), clock_(clock), options_(std::move(options)), publisher_(files, options_.owner) {}
 
   absl::Status Open() {
     CKPTD_ASSIGN_OR_RETURN(FileInfo root, files_.Stat(options_.root));
@@ -95,6 +95,16 @@ class PosixStore final : public Store {
       absl::StatusOr<FileInfo> info = files_.Stat(path);
       if (!info.ok() || clock_.Wall() - info->modified < age) continue;  // its writer lives, or has just removed it
       removed += files_.Unlink(path).ok() ? 1 : 0;
+    }
+    return removed;
+  }
+
+  absl::StatusOr<size_t> RemoveLeftovers(const std::string& directory) override {
+    CKPTD_ASSIGN_OR_RETURN(auto entries, ReadDirectory(directory));
+    size_t removed = 0;
+    for (const DirEntry& entry : entries) {
+      if (!publisher_.IsLeftover(entry.name) || entry.type != FileType::kRegular) continue;
+      removed += files_.Unlink(absl::StrCat(PathOf(directory), "/", entry.name)).ok() ? 1 : 0;
     }
     return removed;
   }

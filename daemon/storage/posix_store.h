@@ -16,7 +16,8 @@
 namespace ckptd {
 
 struct PosixStoreOptions {
-  std::string root;  // absolute; must exist
+  std::string root;        // absolute; must exist
+  std::string owner = "";  // stable name of this agent, the only one with that name (Publisher)
   IoQueueFactory make_queue;
   bool direct = true;                 // use O_DIRECT where the probe says it works
   size_t io_bytes = size_t{8} << 20;  // largest single transfer; a multiple of kDirectAlignment

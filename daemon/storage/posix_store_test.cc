@@ -211,6 +211,21 @@ TEST_F(RecordsTest, NamesStayInsideTheRoot) {
   EXPECT_FALSE(store_->List("..").ok());
 }
 
+TEST_F(RecordsTest, LeftoversAreThoseOfEarlierProcessesOfTheSameOwner) {
+  auto open = [this](const std::string& owner) {
+    PosixStoreOptions options;
+    options.root = dir_.path();
+    options.owner = owner;
+    options.make_queue = [] { return MakeInlineIoQueue(1); };
+    return *OpenPosixStore(PosixFiles(), clock_, options);
+  };
+  auto killed = open("node-a");
+  auto writer = *killed->OpenForWrite("job/step/part", 4096);
+  EXPECT_EQ(*killed->RemoveLeftovers("job/step"), 0u) << "its own, still being written";
+  EXPECT_EQ(*open("node-b")->RemoveLeftovers("job/step"), 0u) << "another agent's";
+  EXPECT_EQ(*open("node-a")->RemoveLeftovers("job/step"), 1u);
+}
+
 TEST_F(RecordsTest, RemovesOldTemporaryFilesAndNothingElse) {
   ASSERT_TRUE(store_->CreateExclusive("job/keep", "x").ok());
   for (const char* name : {".tmp-0123456789abcdef", ".hidden", "tmp-x"}) {

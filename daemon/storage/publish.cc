@@ -3,6 +3,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/core/copy/crc32c.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/failpoint.h"
 #include "daemon/base/ids.h"
@@ -29,6 +30,16 @@ absl::Status Abandoned(absl::Status status) {
 
 bool IsAbandoned(const absl::Status& status) { return status.GetPayload(kAbandonedUrl).has_value(); }
 
+Publisher::Publisher(Files& files, absl::string_view owner)
+    : files_(files),
+      owner_prefix_(
+          absl::StrCat(kTemporaryPrefix, absl::Hex(Crc32c(0, owner.data(), owner.size()), absl::kZeroPad8), "-")),
+      process_prefix_(absl::StrCat(owner_prefix_, absl::Hex(RandomId(), absl::kZeroPad16), "-")) {}
+
+bool Publisher::IsLeftover(absl::string_view name) const {
+  return absl::StartsWith(name, owner_prefix_) && !absl::StartsWith(name, process_prefix_);
+}
+
 absl::Status Publisher::MakeDirectories(const std::string& root, absl::string_view relative) {
   std::string path = root;
   for (absl::string_view level : absl::StrSplit(relative, '/', absl::SkipEmpty())) {
@@ -42,7 +53,7 @@ absl::Status Publisher::MakeDirectories(const std::string& root, absl::string_vi
 }
 
 absl::StatusOr<TempFile> Publisher::CreateTemp(const std::string& directory, bool direct) {
-  std::string path = absl::StrCat(directory, "/", kTemporaryPrefix, absl::Hex(RandomId(), absl::kZeroPad16));
+  std::string path = absl::StrCat(directory, "/", process_prefix_, absl::Hex(RandomId(), absl::kZeroPad16));
   CKPTD_ASSIGN_OR_RETURN(auto file,
                          files_.Open(path, {.write = true, .create = true, .direct = direct, .mode = kFileMode}));
   return TempFile{std::move(file), std::move(path)};

@@ -2,7 +2,7 @@
 //
 //   1. mkdir what is missing on the way, from the root down; fsync the parent of each level, also where mkdir said
 //      EEXIST (whoever made it may not have come to its fsync yet).
-//   2. open(O_CREAT|O_EXCL) `<directory>/.tmp-<16 hex digits>`; fallocate (a full storage shows here); write.
+//   2. open(O_CREAT|O_EXCL) `<directory>/.tmp-<owner>-<start>-<random>`; fallocate (a full storage shows here); write.
 //      No reader takes a temporary name for data: it ends in nothing we read.
 //   3. fsync, close. The bytes are durable before any name shows them.
 //   4. link() to the final name, or renameat2(RENAME_NOREPLACE) where the file system has no hard links. No call here
@@ -40,7 +40,8 @@ struct TempFile {
 // Any thread. `files` outlives it. Paths are absolute.
 class Publisher {
  public:
-  explicit Publisher(Files& files) : files_(files) {}
+  // `owner`: stable name of the agent. What a killed predecessor of this process left is known by it.
+  Publisher(Files& files, absl::string_view owner);
 
   // Step 1 for `relative` ("a/b"; "" = nothing to do) below `root`, which exists.
   [[nodiscard]] absl::Status MakeDirectories(const std::string& root, absl::string_view relative);
@@ -51,6 +52,8 @@ class Publisher {
   [[nodiscard]] absl::Status Publish(TempFile temp, const std::string& final_path);
   // Drops a file that shall not be published.
   void Discard(TempFile temp);
+  // True for a temporary name that an earlier process of this owner gave, and nobody will publish any more.
+  [[nodiscard]] bool IsLeftover(absl::string_view name) const;
   // fsync of a directory, at most one failure each.
   [[nodiscard]] absl::Status SyncDirectory(const std::string& path) CKPTD_EXCLUDES(mutex_);
 
@@ -59,6 +62,8 @@ class Publisher {
   absl::Status GiveName(const std::string& temp_path, const std::string& final_path);
 
   Files& files_;
+  const std::string owner_prefix_;    // of all processes of this owner
+  const std::string process_prefix_;  // of this one
   Mutex mutex_;
   std::set<std::string> failed_directories_ CKPTD_GUARDED_BY(mutex_);
 };

@@ -78,6 +78,9 @@ class Store {
   // Returns how many. A live writer whose file is removed notices at Finish and is IsAbandoned.
   [[nodiscard]] virtual absl::StatusOr<size_t> RemoveTemporary(const std::string& directory, Nanos age) = 0;
 
+  // Removes the temporary files that earlier, killed processes of this agent left in `directory`. Returns how many.
+  [[nodiscard]] virtual absl::StatusOr<size_t> RemoveLeftovers(const std::string& directory) = 0;
+
   // Makes missing directories and reserves `size` bytes (STORAGE_FULL here, not half way).
   [[nodiscard]] virtual absl::StatusOr<std::unique_ptr<PartWriter>> OpenForWrite(const std::string& name,
                                                                                  uint64_t size) = 0;

@@ -96,8 +96,8 @@ TEST(Ranks, DroppedDifferentSteps) {
 TEST(Ranks, MissingRankIsNamed) {
   Node node;
   ASSERT_TRUE(node.StartAgent());
-  auto zero = node.Train(Args("--world 3 --rank 0 --steps 5 --restore-ms 1000"));
-  auto two = node.Train(Args("--world 3 --rank 2 --steps 5 --restore-ms 1000"));
+  auto zero = node.Train(Args("--world 3 --rank 0 --steps 5 --restore-ms 4000"));
+  auto two = node.Train(Args("--world 3 --rank 2 --steps 5 --restore-ms 4000"));
   EXPECT_EQ(zero->Wait(), 1);
   EXPECT_EQ(two->Wait(), 1);
   EXPECT_NE(zero->Errors().find("ranks 1 did not call restore()"), std::string::npos) << zero->Errors();
@@ -107,7 +107,7 @@ TEST(Ranks, MissingRankIsNamed) {
 TEST(Ranks, RankZeroMissingIsNamed) {
   Node node;
   ASSERT_TRUE(node.StartAgent());
-  auto one = node.Train(Args("--world 2 --rank 1 --steps 5 --restore-ms 1000"));
+  auto one = node.Train(Args("--world 2 --rank 1 --steps 5 --restore-ms 4000"));
   EXPECT_EQ(one->Wait(), 1);
   EXPECT_NE(one->Errors().find("rank 0 did not call restore()"), std::string::npos) << one->Errors();
 }
