@@ -40,12 +40,15 @@ leg_threads() { build_preset dev && CKPTD_TEST_IO=threads run_ctest threads dev 
 
 leg_tsan() {
   export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1"
-  build_preset tsan && run_ctest tsan tsan -LE package
+  # liburing maps and unmaps its rings by raw system calls that the sanitizer does not see: two rings that had the same
+  # address one after the other look like a race. The crash tests are the unit leg's: they count kills, not races.
+  export CKPTD_TEST_IO=threads
+  build_preset tsan && run_ctest tsan tsan -LE "package|crash"
 }
 
 leg_asan() {
   export ASAN_OPTIONS="detect_stack_use_after_return=1 strict_string_checks=1" UBSAN_OPTIONS="print_stacktrace=1"
-  build_preset asan && run_ctest asan asan -LE package
+  build_preset asan && run_ctest asan asan -LE "package|crash"
 }
 
 leg_python() {
