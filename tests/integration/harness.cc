@@ -69,6 +69,7 @@ void Node::WriteConfig(const NodeOptions& options) const {
                                                  {"region.dir", "\"" + region_ + "/r\""},
                                                  {"storage.root", "\"" + storage_ + "\""},
                                                  {"metrics.listen", "\"off\""}};
+  if (const char* io = std::getenv("CKPTD_TEST_IO")) settings["storage.io"] = std::string("\"") + io + "\"";
   for (const auto& [key, value] : options.settings) settings[key] = value;
   std::map<std::string, std::string> sections;
   for (const auto& [key, value] : settings) {

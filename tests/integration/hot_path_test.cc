@@ -40,7 +40,18 @@ uint64_t Saves(Child& trainer, int captures) {
 
 constexpr char kRun[] = "--bytes 4000000 --steps 1000000 --every 4 --step-ms 5 --tensors ";
 
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+#else
+constexpr bool kSanitized = false;
+#endif
+
 TEST(HotPath, NoPageFaultsOfTheCopyAndSessionThreads) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's shadow memory faults in pages of its own";
   Node node;
   ASSERT_TRUE(node.StartAgent());
   auto trainer = node.Train(Args(kRun + std::string("100")));
