@@ -45,7 +45,7 @@ TEST(Leak, HundredCrashesLeaveNothing) {
   Usage late = UsageOf(node.agent()->pid());
   printf("after 20 and 100 crashes: %lu and %lu descriptors, %lu and %lu KiB, %zu and %zu region files\n", early.fds,
          late.fds, early.anonymous_kib, late.anonymous_kib, files, ListFiles(node.region()).size());
-  EXPECT_LE(late.fds, early.fds + 4);
+  EXPECT_LE(late.fds, early.fds + 20);  // flushes under way hold some; a leak would be one a crash: 80
   EXPECT_LE(late.threads, early.threads);
   EXPECT_LE(ListFiles(node.region()).size(), files + 2);  // a slot that is being replaced has two files
   if (kSanitized) return;                                 // its own memory grows
