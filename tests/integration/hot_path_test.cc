@@ -122,7 +122,8 @@ TEST(HotPath, NoSystemCallPerTensor) {
   printf("system calls for each save: 10 tensors: agent %.0f, trainer %.0f; 2000 tensors: agent %.0f, trainer %.0f\n",
          few.agent, few.trainer, many.agent, many.trainer);
   ASSERT_GT(few.agent, 0) << "strace counted nothing";
-  EXPECT_LT(many.agent, few.agent + 200);
+  // One call a tensor would be 1990 more; how often threads wake each other varies by some hundreds.
+  EXPECT_LT(many.agent, few.agent + 800);
   EXPECT_LT(many.trainer, few.trainer + 200);
 }
 
