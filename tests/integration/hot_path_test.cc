@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <regex>
 #include <sstream>
@@ -122,8 +123,9 @@ TEST(HotPath, NoSystemCallPerTensor) {
   printf("system calls for each save: 10 tensors: agent %.0f, trainer %.0f; 2000 tensors: agent %.0f, trainer %.0f\n",
          few.agent, few.trainer, many.agent, many.trainer);
   ASSERT_GT(few.agent, 0) << "strace counted nothing";
-  // One call a tensor would be 1990 more; how often threads wake each other varies by some hundreds.
-  EXPECT_LT(many.agent, few.agent + 800);
+  // One call a tensor would be 1990 more. With I/O by threads, how often they wake each other varies by some hundreds.
+  double slack = std::getenv("CKPTD_TEST_IO") != nullptr ? 800 : 200;
+  EXPECT_LT(many.agent, few.agent + slack);
   EXPECT_LT(many.trainer, few.trainer + 200);
 }
 
