@@ -154,12 +154,14 @@ TEST(SaveRestore, DamagedSlotIsNotUsed) {
   ASSERT_TRUE(node.StartAgent());
   auto trainer = node.Train(Args(kRun));
   ASSERT_EQ(trainer->Wait(), 0);
+  const uint64_t durable = trainer->Last("DURABLE");
   ASSERT_EQ(node.StopAgent(), 0);
   for (const std::string& slot : FilesWith(node.region(), "/slot-")) FlipByte(node.region() + "/" + slot, 40'000);
   ASSERT_TRUE(node.StartAgent());
   auto resumed = node.Train(Args("--steps 60 --every 5"));
   std::string restored = Restored(*resumed);
-  EXPECT_EQ(NumberField(restored, "step"), 40u) << node.AgentLog();
+  EXPECT_EQ(NumberField(restored, "step"), durable) << node.AgentLog();
+  EXPECT_EQ(NumberField(restored, "source"), kStorage);
   ExpectSameEnd(node, *resumed, "--steps 60");
 }
 

@@ -13,6 +13,11 @@ std::shared_ptr<const T> ThroughWire(const std::shared_ptr<const T>& message) {
   return copy;
 }
 
+std::variant<job::StatePtr, job::ReportPtr> ThroughWire(const std::variant<job::StatePtr, job::ReportPtr>& body) {
+  if (const auto* state = std::get_if<job::StatePtr>(&body)) return ThroughWire(*state);
+  return ThroughWire(std::get<job::ReportPtr>(body));
+}
+
 }  // namespace
 
 void World::StartAgent(int node) {
@@ -212,7 +217,7 @@ void World::Deliver(int node, Rank, snapshot::ProcessId to, Delivery delivery) {
 void World::SendTo(const std::string& agent, int from, std::variant<job::StatePtr, job::ReportPtr> body) {
   const int to = agent[0] - 'A';
   if (to != from && options_.nodes > 1 && !healing_ && random_.Chance(options_.lost_messages)) return;
-  if (options_.through_wire) body = std::visit([](const auto& m) -> decltype(body) { return ThroughWire(m); }, body);
+  if (options_.through_wire) body = ThroughWire(body);
   network_.push_back({to, std::move(body)});
 }
 
