@@ -3,23 +3,12 @@
 namespace ckptd {
 namespace {
 
-class GateTest : public ::testing::Test {
+class GateTest : public TrainerTest {
  protected:
-  void Start(const std::vector<uint64_t>& sizes) {
-    agent.Start();
-    trainer = std::make_unique<TestTrainer>(agent.socket());
-    trainer->MakeTensors(sizes);
-    ASSERT_EQ(trainer->Register(), 0) << ckpt_error();
-    trainer->WaitReady();
-  }
-
   [[nodiscard]] CaptureState Word(uint32_t slot) { return CaptureStateOf(agent.bell_slot(slot).word); }
   [[nodiscard]] bool AllChunks(uint32_t slot, uint64_t epoch) {
     return Eventually([&] { return ChunkDone(agent.chunk_entry(slot, agent.ready().chunk_count - 1), epoch); });
   }
-
-  FakeAgent agent;
-  std::unique_ptr<TestTrainer> trainer;
 };
 
 TEST_F(GateTest, UngatedCaptureIsHeldBackAndThenDropped) {

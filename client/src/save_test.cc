@@ -7,21 +7,12 @@
 namespace ckptd {
 namespace {
 
-class SaveTest : public ::testing::Test {
+class SaveTest : public TrainerTest {
  protected:
   void SetUp() override {
     agent.Start();
     trainer = std::make_unique<TestTrainer>(agent.socket());
   }
-
-  void Register(const std::vector<uint64_t>& sizes) {
-    trainer->MakeTensors(sizes);
-    ASSERT_EQ(trainer->Register(), 0) << ckpt_error();
-    trainer->WaitReady();
-  }
-
-  FakeAgent agent;
-  std::unique_ptr<TestTrainer> trainer;
 };
 
 // The reference: parse the slot as a safetensors image and compare tensor by tensor.

@@ -6,19 +6,7 @@
 namespace ckptd {
 namespace {
 
-class SessionTest : public ::testing::Test {
- protected:
-  void Start(const std::vector<uint64_t>& sizes) {
-    agent.Start();
-    trainer = std::make_unique<TestTrainer>(agent.socket());
-    trainer->MakeTensors(sizes);
-    ASSERT_EQ(trainer->Register(), 0) << ckpt_error();
-    trainer->WaitReady();
-  }
-
-  FakeAgent agent;
-  std::unique_ptr<TestTrainer> trainer;
-};
+class SessionTest : public TrainerTest {};
 
 TEST_F(SessionTest, TheAgentMayStartLate) {
   trainer = std::make_unique<TestTrainer>(agent.socket());

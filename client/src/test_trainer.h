@@ -130,6 +130,25 @@ class TestTrainer {
   std::vector<const void*> data;
 };
 
+// A started agent and a registered trainer.
+class TrainerTest : public ::testing::Test {
+ protected:
+  void Start(const std::vector<uint64_t>& sizes) {
+    agent.Start();
+    trainer = std::make_unique<TestTrainer>(agent.socket());
+    Register(sizes);
+  }
+
+  void Register(const std::vector<uint64_t>& sizes) {
+    trainer->MakeTensors(sizes);
+    ASSERT_EQ(trainer->Register(), 0) << ckpt_error();
+    trainer->WaitReady();
+  }
+
+  FakeAgent agent;
+  std::unique_ptr<TestTrainer> trainer;
+};
+
 }  // namespace ckptd
 
 #endif  // CKPTD_CLIENT_SRC_TEST_TRAINER_H_

@@ -1,5 +1,6 @@
 #include "daemon/job/decision.h"
 
+#include "daemon/job/job_test_util.h"
 #include "daemon/job/lineage.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -8,22 +9,6 @@ namespace ckptd::job {
 namespace {
 
 using testing::HasSubstr;
-
-v1::DecisionRecord Decision(AttemptId attempt, std::vector<SnapshotId> lineage, int ranks = 1) {
-  v1::DecisionRecord record;
-  record.set_attempt(attempt);
-  for (int rank = 0; rank < ranks; ++rank) {
-    v1::RankClaim* claim = record.add_ranks();
-    claim->set_rank(static_cast<Rank>(rank));
-    claim->set_agent("A");
-  }
-  if (!lineage.empty()) SetRef(lineage[0], record.mutable_parent());
-  for (const SnapshotId& id : lineage) {
-    record.add_lineage()->set_attempt(id.attempt);
-    record.mutable_lineage(record.lineage_size() - 1)->set_last_step(id.step);
-  }
-  return record;
-}
 
 Inventory TwoRanks() {
   Inventory inventory;

@@ -7,6 +7,7 @@
 
 #include "daemon/job/deletion.h"
 #include "daemon/job/grants.h"
+#include "daemon/job/job_test_util.h"
 #include "daemon/job/lineage.h"
 #include "daemon/job/machine.h"
 #include "daemon/job/table.h"
@@ -17,22 +18,6 @@ namespace ckptd::job {
 namespace {
 
 using testing::HasSubstr;
-
-v1::DecisionRecord Decision(AttemptId attempt, std::vector<SnapshotId> lineage, int ranks = 1) {
-  v1::DecisionRecord record;
-  record.set_attempt(attempt);
-  for (int rank = 0; rank < ranks; ++rank) {
-    v1::RankClaim* claim = record.add_ranks();
-    claim->set_rank(static_cast<Rank>(rank));
-    claim->set_agent("A");
-  }
-  if (!lineage.empty()) SetRef(lineage[0], record.mutable_parent());
-  for (const SnapshotId& id : lineage) {
-    record.add_lineage()->set_attempt(id.attempt);
-    record.mutable_lineage(record.lineage_size() - 1)->set_last_step(id.step);
-  }
-  return record;
-}
 
 TEST(JobTable, IsWhatTheDocumentSays) {
   const std::string path = CKPTD_TRANSITIONS;
