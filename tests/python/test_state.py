@@ -241,6 +241,10 @@ def test_moves_are_seen():
         "state grows": lambda: optimizer.state[net.adapter.weight].update(
             exp_avg=torch.zeros(1, 1, dtype=torch.double)
         ),
+        "another object over the same memory": lambda: setattr(
+            net.frozen, "weight", nn.Parameter(net.frozen.weight.data, False)
+        ),
+        "fewer elements at the same address": lambda: setattr(net.norm.bias, "data", net.norm.bias.data[:2]),
         "resized": lambda: net.more.resize_(2),
         "transposed in place": lambda: net.frozen.weight.t_(),
     }
@@ -252,6 +256,15 @@ def test_moves_are_seen():
         with pytest.raises(Moved):
             table.refresh()
             pytest.fail(f"{name} was not seen")
+
+
+def test_a_list_that_grew_is_seen():
+    kept = [torch.ones(2)]
+    table = State({"kept": kept}).survey()
+    table.refresh()
+    kept.append(torch.ones(3))
+    with pytest.raises(Moved, match="added"):
+        table.refresh()
 
 
 def test_a_dict_of_tensors_made_anew_each_step_is_copied():

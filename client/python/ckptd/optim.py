@@ -109,14 +109,14 @@ class OptimizerPart(Part):
         state = self.optimizer.state
         if list(map(id, state)) != self._state_ids or self._ids_of_parameters() != self._parameter_ids:
             raise Moved(f"{self.path}: parameters or state were added or removed")
-        values = list(chain.from_iterable(map(dict.values, state.values())))
-        if len(values) != len(self._mask):
+        if sum(map(len, state.values())) != len(self._mask):
             raise Moved(f"{self.path}: state tensors were added or removed")
+        values = chain.from_iterable(map(dict.values, state.values()))
         options = [tensor for _, tensor in self._option_tensors()]
         nested, plain = self._nested_values()
         document = {"groups": self._plain_options(), "state": plain, "devices": self._devices}
         tensors = [tensor for _, tensor in nested]
-        return Captured(options + list(compress(values, self._mask)), tensors, extra.dumps(document, self.path))
+        return Captured(chain(options, compress(values, self._mask)), tensors, extra.dumps(document, self.path))
 
 
 def name_parameters(parts: list[Part], rows: dict[int, list[str]]) -> None:

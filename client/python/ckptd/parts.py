@@ -12,8 +12,9 @@ survey.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from itertools import chain, compress
-from typing import Any, Callable, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -41,9 +42,12 @@ class Survey(NamedTuple):
 
 
 class Captured(NamedTuple):
-    """What a part holds now. `text`: typed JSON of its plain values, or None when it has none."""
+    """What a part holds now. `text`: typed JSON of its plain values, or None when it has none.
 
-    stable: list[torch.Tensor]
+    `stable` is read once, at once: an iterator costs no pass over all tensors.
+    """
+
+    stable: Iterable[torch.Tensor]
     volatile: list[torch.Tensor]
     text: str | None
 
@@ -107,10 +111,10 @@ class ModulePart(Part):
         return list(map(id, chain.from_iterable(map(dict.values, self._children))))
 
     def capture(self) -> Captured:
-        values = list(chain.from_iterable(map(dict.values, self._dicts)))
-        if len(values) != len(self._mask) or self._ids_of_children() != self._child_ids:
+        if sum(map(len, self._dicts)) != len(self._mask) or self._ids_of_children() != self._child_ids:
             raise Moved(f"{self.path}: parameters, buffers or submodules were added or removed")
-        return Captured(list(compress(values, self._mask)), [], None)
+        values = chain.from_iterable(map(dict.values, self._dicts))
+        return Captured(compress(values, self._mask), [], None)
 
 
 class TreePart(Part):
