@@ -208,6 +208,8 @@ const char* ckpt_error(void) { return ckptd::LastSentence(); }
 
 const char* ckpt_code_name(ckpt_status status) { return ckptd::CodeName(status < 0 ? -status : status); }
 
+const char* ckpt_next_step(ckpt_status status) { return ckptd::CodeNextStep(status < 0 ? -status : status); }
+
 const char* ckpt_version(void) { return ckptd::kLibraryVersion; }
 
 }  // extern "C"

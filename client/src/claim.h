@@ -27,8 +27,10 @@ struct Claim {
   Want want = Want::kNewest;
   uint64_t want_step = 0;
   uint64_t deadline_ns = UINT64_MAX;
-  uint64_t attempt = 0;     // of the newest LOAD
-  uint64_t start_step = 0;  // of GO
+  uint64_t connect_deadline_ns = UINT64_MAX;  // counts until `answered`
+  bool answered = false;                      // an agent greeted while this claim waited
+  uint64_t attempt = 0;                       // of the newest LOAD
+  uint64_t start_step = 0;                    // of GO
 
   LoadMessage load = {};  // the newest; its descriptors wait here until the trainer takes them
   UniqueFd slot_file;

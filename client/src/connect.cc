@@ -2,6 +2,7 @@
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,6 +16,15 @@ namespace {
 
 constexpr uint64_t kFirstBackoffNs = 20'000'000;
 constexpr uint64_t kMaxBackoffNs = 2'000'000'000;
+constexpr char kTemporary[] = "/tmp/ckptd-";
+
+// The per-user agent's folder under /tmp can be made by anybody: what answers there must be this user.
+bool IsImpostor(const std::string& path, int fd) {
+  if (path.compare(0, sizeof kTemporary - 1, kTemporary) != 0) return false;
+  ucred peer = {};
+  socklen_t size = sizeof peer;
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != geteuid();
+}
 
 // 0 or an errno. Connecting to a unix socket never waits: a full backlog is EAGAIN.
 int ConnectTo(const std::string& path, UniqueFd* out) {
@@ -25,6 +35,7 @@ int ConnectTo(const std::string& path, UniqueFd* out) {
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return errno;
   if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return errno;
+  if (IsImpostor(path, fd.get())) return EPERM;
   *out = std::move(fd);
   return 0;
 }
@@ -33,24 +44,31 @@ int ConnectTo(const std::string& path, UniqueFd* out) {
 
 void Session::Connect() {
   const std::string* refused = nullptr;
+  std::string tried;
   for (const std::string& path : state_.sockets) {
-    UniqueFd fd;
-    int error = ConnectTo(path, &fd);
+    int error = ConnectTo(path, &socket_);
     if (error == EACCES || error == EPERM) refused = &path;
-    if (error != 0) continue;
-    socket_ = std::move(fd);
+    tried += (tried.empty() ? "" : ", ") + path;
+    tried += error == 0 ? " (accepts, but does not answer)" : std::string(" (") + strerror(error) + ")";
+    if (error == 0) break;
+  }
+  TellTried(std::move(tried), refused);
+  if (socket_.valid()) {
     connection_ = Connection();
     if (!SendHello()) Disconnect();
     return;
   }
-  if (refused != nullptr) {
-    MutexLock lock(state_.mutex);
-    state_.connect_code = code::PERMISSION;
-    state_.connect_sentence = "no permission to connect to " + *refused;
-    state_.changed.NotifyAll();
-  }
   backoff_ns_ = std::clamp(2 * backoff_ns_, kFirstBackoffNs, kMaxBackoffNs);
   ArmTimer(backoff_ns_);
+}
+
+void Session::TellTried(std::string tried, const std::string* refused) {
+  MutexLock lock(state_.mutex);
+  state_.tried = std::move(tried);
+  if (refused == nullptr || socket_.valid()) return;
+  state_.connect_code = code::PERMISSION;
+  state_.connect_sentence = "no permission to connect to " + *refused;
+  state_.changed.NotifyAll();
 }
 
 void Session::Disconnect() {

@@ -1,6 +1,7 @@
 #include "client/src/open.h"
 
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -26,7 +27,9 @@ std::vector<std::string> Sockets(const char* chosen) {
   if (chosen != nullptr && *chosen != 0) return {chosen};
   std::vector<std::string> sockets = {kSystemSocket};
   const char* runtime = getenv("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && *runtime != 0) sockets.push_back(std::string(runtime) + "/ckptd/ckptd.sock");
+  bool has_runtime = runtime != nullptr && *runtime != 0;
+  std::string own = has_runtime ? std::string(runtime) + "/ckptd" : "/tmp/ckptd-" + std::to_string(geteuid());
+  sockets.push_back(own + "/ckptd.sock");
   return sockets;
 }
 

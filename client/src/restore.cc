@@ -10,6 +10,8 @@ namespace ckptd {
 namespace {
 
 constexpr uint64_t kDefaultTimeoutNs = 120'000'000'000;
+// An agent that systemd restarts is met; one that does not exist is told soon.
+constexpr uint64_t kDefaultConnectNs = 10'000'000'000;
 // The agent's own timer runs to the same deadline, and its answer names who is missing: worth this much longer.
 constexpr uint64_t kAnswerGraceNs = 1'000'000'000;
 
@@ -22,13 +24,15 @@ int32_t Failed(const State& state) {
 
 uint64_t AnswerDeadline(const State& state) {
   uint64_t deadline = state.claim.deadline_ns;
+  if (!state.claim.answered) return std::min(deadline, state.claim.connect_deadline_ns);
   return state.connected && deadline < UINT64_MAX - kAnswerGraceNs ? deadline + kAnswerGraceNs : deadline;
 }
 
 int32_t TimedOut(const State& state) {
   if (!state.connected) {
-    return Fail(code::AGENT_UNREACHABLE, "job %s rank %u: no agent answers at %s", state.job.c_str(), state.rank,
-                state.sockets.front().c_str());
+    return Fail(code::AGENT_UNREACHABLE, "job %s rank %u: %s: %s", state.job.c_str(), state.rank,
+                state.claim.answered ? "the agent went away and did not come back" : "no agent answers",
+                state.tried.c_str());
   }
   return Fail(code::TIMEOUT, "job %s rank %u: the agent answers, but the restore was not decided in time",
               state.job.c_str(), state.rank);
@@ -48,12 +52,19 @@ void Describe(const LoadMessage& load, const Snapshot* snapshot, ckpt_restored* 
   }
 }
 
+// With the mutex held: until something changed. The deadline is another one once an agent has answered.
+int32_t WaitForChange(State& state) {
+  if (int32_t rc = Failed(state)) return rc;
+  uint64_t deadline = AnswerDeadline(state);
+  bool changed = state.changed.WaitUntil(state.mutex, deadline);
+  return changed || deadline != AnswerDeadline(state) ? 0 : TimedOut(state);
+}
+
 }  // namespace
 
 int32_t Restore::WaitForOffer() {
   while (!state_.claim.untaken) {
-    if (int32_t rc = Failed(state_)) return rc;
-    if (!state_.changed.WaitUntil(state_.mutex, AnswerDeadline(state_))) return TimedOut(state_);
+    if (int32_t rc = WaitForChange(state_)) return rc;
   }
   return 0;
 }
@@ -105,6 +116,9 @@ int32_t Restore::Begin(const ckpt_want& want, ckpt_restored* out) {
     claim.want = static_cast<Want>(want.want);
     claim.want_step = want.step;
     claim.deadline_ns = DeadlineAfter(want.timeout_ns != 0 ? want.timeout_ns : kDefaultTimeoutNs);
+    claim.connect_deadline_ns =
+        DeadlineAfter(want.connect_timeout_ns != 0 ? want.connect_timeout_ns : kDefaultConnectNs);
+    claim.answered = state_.connected;
     std::swap(state_.claim, claim);
   }
   begun_ = true;
@@ -117,8 +131,7 @@ int32_t Restore::WaitForGo() {
   const Claim& claim = state_.claim;
   while (claim.stage != Claim::Stage::kRunning) {
     if (claim.untaken) return CKPT_RELOAD;
-    if (int32_t rc = Failed(state_)) return rc;
-    if (!state_.changed.WaitUntil(state_.mutex, AnswerDeadline(state_))) return TimedOut(state_);
+    if (int32_t rc = WaitForChange(state_)) return rc;
   }
   return 0;
 }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <random>
 
+#include "client/src/sync.h"
 #include "client/src/test_trainer.h"
 
 namespace ckptd {
@@ -29,8 +30,8 @@ class RestoreTest : public ::testing::Test {
     slot = agent.SlotBytes(0);
   }
 
-  ckpt_status Begin(uint64_t timeout_ns = kLong) {
-    ckpt_want want = {sizeof(ckpt_want), CKPT_WANT_NEWEST, 0, timeout_ns};
+  ckpt_status Begin(uint64_t timeout_ns = kLong, uint64_t connect_timeout_ns = 0) {
+    ckpt_want want = {sizeof(ckpt_want), CKPT_WANT_NEWEST, 0, timeout_ns, connect_timeout_ns};
     restored.struct_bytes = sizeof restored;
     return ckpt_restore_begin(trainer->handle, &want, &restored);
   }
@@ -177,6 +178,38 @@ TEST_F(RestoreTest, TheAgentDiesInBetween) {
   EXPECT_EQ(End(0), 0) << ckpt_error();
   later.join();
   EXPECT_EQ(agent.last_loaded().attempt, 2u) << "same ticket, same attempt";
+}
+
+TEST_F(RestoreTest, NobodyAnswers) {
+  trainer = std::make_unique<TestTrainer>("/nonexistent/ckptd.sock");
+  uint64_t begin = MonotonicNs();
+  EXPECT_EQ(Begin(kLong, 100 * kMs), CKPT_E_AGENT_UNREACHABLE) << "the long timeout is for an agent that answers";
+  EXPECT_LT(MonotonicNs() - begin, kLong / 2);
+  EXPECT_NE(std::string(ckpt_error()).find("/nonexistent/ckptd.sock (No such file or directory)"), std::string::npos)
+      << ckpt_error();
+  EXPECT_NE(std::string(ckpt_next_step(CKPT_E_AGENT_UNREACHABLE)).find("systemctl status ckptd"), std::string::npos);
+}
+
+TEST_F(RestoreTest, AnAgentThatIsJustRestartingIsMet) {
+  trainer = std::make_unique<TestTrainer>(agent.socket());
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    agent.Start();
+  });
+  EXPECT_EQ(Begin(kLong, kLong), 0) << ckpt_error();
+  later.join();
+}
+
+TEST_F(RestoreTest, AnAgentThatAnsweredIsGivenTheLongTimeout) {
+  Seal({5000});
+  ASSERT_EQ(Begin(kLong, 100 * kMs), 0);
+  agent.Kill();
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    agent.Start();
+  });
+  EXPECT_EQ(End(0), 0) << ckpt_error();
+  later.join();
 }
 
 TEST_F(RestoreTest, NoAgent) {

@@ -45,7 +45,7 @@ int32_t WhyNotReady(const State& state) {
     return Fail(state.claim.code, "%s", state.claim.sentence.c_str());
   }
   if (state.connect_code != 0) return Fail(state.connect_code, "%s", state.connect_sentence.c_str());
-  if (!state.connected) return Fail(code::AGENT_UNREACHABLE, "no agent answers at %s", state.sockets.front().c_str());
+  if (!state.connected) return Fail(code::AGENT_UNREACHABLE, "no agent answers: %s", state.tried.c_str());
   if (state.layout_code != 0) return Fail(state.layout_code, "%s", state.layout_sentence.c_str());
   return Fail(code::LAYOUT_PREPARING, "memory for this layout is being prepared (%" PRIu64 " of %" PRIu64 " bytes)",
               state.prepared_bytes, state.prepare_total);

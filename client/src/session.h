@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "client/core/wire/fds.h"
 #include "client/core/wire/packet.h"
@@ -46,6 +47,7 @@ class Session {
 
   // connect.cc
   void Connect();
+  void TellTried(std::string tried, const std::string* refused);
   void Disconnect();
   void ArmTimer(uint64_t delay_ns);
 

@@ -102,6 +102,7 @@ bool Session::OnHelloReply(const HelloReplyMessage& message) {
   connection_.greeted = true;
   backoff_ns_ = 0;
   state_.connected = true;
+  state_.claim.answered = true;
   state_.connect_code = 0;
   state_.changed.NotifyAll();
   return true;

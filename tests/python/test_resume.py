@@ -114,5 +114,5 @@ def test_two_ranks_under_torchrun(agent, tmp_path, undisturbed):
 def test_no_agent_at_restore(tmp_path):
     out = pathlib.Path(tmp_path / "out")
     missing = {**os.environ, "CKPTD_SOCKET": str(tmp_path / "none.sock"), "PYTHONPATH": f"{ROOT}/client/python"}
-    assert run(out, "--save", environment=missing) == 1
+    assert run(out, "--save", "--connect-timeout", "1", environment=missing) == 1
     assert not (out / "final.0").exists()

@@ -47,6 +47,7 @@ def arguments():
     parser.add_argument("--die-at", type=int, default=0, help="SIGKILL after this step, once")
     parser.add_argument("--die-rank", type=int, default=0)
     parser.add_argument("--wait", default="captured", choices=["captured", "durable", "none"], help="before dying")
+    parser.add_argument("--connect-timeout", type=float, default=10)
     return parser.parse_args()
 
 
@@ -113,7 +114,7 @@ def main():
     if args.save:
         state = {"model": net, "optim": optimizer, "sched": scheduler, "data": data, "ema": ema}
         ck = ckptd.Checkpointer(state, job="loop", every=args.every)
-        start = ck.restore(timeout=60)
+        start = ck.restore(timeout=60, connect_timeout=args.connect_timeout)
         with open(f"{args.out}/restored.{RANK}", "a") as file:
             print(start, ck.restored.source, file=file)
     with open(f"{args.out}/loss.{RANK}", "a", buffering=1) as losses:

@@ -218,8 +218,9 @@ enum { CKPT_WANT_NEWEST = 0, CKPT_WANT_STEP = 1, CKPT_WANT_FRESH = 2 };
 typedef struct ckpt_want {
   uint32_t struct_bytes;
   uint32_t want;
-  uint64_t step; /* of CKPT_WANT_STEP */
-  uint64_t timeout_ns;
+  uint64_t step;               /* of CKPT_WANT_STEP */
+  uint64_t timeout_ns;         /* for the decision of all ranks; 0 = 120 s */
+  uint64_t connect_timeout_ns; /* until an agent answers at all, within timeout_ns; 0 = 10 s */
 } ckpt_want;
 
 typedef struct ckpt_skipped {
@@ -241,7 +242,8 @@ typedef struct ckpt_restored {
   ckpt_skipped skipped[32]; /* newer steps that were passed over, and why */
 } ckpt_restored;
 
-/* Joins the job's next attempt and waits for its decision; collective in effect. Errors: AGENT_UNREACHABLE,
+/* Joins the job's next attempt and waits for its decision; collective in effect. Errors: AGENT_UNREACHABLE (the
+ * sentence names the sockets that were tried, and why not),
  * RANKS_MISSING, RANKS_DISAGREE, RANK_TAKEN, JOB_OWNED, NOT_FOUND (CKPT_WANT_STEP), RESTORE_FAILED, TIMEOUT; never a
  * silent "nothing". */
 CKPT_API ckpt_status ckpt_restore_begin(ckpt* ck, const ckpt_want* want, ckpt_restored* out);
@@ -297,6 +299,7 @@ CKPT_API ckpt_status ckpt_close(ckpt* ck, uint64_t timeout_ns);
 CKPT_API uint32_t ckpt_crc32c(uint32_t crc, const void* data, uint64_t bytes); /* start with 0 */
 CKPT_API const char* ckpt_error(void);                 /* the sentence of the last failure on this thread; never NULL */
 CKPT_API const char* ckpt_code_name(ckpt_status code); /* "REGION_FULL"; never NULL */
+CKPT_API const char* ckpt_next_step(ckpt_status code); /* what an operator should do; never NULL */
 CKPT_API const char* ckpt_version(void);
 
 #ifdef __cplusplus

@@ -116,7 +116,7 @@ class Checkpointer {
 
   ckpt_restored RestoreBegin(uint32_t want = CKPT_WANT_NEWEST, uint64_t step = 0,
                              Nanoseconds timeout = Nanoseconds(0)) {
-    ckpt_want wish = {sizeof(ckpt_want), want, step, static_cast<uint64_t>(timeout.count())};
+    ckpt_want wish = {sizeof(ckpt_want), want, step, static_cast<uint64_t>(timeout.count()), 0};
     ckpt_restored restored = {};
     restored.struct_bytes = sizeof restored;
     Check(ckpt_restore_begin(handle_, &wish, &restored));

@@ -46,7 +46,7 @@ INFO = {
     1: Info("INVALID_ARGUMENT", 2, ValueError,
         "correct the argument named above"),
     2: Info("AGENT_UNREACHABLE", 3, AgentUnreachable,
-        "start the agent (systemctl start ckptd, or ckptd --user), or pass its socket in CKPTD_SOCKET"),
+        "start the agent: systemctl status ckptd tells how it is, ckptd --user starts your own (in Python agent='auto'); if it runs elsewhere, name its socket in CKPTD_SOCKET"),
     3: Info("NOT_FOUND", 4, NotFound,
         "ckptctl list shows what exists"),
     4: Info("CORRUPT", 5, RestoreError,

@@ -52,7 +52,10 @@ class StepState(_Sized):
 
 
 class Want(_Sized):
-    _fields_ = [("struct_bytes", c_uint32), ("want", c_uint32), ("step", c_uint64), ("timeout_ns", c_uint64)]
+    _fields_ = [
+        ("struct_bytes", c_uint32), ("want", c_uint32), ("step", c_uint64), ("timeout_ns", c_uint64),
+        ("connect_timeout_ns", c_uint64),
+    ]  # fmt: skip
 
 
 class Skipped(ctypes.Structure):

@@ -19,6 +19,7 @@ from .session import Session, error
 from .state import State, Table, extra_text
 
 _CLOSE_TIMEOUT = 600.0
+_NO_WAIT = 0.1  # seconds for an agent's answer inside a training step
 
 
 class Checkpointer:
@@ -82,16 +83,19 @@ class Checkpointer:
 
     # ---- restore
 
-    def restore(self, step: int | None = None, *, strict: bool = True, timeout: float = 120.0) -> int:
+    def restore(
+        self, step: int | None = None, *, strict: bool = True, timeout: float = 120.0, connect_timeout: float = 10.0
+    ) -> int:
         """Brings `state` back; collective in effect. Returns the completed steps, 0 only if nothing exists.
 
         step: exactly that one instead of the newest. strict=False: what fits is restored, `restored.skipped` tells the
-        rest. timeout: seconds. Raises AgentUnreachable, NotFound, LayoutMismatch or RestoreError; never a silent 0.
+        rest. timeout: seconds for the decision of all ranks. connect_timeout: seconds until an agent answers at all; one
+        that is just being restarted is met, one that does not exist is told soon. Raises AgentUnreachable, NotFound, LayoutMismatch or RestoreError; never a silent 0.
         """
         want = _lib.WANT_FRESH if self._restart else _lib.WANT_NEWEST if step is None else _lib.WANT_STEP
         self.release()
         restorer = Restorer(self._session, self._state, self._with_generators, strict)
-        self.restored = restorer.run(want, step or 0, timeout)
+        self.restored = restorer.run(want, step or 0, timeout, connect_timeout)
         self._joined = True
         if self.restored.step:
             self._guard(self._register)
@@ -192,7 +196,7 @@ class Checkpointer:
     def _register(self) -> bytes:
         """Surveys the state and makes it the layout of this rank. Returns the extra document."""
         if self._restart and not self._joined:
-            Restorer(self._session, self._state, False, True).run(_lib.WANT_FRESH, 0, 120.0)
+            Restorer(self._session, self._state, False, True).run(_lib.WANT_FRESH, 0, 120.0, _NO_WAIT)
             self._joined = True
         self._retire()
         with gc_paused():

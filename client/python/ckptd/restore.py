@@ -47,10 +47,10 @@ class Restorer:
         self._strict = strict
         self._notes: list[str] = []
 
-    def run(self, want: int, step: int, timeout: float) -> Restored:
+    def run(self, want: int, step: int, timeout: float, connect_timeout: float) -> Restored:
         """Joins, loads, waits for the others. Raises AgentUnreachable, NotFound, LayoutMismatch or RestoreError."""
         began = time.monotonic()
-        view = self._begin(want, step, timeout)
+        view = self._begin(want, step, timeout, connect_timeout)
         while True:
             status, failure = self._try_load(view)
             reason = str(failure)[:200].encode() if failure else None
@@ -62,9 +62,12 @@ class Restorer:
             if ended != _lib.RELOAD:
                 return self._result(view, time.monotonic() - began)
 
-    def _begin(self, want: int, step: int, timeout: float) -> _lib.RestoredView:
+    def _begin(self, want: int, step: int, timeout: float, connect_timeout: float) -> _lib.RestoredView:
         view = _lib.RestoredView()
-        asked = _lib.Want(want=want, step=step, timeout_ns=nanoseconds(timeout))
+        asked = _lib.Want(
+            want=want, step=step, timeout_ns=nanoseconds(timeout),
+            connect_timeout_ns=max(1, nanoseconds(connect_timeout)),
+        )  # fmt: skip
         status = self._lib.ckpt_restore_begin(self._session.handle, ctypes.byref(asked), ctypes.byref(view))
         if status:
             raise error(status)
