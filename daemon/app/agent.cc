@@ -112,7 +112,7 @@ absl::Status Agent::OpenRegionAndStorage() {
   storage.direct = config_.storage.direct != DirectChoice::kOff;
   IoQueueChoice choice = QueueChoice(config_.storage.io);
   size_t depth = config_.storage.write_depth;
-  storage.make_queue = [choice, depth] { return MakeIoQueue(choice, depth); };
+  storage.make_queue = MakeIoQueueFactory(choice, depth);
   CKPTD_ASSIGN_OR_RETURN(store_, OpenPosixStore(files_, clock_, storage));
   return absl::OkStatus();
 }

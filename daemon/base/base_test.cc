@@ -70,5 +70,18 @@ TEST(Queue, BoundsAndClose) {
   EXPECT_EQ(queue.Pop(), std::nullopt);
 }
 
+TEST(Queue, KeepsTheOrderWhileItGrowsAndTurns) {
+  BoundedQueue<int> queue(1000);
+  int in = 0;
+  int out = 0;
+  for (int round = 0; round < 200; ++round) {
+    for (int i = 0; i < 7; ++i) EXPECT_TRUE(queue.TryPush(in++));
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(queue.TryPop(), out++);
+  }
+  EXPECT_EQ(queue.size(), 400u);
+  while (auto next = queue.TryPop()) EXPECT_EQ(*next, out++);
+  EXPECT_EQ(out, in);
+}
+
 }  // namespace
 }  // namespace ckptd

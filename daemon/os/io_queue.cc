@@ -1,10 +1,13 @@
 #include "daemon/os/io_queue.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/failpoint.h"
+#include "daemon/base/mutex.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/os/thread_queue.h"
 #include "daemon/os/uring_queue.h"
@@ -13,6 +16,24 @@ namespace ckptd {
 namespace {
 
 constexpr size_t kMostWorkers = 4;
+constexpr size_t kMostRequests = 1 << 16;  // above what the queues of one store have in flight together
+
+// Threads that are started by the first queue that needs them.
+class SharedWorkers {
+ public:
+  explicit SharedWorkers(size_t threads) : threads_(threads) {}
+
+  std::shared_ptr<ThreadPool> Get() CKPTD_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    if (pool_ == nullptr) pool_ = std::make_shared<ThreadPool>("ckptd-io", threads_, kMostRequests);
+    return pool_;
+  }
+
+ private:
+  const size_t threads_;
+  Mutex mutex_;
+  std::shared_ptr<ThreadPool> pool_ CKPTD_GUARDED_BY(mutex_);
+};
 
 class InlineQueue final : public IoQueue {
  public:
@@ -24,7 +45,10 @@ class InlineQueue final : public IoQueue {
     return absl::OkStatus();
   }
 
-  std::vector<IoCompletion> Wait() override { return std::exchange(done_, {}); }
+  void Wait(std::vector<IoCompletion>& done) override {
+    done.clear();
+    done.swap(done_);
+  }
   size_t in_flight() const override { return done_.size(); }
   size_t depth() const override { return depth_; }
   absl::string_view name() const override { return "inline"; }
@@ -84,11 +108,17 @@ absl::StatusOr<bool> IoProgress::Advance(int64_t result) {
 }
 
 absl::StatusOr<std::unique_ptr<IoQueue>> MakeIoQueue(IoQueueChoice choice, size_t depth) {
-  const size_t threads = depth < kMostWorkers ? depth : kMostWorkers;
-  if (choice == IoQueueChoice::kThreads) return MakeThreadQueue(depth, threads);
-  absl::StatusOr<std::unique_ptr<IoQueue>> uring = MakeUringQueue(depth);
-  if (uring.ok() || choice == IoQueueChoice::kUring) return uring;
-  return MakeThreadQueue(depth, threads);
+  return MakeIoQueueFactory(choice, depth)();
+}
+
+IoQueueFactory MakeIoQueueFactory(IoQueueChoice choice, size_t depth) {
+  auto workers = std::make_shared<SharedWorkers>(std::min(depth, kMostWorkers));
+  return [choice, depth, workers]() -> absl::StatusOr<std::unique_ptr<IoQueue>> {
+    if (choice == IoQueueChoice::kThreads) return MakeThreadQueue(depth, workers->Get());
+    absl::StatusOr<std::unique_ptr<IoQueue>> uring = MakeUringQueue(depth);
+    if (uring.ok() || choice == IoQueueChoice::kUring) return uring;
+    return MakeThreadQueue(depth, workers->Get());
+  };
 }
 
 std::unique_ptr<IoQueue> MakeInlineIoQueue(size_t depth) { return std::make_unique<InlineQueue>(depth); }

@@ -51,8 +51,9 @@ class IoQueue {
   // An error only when the request cannot be queued: the queue is full (in_flight() == depth()), or the request is
   // malformed. The transfer's own errors come with its completion.
   [[nodiscard]] virtual absl::Status Submit(const IoRequest& request) = 0;
-  // Waits until at least one request is complete; empty at once when none is in flight.
-  [[nodiscard]] virtual std::vector<IoCompletion> Wait() = 0;
+  // Replaces what `done` holds, keeping its memory: waits until at least one request is complete; empty at once when
+  // none is in flight.
+  virtual void Wait(std::vector<IoCompletion>& done) = 0;
 
   [[nodiscard]] virtual size_t in_flight() const = 0;
   [[nodiscard]] virtual size_t depth() const = 0;
@@ -67,6 +68,9 @@ enum class IoQueueChoice { kAuto, kUring, kThreads };
 
 // How rooms above get a queue for one piece of work.
 using IoQueueFactory = std::function<absl::StatusOr<std::unique_ptr<IoQueue>>()>;
+// Queues of MakeIoQueue's kinds; those over threads share one set of workers, made with the first of them and joined
+// when factory and queues are gone.
+[[nodiscard]] IoQueueFactory MakeIoQueueFactory(IoQueueChoice choice, size_t depth);
 
 // What the kinds share. An error when the request cannot be queued.
 [[nodiscard]] absl::Status CheckRequest(const IoRequest& request, size_t in_flight, size_t depth);

@@ -5,11 +5,12 @@
 #include <memory>
 
 #include "daemon/os/io_queue.h"
+#include "daemon/os/thread.h"
 
 namespace ckptd {
 
-// `threads` workers, joined when the queue is destroyed.
-[[nodiscard]] std::unique_ptr<IoQueue> MakeThreadQueue(size_t depth, size_t threads);
+// `workers` may serve many queues.
+[[nodiscard]] std::unique_ptr<IoQueue> MakeThreadQueue(size_t depth, std::shared_ptr<ThreadPool> workers);
 
 }  // namespace ckptd
 

@@ -37,7 +37,8 @@ class UringQueue final : public IoQueue {
 
   ~UringQueue() override {
     // The kernel may write to the callers' memory until the last completion, whatever happens to the ring.
-    while (in_flight() > 0) (void)Wait();
+    std::vector<IoCompletion> ignored;
+    while (in_flight() > 0) Wait(ignored);
     if (open_) io_uring_queue_exit(&ring_);
   }
 
@@ -58,14 +59,13 @@ class UringQueue final : public IoQueue {
     return absl::OkStatus();
   }
 
-  std::vector<IoCompletion> Wait() override {
-    std::vector<IoCompletion> done;
+  void Wait(std::vector<IoCompletion>& done) override {
+    done.clear();
     while (done.empty() && in_flight() > 0) {
       Reap(WaitForOne(), done);
       io_uring_cqe* more = nullptr;
       while (io_uring_peek_cqe(&ring_, &more) == 0) Reap(more, done);
     }
-    return done;
   }
 
   size_t in_flight() const override { return slots_.size() - free_.size(); }

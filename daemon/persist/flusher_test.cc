@@ -176,6 +176,24 @@ TEST(Flusher, ASealedFlushThatIsDiscardedSaysCancelled) {
   EXPECT_THAT(NamesIn(PosixFiles(), world.dir.path()), IsEmpty());
 }
 
+// Takes as long as `before` says for each transfer.
+class SlowQueue final : public IoQueue {
+ public:
+  explicit SlowQueue(std::function<void()> before) : before_(std::move(before)) {}
+  absl::Status Submit(const IoRequest& request) override {
+    before_();
+    return inner_->Submit(request);
+  }
+  void Wait(std::vector<IoCompletion>& done) override { inner_->Wait(done); }
+  size_t in_flight() const override { return inner_->in_flight(); }
+  size_t depth() const override { return inner_->depth(); }
+  absl::string_view name() const override { return inner_->name(); }
+
+ private:
+  const std::function<void()> before_;
+  const std::unique_ptr<IoQueue> inner_ = MakeInlineIoQueue(2);
+};
+
 TEST(Flusher, TellsHowLongTheStorageHasSaidNothing) {
   TempDir dir;
   FakeClock clock;
@@ -183,11 +201,11 @@ TEST(Flusher, TellsHowLongTheStorageHasSaidNothing) {
   Nanos silence{0};
   PosixStoreOptions options;
   options.root = dir.path();
-  options.make_queue = [&] {  // called by the worker on its way into the storage
+  auto slow = [&] {
     clock.Advance(std::chrono::seconds(61));
-    if (flusher != nullptr) silence = flusher->LongestSilence();
-    return MakeInlineIoQueue(2);
+    silence = flusher->LongestSilence();
   };
+  options.make_queue = [&] { return std::make_unique<SlowQueue>(slow); };
   auto store = *OpenPosixStore(PosixFiles(), SystemClock(), options);
   TestSlot slot = MakeSlot(1);
   ManualExecutor executor;

@@ -1,129 +1,87 @@
 #include "daemon/storage/checked_read.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/core/copy/crc32c.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
-#include "daemon/base/units.h"
 #include "daemon/os/io_queue.h"
 
 namespace ckptd {
 namespace {
 
-constexpr uint64_t kWindowBytes = 64 * kMiB;
-
-struct FreeMemory {
-  void operator()(std::byte* memory) const { std::free(memory); }
-};
-using AlignedMemory = std::unique_ptr<std::byte, FreeMemory>;
-
-AlignedMemory AllocateAligned(uint64_t bytes) {
-  return AlignedMemory(static_cast<std::byte*>(std::aligned_alloc(kDirectAlignment, RoundUp(bytes, kDirectAlignment))));
-}
-
-// The checksum of a chunk from its pieces, which arrive in any order.
-class ChunkSum {
- public:
-  void Add(uint64_t offset, uint32_t crc, uint64_t bytes) { pieces_.push_back({offset, crc, bytes}); }
-
-  [[nodiscard]] uint32_t Combined() {
-    std::sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) { return a.offset < b.offset; });
-    uint32_t crc = 0;
-    for (const Piece& piece : pieces_) crc = Crc32cCombine(crc, piece.crc, piece.bytes);
-    return crc;
-  }
-
- private:
-  struct Piece {
-    uint64_t offset;
-    uint32_t crc;
-    uint64_t bytes;
-  };
-  std::vector<Piece> pieces_;
-};
-
 class CheckedReader {
  public:
   CheckedReader(Store& store, const StoredRank& rank, const CheckedReadOptions& options)
-      : store_(store), rank_(rank), options_(options), sums_(rank.chunk_crcs.size()), told_(sums_.size()) {}
+      : store_(store), rank_(rank), options_(options), total_(rank.bytes()) {}
 
   absl::Status Run() {
-    uint64_t slot_offset = 0;
+    uint64_t begin = 0;
     for (const StoredPart& part : rank_.parts) {
-      absl::Status status = ReadPart(part, slot_offset);
+      absl::Status status = ReadPart(part, begin);
       if (!status.ok() && (!options_.on_bad || CodeOf(status) == ErrorCode::CANCELLED)) return status;
-      if (!status.ok()) TellUnreadable(part, slot_offset, status);
-      slot_offset += part.bytes;
+      if (!status.ok()) SkipPart(part, begin, status);
+      begin += part.bytes;
     }
-    return CheckSums();
+    return absl::OkStatus();
   }
 
  private:
-  absl::Status ReadPart(const StoredPart& part, uint64_t slot_offset) {
+  absl::Status ReadPart(const StoredPart& part, uint64_t begin) {
     CKPTD_ASSIGN_OR_RETURN(auto reader, store_.OpenForRead(part.name));
     if (reader->size() != part.bytes) {
       return Error(ErrorCode::CORRUPT, absl::StrCat(part.name, ": ", reader->size(), " bytes, was ", part.bytes));
     }
-    for (uint64_t done = 0; done < part.bytes;) {
-      uint64_t length = std::min(WindowFrom(slot_offset + done), part.bytes - done);
-      CKPTD_RETURN_IF_ERROR(ReadWindow(*reader, slot_offset, done, length));
-      done += length;
+    return reader->Scan(0, part.bytes,
+                        [&](uint64_t at, std::span<std::byte> bytes) { return Take(begin + at, bytes); });
+  }
+
+  absl::Status Take(uint64_t slot_offset, std::span<const std::byte> bytes) {
+    if (options_.cancel && options_.cancel->load()) return Error(ErrorCode::CANCELLED, "read cancelled");
+    if (options_.sink) CKPTD_RETURN_IF_ERROR(options_.sink(slot_offset, bytes));
+    at_ = slot_offset;
+    while (!bytes.empty()) {
+      const uint64_t left_of_chunk = rank_.chunk_bytes - at_ % rank_.chunk_bytes;
+      const size_t length = std::min<uint64_t>(bytes.size(), left_of_chunk);
+      crc_ = Crc32c(crc_, bytes.data(), length);
+      at_ += length;
+      done_ += length;
+      bytes = bytes.subspan(length);
+      if (length == left_of_chunk || at_ == total_) CKPTD_RETURN_IF_ERROR(EndChunk());
     }
+    if (options_.progress) options_.progress(done_);
     return absl::OkStatus();
   }
 
-  // Windows end on chunk boundaries, so that the pieces of every read but the first of a part are whole chunks.
-  [[nodiscard]] uint64_t WindowFrom(uint64_t at) const {
-    uint64_t into_chunk = at % rank_.chunk_bytes;
-    if (into_chunk != 0) return rank_.chunk_bytes - into_chunk;
-    return std::max(kWindowBytes / rank_.chunk_bytes, uint64_t{1}) * rank_.chunk_bytes;
-  }
-
-  absl::Status ReadWindow(PartReader& reader, uint64_t part_offset, uint64_t offset, uint64_t length) {
-    if (options_.cancel && options_.cancel->load()) return Error(ErrorCode::CANCELLED, "read cancelled");
-    if (!buffer_) buffer_ = AllocateAligned(std::max(kWindowBytes, rank_.chunk_bytes));
-    if (!buffer_) return Error(ErrorCode::REGION_FULL, "no memory for reading from storage");
-    std::span<std::byte> memory(buffer_.get(), length);
-    return reader.Read(offset, memory, rank_.chunk_bytes,
-                       [&](uint64_t at, std::span<std::byte> bytes) { return TakePiece(part_offset + at, bytes); });
-  }
-
-  absl::Status TakePiece(uint64_t slot_offset, std::span<const std::byte> bytes) {
-    sums_[slot_offset / rank_.chunk_bytes].Add(slot_offset, Crc32c(0, bytes.data(), bytes.size()), bytes.size());
-    done_ += bytes.size();
-    if (options_.progress) options_.progress(done_);
-    return options_.sink ? options_.sink(slot_offset, bytes) : absl::OkStatus();
-  }
-
-  absl::Status CheckSums() {
-    for (size_t i = 0; i < sums_.size(); ++i) {
-      if (sums_[i].Combined() == rank_.chunk_crcs[i]) continue;
-      BadChunk bad = Describe(i * rank_.chunk_bytes);
-      if (!options_.on_bad)
-        return Error(ErrorCode::CORRUPT, absl::StrCat(bad.part, " at ", bad.offset, ": ", bad.reason));
-      if (!told_[i]) options_.on_bad(bad);
-    }
+  // All bytes before at_ have been seen, or belong to a part that was told as unreadable.
+  absl::Status EndChunk() {
+    const uint64_t chunk = (at_ - 1) / rank_.chunk_bytes;
+    const bool good = incomplete_ || crc_ == rank_.chunk_crcs[chunk];
+    crc_ = 0;
+    incomplete_ = false;
+    if (good) return absl::OkStatus();
+    BadChunk bad = Describe(chunk * rank_.chunk_bytes);
+    if (!options_.on_bad)
+      return Error(ErrorCode::CORRUPT, absl::StrCat(bad.part, " at ", bad.offset, ": ", bad.reason));
+    options_.on_bad(bad);
     return absl::OkStatus();
   }
 
   // Its chunks are not told again one by one.
-  void TellUnreadable(const StoredPart& part, uint64_t slot_offset, const absl::Status& status) {
+  void SkipPart(const StoredPart& part, uint64_t begin, const absl::Status& status) {
     options_.on_bad({part.name, 0, part.bytes, std::string(status.message())});
-    for (uint64_t at = slot_offset; at < slot_offset + part.bytes; at += kDirectAlignment) {
-      told_[at / rank_.chunk_bytes] = true;
-    }
+    at_ = begin + part.bytes;
+    crc_ = 0;
+    incomplete_ = at_ % rank_.chunk_bytes != 0;
   }
 
   [[nodiscard]] BadChunk Describe(uint64_t slot_offset) const {
     uint64_t start = 0;
     for (const StoredPart& part : rank_.parts) {
       if (slot_offset < start + part.bytes) {
-        uint64_t bytes = std::min(rank_.chunk_bytes, rank_.bytes() - slot_offset);
+        uint64_t bytes = std::min(rank_.chunk_bytes, total_ - slot_offset);
         return {part.name, slot_offset - start, bytes, "checksum does not match what was saved"};
       }
       start += part.bytes;
@@ -134,10 +92,11 @@ class CheckedReader {
   Store& store_;
   const StoredRank& rank_;
   const CheckedReadOptions& options_;
-  std::vector<ChunkSum> sums_;
-  std::vector<bool> told_;  // by chunk: lies in a part that could not be read
-  AlignedMemory buffer_;
-  uint64_t done_ = 0;
+  const uint64_t total_;
+  uint64_t at_ = 0;          // in the slot
+  uint64_t done_ = 0;        // bytes seen
+  uint32_t crc_ = 0;         // of what was seen of the chunk that holds at_
+  bool incomplete_ = false;  // that chunk begins in a part that could not be read
 };
 
 }  // namespace

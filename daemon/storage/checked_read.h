@@ -1,8 +1,8 @@
 // Reading one rank's images back as the one range they were in the slot, each chunk checked against its CRC32C.
 //
-// Chunks are cut over the slot, so a chunk may span two parts: its checksum is put together from the pieces. Bytes are
-// handed on as they arrive, before the last piece of their chunk was checked: what the sink wrote counts only when the
-// whole call returned OK.
+// Chunks are cut over the slot, so a chunk may span two parts: one running checksum goes over the pieces, which come in
+// order through a small buffer of the store. Bytes are handed on before the last piece of their chunk was checked: what
+// the sink wrote counts only when the whole call returned OK.
 #ifndef CKPTD_DAEMON_STORAGE_CHECKED_READ_H_
 #define CKPTD_DAEMON_STORAGE_CHECKED_READ_H_
 
@@ -40,7 +40,7 @@ struct BadChunk {
 };
 
 struct CheckedReadOptions {
-  // Every byte once, in no order; null when only the check is wanted.
+  // Every byte once, in order; null when only the check is wanted.
   std::function<absl::Status(uint64_t slot_offset, std::span<const std::byte> bytes)> sink;
   // Null: the first bad chunk ends the read with CORRUPT. Else it is told each one, and the read goes on.
   std::function<void(const BadChunk&)> on_bad;

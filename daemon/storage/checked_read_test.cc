@@ -156,7 +156,7 @@ TEST_F(CheckedReadTest, AnErrorOfTheSinkEndsTheRead) {
   EXPECT_EQ(pieces, 1);
 }
 
-TEST_F(CheckedReadTest, CancelledBetweenTwoWindows) {
+TEST_F(CheckedReadTest, CancelledBetweenTwoPieces) {
   std::atomic<bool> cancel{false};
   uint64_t bytes = 0;
   CheckedReadOptions options;

@@ -1,6 +1,7 @@
 #include "daemon/storage/part_io.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
@@ -44,7 +45,8 @@ class PieceReader {
   }
 
   void Deliver() {
-    for (IoCompletion& done : queue_.Wait()) {
+    queue_.Wait(completions_);
+    for (IoCompletion& done : completions_) {
       status_.Update(done.status);
       if (status_.ok() && on_piece_) status_ = on_piece_(offset_ + done.tag, Piece(done.tag));
     }
@@ -56,12 +58,76 @@ class PieceReader {
   const std::span<std::byte> memory_;
   const size_t piece_bytes_;
   const PartReader::OnPiece& on_piece_;
+  std::vector<IoCompletion> completions_;
+  absl::Status status_;
+};
+
+// Reads one range through a buffer of a few pieces, which are used in turn: piece i of the range lies in place
+// i % places, and its place is read into again when it was handed on.
+class Scanner {
+ public:
+  struct Range {
+    uint64_t offset = 0;
+    uint64_t length = 0;
+  };
+  Scanner(File& file, IoQueue& queue, Range range, std::byte* buffer, const PartReader::OnPiece& on_piece)
+      : file_(file),
+        queue_(queue),
+        range_(range),
+        buffer_(buffer),
+        on_piece_(on_piece),
+        places_(std::min(kPlaces, queue.depth())) {}
+
+  absl::Status ScanAll() {
+    const uint64_t pieces = (range_.length + kPiece - 1) / kPiece;
+    uint64_t asked = 0;
+    for (uint64_t next = 0; status_.ok() && next < pieces; ++next) {
+      for (; status_.ok() && asked < std::min(pieces, next + places_); ++asked) status_ = Ask(asked);
+      while (status_.ok() && !arrived_[next % places_]) Await();
+      if (status_.ok()) status_ = HandOn(next);
+    }
+    while (queue_.in_flight() > 0) Await();  // the buffer is another one's afterwards
+    return status_;
+  }
+
+ private:
+  static constexpr size_t kPlaces = 4;
+  static constexpr size_t kPiece = IoPool::kBufferBytes / kPlaces;
+
+  std::span<std::byte> Piece(uint64_t index) const {
+    return {buffer_ + index % places_ * kPiece,
+            static_cast<size_t>(std::min<uint64_t>(kPiece, range_.length - index * kPiece))};
+  }
+
+  absl::Status Ask(uint64_t index) {
+    arrived_[index % places_] = false;
+    return queue_.Submit(ReadRequest(file_, range_.offset + index * kPiece, Piece(index), index));
+  }
+
+  void Await() {
+    queue_.Wait(completions_);
+    for (IoCompletion& done : completions_) {
+      status_.Update(done.status);
+      arrived_[done.tag % places_] = true;
+    }
+  }
+
+  absl::Status HandOn(uint64_t index) { return on_piece_(range_.offset + index * kPiece, Piece(index)); }
+
+  File& file_;
+  IoQueue& queue_;
+  const Range range_;
+  std::byte* const buffer_;
+  const PartReader::OnPiece& on_piece_;
+  const size_t places_;
+  std::array<bool, kPlaces> arrived_{};
+  std::vector<IoCompletion> completions_;
   absl::Status status_;
 };
 
 }  // namespace
 
-PosixPartWriter::PosixPartWriter(Publisher& publisher, TempFile temp, std::unique_ptr<IoQueue> queue, Target target)
+PosixPartWriter::PosixPartWriter(Publisher& publisher, TempFile temp, IoPool::Queue queue, Target target)
     : publisher_(publisher), target_(std::move(target)), temp_(std::move(temp)), queue_(std::move(queue)) {}
 
 PosixPartWriter::~PosixPartWriter() {
@@ -107,7 +173,8 @@ absl::Status PosixPartWriter::Queue(uint64_t offset, std::span<const std::byte> 
 
 absl::Status PosixPartWriter::Reap() {
   absl::Status status;
-  for (IoCompletion& done : queue_->Wait()) {
+  queue_->Wait(completions_);
+  for (IoCompletion& done : completions_) {
     status.Update(done.status);
     // What went through the page cache starts on its way now, not all at once in fsync.
     if (!target_.direct) temp_.file->StartWriteback(done.tag, target_.io_bytes);
@@ -127,18 +194,26 @@ absl::Status PosixPartWriter::Fail(absl::Status status) {
 }
 
 PosixPartReader::PosixPartReader(std::unique_ptr<File> buffered, std::unique_ptr<File> direct, uint64_t size,
-                                 IoQueueFactory make_queue)
-    : buffered_(std::move(buffered)), direct_(std::move(direct)), size_(size), make_queue_(std::move(make_queue)) {}
+                                 IoPool& pool)
+    : buffered_(std::move(buffered)), direct_(std::move(direct)), size_(size), pool_(pool) {}
 
 absl::Status PosixPartReader::Read(uint64_t offset, std::span<std::byte> memory, size_t piece_bytes,
                                    const OnPiece& on_piece) {
   CKPTD_RETURN_IF_ERROR(Check(offset, memory.size(), piece_bytes));
-  CKPTD_ASSIGN_OR_RETURN(std::unique_ptr<IoQueue> queue, make_queue_());
+  CKPTD_ASSIGN_OR_RETURN(IoPool::Queue queue, pool_.BorrowQueue());
   const bool direct = direct_ != nullptr && DirectCan(offset | piece_bytes, memory.data(), memory.size());
   return PieceReader(direct ? *direct_ : *buffered_, *queue, offset, memory, piece_bytes, on_piece).ReadAll();
 }
 
-absl::Status PosixPartReader::Check(uint64_t offset, size_t length, size_t piece_bytes) const {
+absl::Status PosixPartReader::Scan(uint64_t offset, uint64_t length, const OnPiece& on_piece) {
+  CKPTD_RETURN_IF_ERROR(Check(offset, length, kMaxIoBytes));
+  CKPTD_ASSIGN_OR_RETURN(IoPool::Buffer buffer, pool_.BorrowBuffer());
+  CKPTD_ASSIGN_OR_RETURN(IoPool::Queue queue, pool_.BorrowQueue());
+  const bool direct = direct_ != nullptr && DirectCan(offset, buffer.get(), length);
+  return Scanner(direct ? *direct_ : *buffered_, *queue, {offset, length}, buffer.get(), on_piece).ScanAll();
+}
+
+absl::Status PosixPartReader::Check(uint64_t offset, uint64_t length, size_t piece_bytes) const {
   if (piece_bytes == 0 || piece_bytes > kMaxIoBytes) {
     return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat(buffered_->path(), ": pieces of ", piece_bytes, " bytes"));
   }

@@ -1,12 +1,14 @@
-// Parts of a PosixStore: one IoQueue each, O_DIRECT from and into the caller's memory where it works.
+// Parts of a PosixStore: one borrowed IoQueue each, O_DIRECT from and into the caller's memory where it works.
 #ifndef CKPTD_DAEMON_STORAGE_PART_IO_H_
 #define CKPTD_DAEMON_STORAGE_PART_IO_H_
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "daemon/os/files.h"
 #include "daemon/os/io_queue.h"
+#include "daemon/storage/io_pool.h"
 #include "daemon/storage/publish.h"
 #include "daemon/storage/store.h"
 
@@ -21,7 +23,7 @@ class PosixPartWriter final : public PartWriter {
     bool direct = false;  // `temp` was opened so
   };
   // `publisher` outlives the writer.
-  PosixPartWriter(Publisher& publisher, TempFile temp, std::unique_ptr<IoQueue> queue, Target target);
+  PosixPartWriter(Publisher& publisher, TempFile temp, IoPool::Queue queue, Target target);
   ~PosixPartWriter() override;
 
   [[nodiscard]] absl::Status Write(uint64_t offset, std::span<const std::byte> bytes) override;
@@ -37,28 +39,30 @@ class PosixPartWriter final : public PartWriter {
   Publisher& publisher_;
   const Target target_;
   TempFile temp_;
-  std::unique_ptr<IoQueue> queue_;  // after temp_: its destruction waits for requests that use the file
+  IoPool::Queue queue_;  // after temp_: giving it back waits for requests that use the file
+  std::vector<IoCompletion> completions_;
   uint64_t queued_bytes_ = 0;
   absl::Status failure_;
 };
 
 class PosixPartReader final : public PartReader {
  public:
-  // `direct` may be null. All of a part's bytes are at hand when `size` is right; a shorter file is CORRUPT.
-  PosixPartReader(std::unique_ptr<File> buffered, std::unique_ptr<File> direct, uint64_t size,
-                  IoQueueFactory make_queue);
+  // `direct` may be null. All of a part's bytes are at hand when `size` is right; a shorter file is CORRUPT. `pool`
+  // outlives the reader.
+  PosixPartReader(std::unique_ptr<File> buffered, std::unique_ptr<File> direct, uint64_t size, IoPool& pool);
 
   [[nodiscard]] uint64_t size() const override { return size_; }
   [[nodiscard]] absl::Status Read(uint64_t offset, std::span<std::byte> memory, size_t piece_bytes,
                                   const OnPiece& on_piece) override;
+  [[nodiscard]] absl::Status Scan(uint64_t offset, uint64_t length, const OnPiece& on_piece) override;
 
  private:
-  absl::Status Check(uint64_t offset, size_t length, size_t piece_bytes) const;
+  absl::Status Check(uint64_t offset, uint64_t length, size_t piece_bytes) const;
 
   const std::unique_ptr<File> buffered_;
   const std::unique_ptr<File> direct_;
   const uint64_t size_;
-  const IoQueueFactory make_queue_;
+  IoPool& pool_;
 };
 
 }  // namespace ckptd

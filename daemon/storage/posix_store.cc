@@ -8,6 +8,7 @@
 #include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/os/probe.h"
+#include "daemon/storage/io_pool.h"
 #include "daemon/storage/part_io.h"
 #include "daemon/storage/publish.h"
 
@@ -39,14 +40,18 @@ absl::string_view DirectoryOf(absl::string_view name) {
 class PosixStore final : public Store {
  public:
   PosixStore(Files& files, const Clock& clock, PosixStoreOptions options)
-      : files_(files), clock_(clock), options_(std::move(options)), publisher_(files, options_.owner) {}
+      : files_(files),
+        clock_(clock),
+        options_(std::move(options)),
+        publisher_(files, options_.owner),
+        pool_(options_.make_queue) {}
 
   absl::Status Open() {
     CKPTD_ASSIGN_OR_RETURN(FileInfo root, files_.Stat(options_.root));
     if (root.type != FileType::kDirectory) {
       return Error(ErrorCode::REFUSED, absl::StrCat(options_.root, ": not a directory"));
     }
-    CKPTD_ASSIGN_OR_RETURN(auto queue, options_.make_queue());
+    CKPTD_ASSIGN_OR_RETURN(auto queue, pool_.BorrowQueue());
     queue_name_ = std::string(queue->name());
     direct_ = options_.direct && ProbeDirectIo(files_, options_.root).ok();
     return absl::OkStatus();
@@ -111,7 +116,7 @@ class PosixStore final : public Store {
 
   absl::StatusOr<std::unique_ptr<PartWriter>> OpenForWrite(const std::string& name, uint64_t size) override {
     const bool direct = direct_ && size % kDirectAlignment == 0;
-    CKPTD_ASSIGN_OR_RETURN(auto queue, options_.make_queue());
+    CKPTD_ASSIGN_OR_RETURN(auto queue, pool_.BorrowQueue());
     CKPTD_ASSIGN_OR_RETURN(TempFile temp, NewTemp(name, direct));
     absl::Status reserved = size == 0 ? absl::OkStatus() : temp.file->Fallocate(size);
     if (!reserved.ok() && !absl::IsUnimplemented(reserved)) {
@@ -131,7 +136,7 @@ class PosixStore final : public Store {
     }
     std::unique_ptr<File> direct;
     if (direct_) direct = files_.Open(PathOf(name), {.direct = true}).value_or(nullptr);
-    return std::make_unique<PosixPartReader>(std::move(buffered), std::move(direct), info.size, options_.make_queue);
+    return std::make_unique<PosixPartReader>(std::move(buffered), std::move(direct), info.size, pool_);
   }
 
   absl::StatusOr<SpaceInfo> Space() override { return files_.Space(options_.root); }
@@ -166,6 +171,7 @@ class PosixStore final : public Store {
   const Clock& clock_;
   const PosixStoreOptions options_;
   Publisher publisher_;
+  IoPool pool_;
   std::string queue_name_;
   bool direct_ = false;
 };

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 
 #include "daemon/base/errors.h"
@@ -12,6 +13,7 @@
 #include "daemon/os/memfd.h"
 #include "daemon/os/posix_files.h"
 #include "daemon/os/testing/temp_dir.h"
+#include "daemon/storage/io_pool.h"
 
 namespace ckptd {
 namespace {
@@ -111,6 +113,43 @@ TEST_P(PosixStoreTest, AnErrorOfTheReceiverStopsTheRead) {
     return Error(ErrorCode::CORRUPT, "crc");
   };
   EXPECT_EQ(CodeOf((*store->OpenForRead("a"))->Read(0, all, kChunk, refuse)), ErrorCode::CORRUPT);
+  EXPECT_EQ(pieces, 1);
+}
+
+// Longer than the store's buffer, so that each place of it is read into several times.
+TEST_P(PosixStoreTest, AScanGivesEveryByteInOrder) {
+  auto store = Open();
+  const size_t size = 2 * IoPool::kBufferBytes + (1 << 20) + 3 * 4096;
+  std::unique_ptr<std::byte, IoPool::FreeMemory> bytes(static_cast<std::byte*>(std::aligned_alloc(4096, size)));
+  for (size_t i = 0; i < size; ++i) bytes.get()[i] = static_cast<std::byte>(i * 37 >> 9);
+  auto part = *store->OpenForWrite("a", size);
+  ASSERT_TRUE(part->Write(0, {bytes.get(), size}).ok());
+  ASSERT_TRUE(part->Finish().ok());
+  auto reader = *store->OpenForRead("a");
+  for (uint64_t begin : {uint64_t{0}, uint64_t{4096}, uint64_t{4097}}) {
+    uint64_t next = begin;
+    auto on_piece = [&](uint64_t offset, std::span<std::byte> piece) {
+      EXPECT_EQ(offset, next);
+      EXPECT_EQ(std::memcmp(piece.data(), bytes.get() + offset, piece.size()), 0) << "piece at " << offset;
+      std::memset(piece.data(), 0, piece.size());  // what is left in the buffer counts for nothing
+      next += piece.size();
+      return absl::OkStatus();
+    };
+    ASSERT_TRUE(reader->Scan(begin, size - begin, on_piece).ok());
+    EXPECT_EQ(next, size);
+  }
+  EXPECT_EQ(CodeOf(reader->Scan(4096, size, nullptr)), ErrorCode::CORRUPT) << "beyond the end";
+}
+
+TEST_P(PosixStoreTest, AnErrorOfTheReceiverStopsTheScan) {
+  auto store = Open();
+  ASSERT_TRUE(WritePart(*store, "a").ok());
+  auto refuse = [](uint64_t, std::span<std::byte>) { return Error(ErrorCode::CANCELLED, "enough"); };
+  auto reader = *store->OpenForRead("a");
+  EXPECT_EQ(CodeOf(reader->Scan(0, kPart, refuse)), ErrorCode::CANCELLED);
+  int pieces = 0;
+  auto take = [&](uint64_t, std::span<std::byte>) { return ++pieces, absl::OkStatus(); };
+  EXPECT_TRUE(reader->Scan(0, kPart, take).ok()) << "queue and buffer are as new";
   EXPECT_EQ(pieces, 1);
 }
 

@@ -48,14 +48,18 @@ class PartReader {
   virtual ~PartReader() = default;
   [[nodiscard]] virtual uint64_t size() const = 0;
 
-  // Called on the reading thread for each piece when its bytes have arrived, in order of arrival; an error stops the
-  // read and is returned.
+  // Called on the reading thread for each piece when its bytes have arrived; an error stops the read and is returned.
   using OnPiece = std::function<absl::Status(uint64_t offset, std::span<std::byte> bytes)>;
 
   // Reads [offset, offset + memory.size()) with many requests in flight, in pieces of `piece_bytes` (the last may be
-  // shorter). Direct I/O where all is aligned to kDirectAlignment. Beyond the end of the part: CORRUPT.
+  // shorter), handed on in order of arrival. Direct I/O where all is aligned to kDirectAlignment. Beyond the end of the
+  // part: CORRUPT.
   [[nodiscard]] virtual absl::Status Read(uint64_t offset, std::span<std::byte> memory, size_t piece_bytes,
                                           const OnPiece& on_piece) = 0;
+
+  // Reads [offset, offset + length) through a small buffer of the store, with several requests in flight: pieces of at
+  // most 1 MiB, in the order of the file, each valid only during its call.
+  [[nodiscard]] virtual absl::Status Scan(uint64_t offset, uint64_t length, const OnPiece& on_piece) = 0;
 };
 
 class Store {

@@ -76,7 +76,7 @@ class Checker {
     PosixStoreOptions options;
     options.root = dir_;
     options.direct = false;  // nothing is written here, not even to probe
-    options.make_queue = [] { return MakeIoQueue(IoQueueChoice::kAuto, kQueueDepth); };
+    options.make_queue = MakeIoQueueFactory(IoQueueChoice::kAuto, kQueueDepth);
     CKPTD_ASSIGN_OR_RETURN(store_, OpenPosixStore(files_, SystemClock(), options));
     return absl::OkStatus();
   }
