@@ -99,7 +99,6 @@ Catalog MakeCatalog(const std::string& job, const JobMemory& memory, const JobLi
   const v1::DecisionRecord* newest = job::NewestBefore(listing.decisions, UINT64_MAX);
   Catalog catalog;
   catalog.job = job;
-  catalog.coordinated_here = memory.view.phase == job::Phase::kLoad || memory.view.phase == job::Phase::kRun;
   for (auto& [id, step] : steps) {
     step.id = id;
     step.on_lineage = newest == nullptr || job::OnLineage(*newest, id);

@@ -54,7 +54,6 @@ struct CatalogStep {
 
 struct Catalog {
   std::string job;
-  bool coordinated_here = false;
   std::vector<CatalogStep> steps;  // newest attempt first, then newest step
   absl::Status storage;            // why storage is missing from it
 };

@@ -1,8 +1,10 @@
 // The admin commands that block, each as one plain function on a worker thread: ask the control thread through the
-// gate, read storage, answer. One file per idea: admin_list.cc, admin_read.cc, admin_verify.cc, admin_keep.cc.
+// gate, read storage, answer. One file per idea: admin_list.cc, admin_read.cc, admin_verify.cc, admin_keep.cc,
+// admin_remove.cc.
 #ifndef CKPTD_DAEMON_APP_ADMIN_COMMANDS_H_
 #define CKPTD_DAEMON_APP_ADMIN_COMMANDS_H_
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -42,9 +44,13 @@ struct RetentionVerdict {
 };
 [[nodiscard]] std::vector<RetentionVerdict> ApplyRetention(const Catalog& catalog, const RetentionConfig& retention);
 
-// Whether the coordinator here can be asked to delete exactly this step. It is told a step's number, and takes the one
-// on the lineage where two attempts have it: REFUSED for the other. Pure.
-[[nodiscard]] absl::Status MayDelete(const Catalog& catalog, const CatalogStep& step);
+// Deletes committed or unfinished steps, by the coordinator when it lives here, else by an attempt of our own that is
+// never decided; with `take_over` also when another agent coordinates the job's newest attempt. The outcome of each.
+[[nodiscard]] std::map<SnapshotId, absl::Status> DeleteSteps(AdminContext& context, const AdminCall& call,
+                                                             const std::string& job,
+                                                             const std::vector<SnapshotId>& steps, bool take_over);
+
+[[nodiscard]] v1::RemovedEntry ToEntry(const std::string& job, const CatalogStep& step, std::string reason);
 
 }  // namespace ckptd
 

@@ -1,7 +1,6 @@
-// Pin, Unpin, Remove and Gc: what stays and what goes. Deletion itself is the coordinator's (room job): only it knows
-// that a good successor exists and that no newer attempt needs the step.
-#include <algorithm>
+// Pin, Unpin and Gc: what stays and what goes.
 #include <chrono>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,9 +13,7 @@
 namespace ckptd {
 namespace {
 
-constexpr Nanos kDeleteTimeout = std::chrono::minutes(10);  // the successor is read back first
 constexpr Nanos kTemporaryAge = std::chrono::hours(1);
-constexpr Nanos kReserve = std::chrono::milliseconds(500);  // to say TIMEOUT before the client gives up
 
 absl::StatusOr<SnapshotId> SetPin(AdminContext& context, const v1::Target& target, bool pin, bool* was) {
   const std::string& job = target.job();
@@ -36,50 +33,27 @@ absl::StatusOr<SnapshotId> SetPin(AdminContext& context, const v1::Target& targe
   return step->id;
 }
 
-Nanos TimeFor(const AdminCall& call) {
-  return std::min(kDeleteTimeout, std::max(Nanos(0), call.time_left() - kReserve));
-}
-
-absl::Status Delete(AdminContext& context, const std::string& job, StepId step, Nanos timeout) {
-  return context.gate.RunAsync(
-      [&](ControlGate::Done done) {
-        JobRunner* runner = context.agent.FindJob(job);
-        if (runner == nullptr)
-          return done(Error(ErrorCode::REFUSED, absl::StrCat("job ", job, " has left this agent")));
-        runner->Delete(step, std::move(done));
-      },
-      timeout);
-}
-
-v1::RemovedEntry ToEntry(const std::string& job, const CatalogStep& step, std::string reason) {
-  v1::RemovedEntry entry;
-  entry.set_job(job);
-  entry.set_attempt(step.id.attempt);
-  entry.set_step(step.id.step);
-  entry.set_bytes(step.stored ? step.stored->bytes : 0);
-  entry.set_source("storage");
-  entry.set_reason(std::move(reason));
-  return entry;
-}
-
-std::string NotCoordinated(const std::string& job) {
-  return absl::StrCat("job ", job,
-                      ": no attempt of it is coordinated by this agent, and only the coordinator may delete; start the "
-                      "job on this node, or wait until it runs");
+// Each verdict's outcome; steps that retention keeps have none.
+std::map<SnapshotId, absl::Status> Apply(AdminContext& context, const AdminCall& call, const std::string& job,
+                                         const std::vector<RetentionVerdict>& verdicts) {
+  std::vector<SnapshotId> victims;
+  for (const RetentionVerdict& verdict : verdicts) {
+    if (verdict.goes) victims.push_back(verdict.step->id);
+  }
+  return DeleteSteps(context, call, job, victims, /*take_over=*/false);
 }
 
 void ApplyToJob(AdminContext& context, const AdminCall& call, const Catalog& catalog, const RetentionConfig& retention,
                 bool dry_run, v1::GcResponse& response) {
-  for (const RetentionVerdict& verdict : ApplyRetention(catalog, retention)) {
+  const std::vector<RetentionVerdict> verdicts = ApplyRetention(catalog, retention);
+  std::map<SnapshotId, absl::Status> outcomes;
+  if (!dry_run) outcomes = Apply(context, call, catalog.job, verdicts);
+  for (const RetentionVerdict& verdict : verdicts) {
     v1::RemovedEntry entry = ToEntry(catalog.job, *verdict.step, verdict.reason);
-    absl::Status status;
-    if (verdict.goes) status = MayDelete(catalog, *verdict.step);
-    if (verdict.goes && status.ok() && !dry_run) {
-      if (call.cancelled()) return;
-      status = Delete(context, catalog.job, verdict.step->id.step, TimeFor(call));
-    }
-    if (!status.ok()) entry.set_reason(absl::StrCat(verdict.reason, "; but: ", status.message()));
-    *(verdict.goes && status.ok() ? response.add_removed() : response.add_kept()) = std::move(entry);
+    const auto outcome = outcomes.find(verdict.step->id);
+    const bool stays = outcome != outcomes.end() && !outcome->second.ok();
+    if (stays) entry.set_reason(absl::StrCat(verdict.reason, "; but: ", outcome->second.message()));
+    *(verdict.goes && !stays ? response.add_removed() : response.add_kept()) = std::move(entry);
   }
 }
 
@@ -136,17 +110,6 @@ absl::StatusOr<std::vector<std::string>> GcJobs(AdminContext& context, const std
 
 }  // namespace
 
-absl::Status MayDelete(const Catalog& catalog, const CatalogStep& step) {
-  if (!catalog.coordinated_here) return Error(ErrorCode::REFUSED, NotCoordinated(catalog.job));
-  v1::Target target;
-  target.set_step(step.id.step);
-  CKPTD_ASSIGN_OR_RETURN(const CatalogStep* chosen, FindStep(catalog, target));
-  if (chosen->id == step.id) return absl::OkStatus();
-  return Error(ErrorCode::REFUSED, absl::StrCat("job ", catalog.job, ": step ", step.id.step, " of attempt ",
-                                                step.id.attempt, " was left behind by a roll-back, and attempt ",
-                                                chosen->id.attempt, " has that step too: it goes after that one"));
-}
-
 std::vector<RetentionVerdict> ApplyRetention(const Catalog& catalog, const RetentionConfig& retention) {
   std::vector<RetentionVerdict> verdicts;
   uint64_t newer = 0;  // committed ones on the lineage
@@ -193,23 +156,6 @@ absl::StatusOr<v1::UnpinResponse> UnpinStep(AdminContext& context, const AdminCa
   response.set_attempt(id.attempt);
   response.set_step(id.step);
   response.set_was_pinned(was);
-  return response;
-}
-
-absl::StatusOr<v1::RemoveResponse> RemoveStep(AdminContext& context, const AdminCall& call,
-                                              const v1::RemoveRequest& request) {
-  const v1::Target& target = request.target();
-  if (!target.has_step()) return Error(ErrorCode::INVALID_ARGUMENT, "rm wants JOB@STEP: the step must be named");
-  CKPTD_ASSIGN_OR_RETURN(Catalog catalog, ReadCatalog(context, target.job(), nullptr));
-  CKPTD_RETURN_IF_ERROR(catalog.storage);
-  CKPTD_ASSIGN_OR_RETURN(const CatalogStep* step, FindStep(catalog, target));
-  const std::string name = absl::StrCat("job ", target.job(), ": step ", target.step());
-  if (!step->stored) return Error(ErrorCode::NOT_FOUND, name + " is in memory only; it goes by itself");
-  if (step->stored->pinned) return Error(ErrorCode::REFUSED, name + " is pinned: ckptctl unpin first");
-  CKPTD_RETURN_IF_ERROR(MayDelete(catalog, *step));
-  CKPTD_RETURN_IF_ERROR(Delete(context, target.job(), step->id.step, TimeFor(call)));
-  v1::RemoveResponse response;
-  *response.mutable_removed() = ToEntry(target.job(), *step, "asked for");
   return response;
 }
 

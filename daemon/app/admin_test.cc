@@ -140,19 +140,6 @@ TEST(Retention, NothingGoesWithoutACommittedSuccessor) {
   for (const RetentionVerdict& verdict : ApplyRetention(catalog, RetentionConfig())) EXPECT_FALSE(verdict.goes);
 }
 
-TEST(Retention, TheStepOfThatNumberThatTheRunNeedsIsNotDeletedInsteadOfTheOther) {
-  JobListing listing;
-  listing.steps = {Stored(1, 10), Stored(1, 25), Stored(2, 25), Stored(2, 30)};
-  listing.decisions = {SecondAttempt()};
-  Catalog catalog = MakeCatalog("gpt", {}, listing);
-  EXPECT_EQ(CodeOf(MayDelete(catalog, catalog.steps[3])), ErrorCode::REFUSED);  // nobody coordinates here
-  catalog.coordinated_here = true;
-  for (const CatalogStep& step : catalog.steps) {
-    const bool behind = step.id == SnapshotId{1, 25};
-    EXPECT_EQ(MayDelete(catalog, step).ok(), !behind) << ToString(step.id);
-  }
-}
-
 // A source in memory: two images, chunks across their border.
 class SourceTest : public ::testing::Test {
  protected:

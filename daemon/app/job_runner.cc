@@ -185,12 +185,12 @@ void JobRunner::SetDraining(bool on) {
   for (auto& [rank, runner] : ranks_) PostToRank(rank, snapshot::Draining{on});
 }
 
-void JobRunner::SetRetention(const RetentionConfig& retention) { machine_.SetRetention(ToRetention(retention)); }
+void JobRunner::SetRetention(const RetentionConfig& retention) { Post(job::RetentionChanged{ToRetention(retention)}); }
 
-void JobRunner::Delete(StepId step, DeleteDone done) {
+void JobRunner::Delete(const SnapshotId& id, DeleteDone done) {
   uint64_t request = next_request_++;
   deletions_[request] = std::move(done);
-  Post(job::DeleteRequested{request, step});
+  Post(job::DeleteRequested{request, id});
 }
 
 bool JobRunner::flushing() const {

@@ -47,7 +47,7 @@ class JobRunner {
   void Post(job::Event event);
   void PostToRank(Rank rank, snapshot::Event event);
   using DeleteDone = std::function<void(const absl::Status&)>;
-  void Delete(StepId step, DeleteDone done);
+  void Delete(const SnapshotId& id, DeleteDone done);
 
   [[nodiscard]] const std::string& name() const { return region_.job(); }
   [[nodiscard]] uint32_t uid() const { return region_.journal().uid(); }

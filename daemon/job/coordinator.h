@@ -41,6 +41,7 @@ class Coordinator {
   void On(const StepDeleted& event);
   void On(const PinChanged& event);
   void On(const DeleteRequested& event);
+  void On(const RetentionChanged& event);
   void DecideTimeout(AttemptId attempt);
   void Retry(AttemptId attempt);
   void Resend();
@@ -85,6 +86,7 @@ class Coordinator {
   [[nodiscard]] const v1::RankReport* Facts(Rank rank) const;
   [[nodiscard]] bool JoinedAnew() const;
   [[nodiscard]] SnapshotId NewestCommitted() const;
+  [[nodiscard]] DeletionFacts Deletable() const;
   StoredStep& StepEntry(const SnapshotId& id);
   void Publish();
 

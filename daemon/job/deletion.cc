@@ -7,97 +7,140 @@
 #include "daemon/job/lineage.h"
 
 namespace ckptd::job {
+namespace {
+
+const StoredStep* Find(const std::vector<StoredStep>& steps, const SnapshotId& id) {
+  const auto it = std::find_if(steps.begin(), steps.end(), [&](const StoredStep& step) { return step.id == id; });
+  return it == steps.end() ? nullptr : &*it;
+}
+
+// Files of an earlier attempt without a manifest, and nobody writes more of them.
+bool Leftover(const StoredStep& step, const DeletionFacts& facts) {
+  return !step.committed && step.id.attempt < facts.decision.attempt() && facts.sealed.count(step.id) == 0;
+}
+
+// Leftovers that no attempt will ever commit or choose: incomplete, and on no history any more.
+bool DeadRemains(const StoredStep& step, const DeletionFacts& facts) {
+  const bool whole = step.world_size != 0 && step.sidecars == step.world_size;
+  return !whole && Leftover(step, facts) && !OnLineage(facts.decision, step.id);
+}
+
+// The run started from it, or may restart from it.
+bool RunNeeds(const SnapshotId& id, const DeletionFacts& facts) {
+  return id == facts.watermark || id == ToId(facts.decision.parent());
+}
+
+}  // namespace
 
 void Deleter::Reset(AttemptId attempt) {
   *this = Deleter();
   attempt_ = attempt;
 }
 
-std::optional<SnapshotId> Deleter::Successor(const std::vector<StoredStep>& steps,
-                                             const v1::DecisionRecord& decision) const {
+bool Deleter::Stands(const StoredStep& step, const DeletionFacts& facts) const {
+  return step.committed && step.marker == 0 && damaged_.count(step.id) == 0 && OnLineage(facts.decision, step.id);
+}
+
+std::optional<SnapshotId> Deleter::Newest(const DeletionFacts& facts) const {
   std::optional<SnapshotId> newest;
-  for (const StoredStep& step : steps) {
-    if (!step.committed || step.marker != 0 || damaged_.count(step.id) != 0) continue;
-    if (OnLineage(decision, step.id) && (!newest || step.id > *newest)) newest = step.id;
+  for (const StoredStep& step : facts.steps) {
+    if (Stands(step, facts) && (!newest || step.id > *newest)) newest = step.id;
   }
   return newest;
 }
 
-std::optional<SnapshotId> Deleter::Victim(const std::vector<StoredStep>& steps, const v1::DecisionRecord& decision,
-                                          const SnapshotId& watermark, const Retention& retention) const {
-  std::vector<const StoredStep*> newest_first;
-  for (const StoredStep& step : steps) newest_first.push_back(&step);
-  std::sort(newest_first.begin(), newest_first.end(), [](const auto* a, const auto* b) { return a->id > b->id; });
-  uint32_t kept = 0;
-  for (const StoredStep* step : newest_first) {
-    const bool history = OnLineage(decision, step->id);
-    if (step->id >= successor_ || step->id == watermark || step->id == ToId(decision.parent())) {
-      kept += history && step->committed && damaged_.count(step->id) == 0 ? 1 : 0;
-      continue;
-    }
-    if (step->pinned) continue;
-    if (requests_.count(step->id) != 0) return step->id;
-    if (step->committed && history) {
-      const bool every = retention.keep_every != 0 && step->id.step % retention.keep_every == 0;
-      if (kept++ < std::max(retention.keep_last, 1u) || every) continue;
-      return step->id;
-    }
-    if (!step->committed) return step->id;
-  }
-  return std::nullopt;
+bool Deleter::Proven(const SnapshotId& victim, const DeletionFacts& facts, const Context& context) const {
+  const StoredStep* found = Find(facts.steps, victim);
+  if (!context.config.rules.verify_before_delete || (found != nullptr && DeadRemains(*found, facts))) return true;
+  return std::any_of(facts.steps.begin(), facts.steps.end(), [&](const StoredStep& step) {
+    return step.id > victim && verified_.count(step.id) != 0 && Stands(step, facts);
+  });
 }
 
-void Deleter::Plan(const std::vector<StoredStep>& steps, const v1::DecisionRecord& decision,
-                   const SnapshotId& watermark, Context& context) {
-  if (op_ != 0 || blocked_) return;
-  const std::optional<SnapshotId> successor = Successor(steps, decision);
-  if (!successor) return;
-  successor_ = *successor;
-  const std::optional<SnapshotId> victim = Victim(steps, decision, watermark, context.config.retention);
-  if (!victim) return;
-  victim_ = *victim;
-  if (verified_.count(successor_) != 0 || !context.config.rules.verify_before_delete) return Mark(context);
+// Oldest first. `kept` counts the good steps that are newer.
+std::vector<SnapshotId> Deleter::Surplus(const DeletionFacts& facts, const Retention& retention) const {
+  const SnapshotId newest = Newest(facts).value_or(SnapshotId());
+  std::vector<const StoredStep*> newest_first;
+  for (const StoredStep& step : facts.steps) newest_first.push_back(&step);
+  std::sort(newest_first.begin(), newest_first.end(), [](const auto* a, const auto* b) { return a->id > b->id; });
+  std::vector<SnapshotId> surplus;
+  uint32_t kept = 0;
+  for (const StoredStep* step : newest_first) {
+    const bool spared = step->pinned || RunNeeds(step->id, facts);
+    const bool behind = step->id < newest && (LetGo(*step, kept, facts, retention) || Leftover(*step, facts));
+    if (!spared && (behind || DeadRemains(*step, facts))) surplus.push_back(step->id);
+    if (Stands(*step, facts)) ++kept;
+  }
+  std::reverse(surplus.begin(), surplus.end());
+  return surplus;
+}
+
+// A damaged step is kept as long as a good one in its place would be.
+bool Deleter::LetGo(const StoredStep& step, uint32_t newer, const DeletionFacts& facts, const Retention& retention) {
+  if (step.marker != 0) return true;  // whoever marked it died before its files were gone
+  const bool every = retention.keep_every != 0 && step.id.step % retention.keep_every == 0;
+  return step.committed && OnLineage(facts.decision, step.id) && newer >= std::max(retention.keep_last, 1u) && !every;
+}
+
+absl::Status Deleter::MayGo(const SnapshotId& id, const DeletionFacts& facts, const Context& context) const {
+  const StoredStep* found = Find(facts.steps, id);
+  const std::string name = absl::StrCat("job ", context.config.job, ": step ", id.step);
+  const auto refused = [&](absl::string_view why) { return Error(ErrorCode::REFUSED, absl::StrCat(name, why)); };
+  if (found == nullptr) return Error(ErrorCode::NOT_FOUND, absl::StrCat(name, " is not on the storage"));
+  if (found->pinned) return refused(" is pinned: ckptctl unpin first");
+  if (RunNeeds(id, facts))
+    return refused(" is what the present run goes back to: it can go when the run has a newer one");
+  if (!found->committed && facts.sealed.count(id) != 0) return refused(" is being written: it can go when it is done");
+  const std::optional<SnapshotId> newest = Newest(facts);
+  if ((newest && id < *newest) || DeadRemains(*found, facts)) return absl::OkStatus();
+  return refused(
+      " may be the last good checkpoint: no newer good step of the job is committed. It can go when there is one");
+}
+
+void Deleter::Request(const DeleteRequested& event, const DeletionFacts& facts, Context& context) {
+  const absl::Status may = MayGo(event.id, facts, context);
+  if (!may.ok()) return context.Emit(DeleteEnded{event.request, may});
+  asked_.push_back({event.id, event.request});
+}
+
+// A pin, a damaged successor or another request may have changed what was possible when it was asked for.
+void Deleter::RefuseWhatMayNotGo(const DeletionFacts& facts, Context& context) {
+  std::erase_if(asked_, [&](const Asked& asked) {
+    const absl::Status may = MayGo(asked.id, facts, context);
+    if (!may.ok()) context.Emit(DeleteEnded{asked.request, may});
+    return !may.ok();
+  });
+}
+
+void Deleter::Work(const DeletionFacts& facts, bool retention, Context& context) {
+  if (op_ != 0 || !failure_.ok()) return;
+  RefuseWhatMayNotGo(facts, context);
+  std::vector<SnapshotId> victims;
+  for (const Asked& asked : asked_) victims.push_back(asked.id);
+  if (victims.empty() && retention) victims = Surplus(facts, context.config.retention);
+  if (victims.empty()) return;
+  const auto proven =
+      std::find_if(victims.begin(), victims.end(), [&](const auto& id) { return Proven(id, facts, context); });
+  if (proven != victims.end()) {
+    victim_ = *proven;
+    return Mark(context);
+  }
+  successor_ = *Newest(facts);  // there is one: victims without it need no proof
   VerifyStep request;
   request.id = successor_;
   op_ = context.Request(request);
 }
 
-void Deleter::Request(const DeleteRequested& event, const std::vector<StoredStep>& steps,
-                      const v1::DecisionRecord& decision, Context& context) {
-  const StoredStep* found = nullptr;  // on the lineage, else the newest attempt's
-  for (const StoredStep& step : steps) {
-    if (step.id.step != event.step) continue;
-    if (found == nullptr || OnLineage(decision, step.id) || !OnLineage(decision, found->id)) found = &step;
-  }
-  const std::string name = absl::StrCat("job ", context.config.job, ": step ", event.step);
-  absl::Status refused;
-  const std::optional<SnapshotId> successor = Successor(steps, decision);
-  if (found == nullptr) {
-    refused = Error(ErrorCode::NOT_FOUND, absl::StrCat(name, " is not on the storage"));
-  } else if (found->pinned) {
-    refused = Error(ErrorCode::REFUSED, absl::StrCat(name, " is pinned: ckptctl unpin first"));
-  } else if (!successor || found->id >= *successor || found->id == ToId(decision.parent())) {
-    refused = Error(ErrorCode::REFUSED, absl::StrCat(name,
-                                                     " has no newer committed successor, or the run started "
-                                                     "from it: it may be the last good checkpoint"));
-  }
-  if (!refused.ok()) return context.Emit(DeleteEnded{event.request, refused});
-  requests_[found->id] = event.request;
-}
-
-Deleter::Outcome Deleter::On(const StepVerified& event, Context& context) {
-  if (event.op != op_ || op_ == 0) return Outcome::kNothing;
+void Deleter::On(const StepVerified& event, Context& context) {
+  if (event.op != op_ || op_ == 0) return;
   op_ = 0;
   if (event.status.ok()) {
     verified_.insert(successor_);
-    Mark(context);
   } else if (CodeOf(event.status) == ErrorCode::CORRUPT) {
     damaged_.insert(successor_);  // an older one may be whole; nothing behind a damaged one was deleted
-    last_error_ = std::string(event.status.message());
   } else {
     Failed(event.status, context);
   }
-  return Outcome::kNothing;
 }
 
 void Deleter::Mark(Context& context) {
@@ -108,11 +151,10 @@ void Deleter::Mark(Context& context) {
   op_ = context.Request(request);
 }
 
-Deleter::Outcome Deleter::On(const MarkerPut& event, Context& context) {
-  if (event.op != op_ || op_ == 0) return Outcome::kNothing;
+void Deleter::On(const MarkerPut& event, Context& context) {
+  if (event.op != op_ || op_ == 0) return;
   op_ = 0;
   if (!Failed(event.status, context)) AfterMarker(context);
-  return Outcome::kNothing;
 }
 
 void Deleter::AfterMarker(Context& context) {
@@ -141,33 +183,32 @@ Deleter::Outcome Deleter::On(const NewestChecked& event, Context& context) {
   return Outcome::kNothing;
 }
 
-Deleter::Outcome Deleter::On(const MarkerRemoved& event) {
+void Deleter::On(const MarkerRemoved& event) {
   if (event.op == op_) op_ = 0;
-  return Outcome::kNothing;
 }
 
 std::optional<SnapshotId> Deleter::On(const StepDeleted& event, Context& context) {
   if (event.op != op_ || op_ == 0) return std::nullopt;
   op_ = 0;
   if (Failed(event.status, context)) return std::nullopt;
-  if (const auto it = requests_.find(victim_); it != requests_.end()) {
-    context.Emit(DeleteEnded{it->second, absl::OkStatus()});
-    requests_.erase(it);
-  }
+  std::erase_if(asked_, [&](const Asked& asked) {
+    if (asked.id == victim_) context.Emit(DeleteEnded{asked.request, absl::OkStatus()});
+    return asked.id == victim_;
+  });
+  verified_.erase(victim_);
   return victim_;
 }
 
 bool Deleter::Failed(const absl::Status& status, Context& context) {
   if (status.ok()) return false;
-  last_error_ = std::string(status.message());
-  blocked_ = true;
+  failure_ = status;
   context.Emit(StartTimer{TimerKind::kRetry, attempt_, context.config.retry});
   return true;
 }
 
 void Deleter::Stop(const absl::Status& why, Context& context) {
-  for (const auto& [id, request] : requests_) context.Emit(DeleteEnded{request, why});
-  requests_.clear();
+  for (const Asked& asked : asked_) context.Emit(DeleteEnded{asked.request, why});
+  asked_.clear();
 }
 
 }  // namespace ckptd::job

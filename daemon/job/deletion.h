@@ -1,17 +1,21 @@
 // Deletion that cannot take the last good checkpoint (protocol.md, "Delete Y"). For each victim Y:
 //
-//   1. a newer Z on the lineage is committed, and was re-read and verified by this coordinator
+//   1. a newer Z on the lineage is committed, and was re-read and verified by this deleter
 //   2. marker `deleting` with our attempt: from now on listings skip Y
 //   3. our attempt is still the newest; else the marker is taken away and we stop. (An attempt that was opened before
 //      the marker may have chosen Y; its decision also voids the marker.)
 //   4. manifest, then files
 //
-// Victims by retention: committed steps on the lineage behind the ones to keep, and leftovers without a manifest that
-// are older than Z. Steps off the lineage go only by request. Pinned steps never go.
+// Victims of retention: committed steps on the lineage behind the ones to keep, what a killed deleter had marked, and
+// leftovers without a manifest that are older than Z. Leftovers of an earlier attempt that history has left are
+// nobody's and were never whole: they go without a Z, or attempts that die before their first commit would fill the
+// storage. Steps off the lineage that are committed go only by request. Pinned steps never go.
+//
+// The oldest victim goes first, and any verified Z behind it will do: a backlog drains with one step read back, not
+// with one for each, also when steps are committed faster than they can be read.
 #ifndef CKPTD_DAEMON_JOB_DELETION_H_
 #define CKPTD_DAEMON_JOB_DELETION_H_
 
-#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -21,38 +25,55 @@
 
 namespace ckptd::job {
 
+// What is known when the next victim is chosen.
+struct DeletionFacts {
+  const std::vector<StoredStep>& steps;  // as listed, kept up to date; a void marker counts as none
+  const v1::DecisionRecord& decision;    // whose lineage it is
+  SnapshotId watermark;
+  std::set<SnapshotId> sealed;  // in a slot of some agent: its flush may be under way
+};
+
 class Deleter {
  public:
   enum class Outcome { kNothing, kHigherAttempt };
 
   void Reset(AttemptId attempt);
 
-  // Everything listed, kept up to date by the coordinator; `decision` is the present attempt's.
-  void Plan(const std::vector<StoredStep>& steps, const v1::DecisionRecord& decision, const SnapshotId& watermark,
-            Context& context);
+  // Operator's request. Answered by DeleteEnded, at once when it is refused.
+  void Request(const DeleteRequested& event, const DeletionFacts& facts, Context& context);
 
-  // Operator's request for `step`. Answered by DeleteEnded, at once when it is refused.
-  void Request(const DeleteRequested& event, const std::vector<StoredStep>& steps, const v1::DecisionRecord& decision,
-               Context& context);
+  // To be called after each event: begins the next thing when nothing is under way. Requests come first; retention
+  // only with `retention`.
+  void Work(const DeletionFacts& facts, bool retention, Context& context);
 
-  Outcome On(const StepVerified& event, Context& context);
-  Outcome On(const MarkerPut& event, Context& context);
+  void On(const StepVerified& event, Context& context);
+  void On(const MarkerPut& event, Context& context);
   Outcome On(const NewestChecked& event, Context& context);
-  Outcome On(const MarkerRemoved& event);
+  void On(const MarkerRemoved& event);
   // Gives the step that is gone.
   std::optional<SnapshotId> On(const StepDeleted& event, Context& context);
-  void Retry() { blocked_ = false; }
+  void Retry() { failure_ = absl::OkStatus(); }
   // Requests under way end with an error.
   void Stop(const absl::Status& why, Context& context);
 
-  [[nodiscard]] const std::string& last_error() const { return last_error_; }
+  // Not OK: the storage failed, and nothing goes on before Retry().
+  [[nodiscard]] const absl::Status& failure() const { return failure_; }
+  [[nodiscard]] bool idle() const { return op_ == 0; }
 
  private:
-  [[nodiscard]] std::optional<SnapshotId> Successor(const std::vector<StoredStep>& steps,
-                                                    const v1::DecisionRecord& decision) const;
-  [[nodiscard]] std::optional<SnapshotId> Victim(const std::vector<StoredStep>& steps,
-                                                 const v1::DecisionRecord& decision, const SnapshotId& watermark,
-                                                 const Retention& retention) const;
+  struct Asked {
+    SnapshotId id;
+    uint64_t request = 0;
+  };
+
+  [[nodiscard]] bool Stands(const StoredStep& step, const DeletionFacts& facts) const;
+  [[nodiscard]] std::optional<SnapshotId> Newest(const DeletionFacts& facts) const;
+  [[nodiscard]] bool Proven(const SnapshotId& victim, const DeletionFacts& facts, const Context& context) const;
+  [[nodiscard]] absl::Status MayGo(const SnapshotId& id, const DeletionFacts& facts, const Context& context) const;
+  [[nodiscard]] std::vector<SnapshotId> Surplus(const DeletionFacts& facts, const Retention& retention) const;
+  [[nodiscard]] static bool LetGo(const StoredStep& step, uint32_t newer, const DeletionFacts& facts,
+                                  const Retention& retention);
+  void RefuseWhatMayNotGo(const DeletionFacts& facts, Context& context);
   void Mark(Context& context);
   void AfterMarker(Context& context);
   bool Failed(const absl::Status& status, Context& context);
@@ -60,12 +81,11 @@ class Deleter {
   AttemptId attempt_ = 0;
   OpId op_ = 0;  // under way; 0 = none
   SnapshotId victim_;
-  SnapshotId successor_;
+  SnapshotId successor_;  // being verified
   std::set<SnapshotId> verified_;
   std::set<SnapshotId> damaged_;
-  std::map<SnapshotId, uint64_t> requests_;
-  bool blocked_ = false;
-  std::string last_error_;
+  std::vector<Asked> asked_;
+  absl::Status failure_;
 };
 
 }  // namespace ckptd::job

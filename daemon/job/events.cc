@@ -51,7 +51,10 @@ struct Printer {
   std::string operator()(const PinChanged& e) const {
     return absl::StrCat("PinChanged ", ToString(e.id), e.pinned ? " pinned" : " unpinned");
   }
-  std::string operator()(const DeleteRequested& e) const { return absl::StrCat("DeleteRequested ", e.step); }
+  std::string operator()(const DeleteRequested& e) const { return absl::StrCat("DeleteRequested ", ToString(e.id)); }
+  std::string operator()(const RetentionChanged& e) const {
+    return absl::StrCat("RetentionChanged last ", e.retention.keep_last, " every ", e.retention.keep_every);
+  }
 
   std::string operator()(const PersistSeen& e) const { return absl::StrCat("PersistSeen a", e.attempt); }
   std::string operator()(const ForwardState& e) const {

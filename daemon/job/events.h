@@ -160,13 +160,22 @@ struct PinChanged {
 };
 struct DeleteRequested {
   uint64_t request = 0;  // comes back in DeleteEnded
-  StepId step = 0;
+  SnapshotId id;
+};
+
+// Live configuration.
+struct Retention {
+  uint32_t keep_last = 2;   // committed steps on the lineage; at least 1
+  uint64_t keep_every = 0;  // and steps divisible by this; 0 = none
+};
+struct RetentionChanged {
+  Retention retention;
 };
 
 using Event =
     std::variant<Started, Join, Withdrawn, Reaped, Resumed, StateReceived, ReportReceived, RankChanged, TimerFired,
                  NewestRead, AttemptCreated, Listed, DecisionCreated, ManifestCreated, NewestChecked, StepVerified,
-                 MarkerPut, MarkerRemoved, StepDeleted, PinChanged, DeleteRequested>;
+                 MarkerPut, MarkerRemoved, StepDeleted, PinChanged, DeleteRequested, RetentionChanged>;
 
 // --------------------------------------------------------------------------------------------------------- effects
 

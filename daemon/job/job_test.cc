@@ -290,6 +290,35 @@ TEST_F(JobTest, AStartedAgentResumesItsAttempt) {
   EXPECT_EQ(again.view().floor, 1u);
 }
 
+// removal.h: rm was killed, and the agent starts again.
+TEST_F(JobTest, AnAttemptThatOnlyDeletedIsNotResumed) {
+  Machine again(MakeConfig());
+  Effects effects;
+  again.Step(Started{3, 1}, effects);
+  NewestRead read;
+  read.op = std::get<ReadNewest>(effects.back()).op;
+  read.found = true;
+  read.record.set_attempt(4);
+  read.record.set_coordinator("A");
+  effects.clear();
+  again.Step(read, effects);
+  EXPECT_TRUE(effects.empty());
+  EXPECT_EQ(again.view().phase, Phase::kIdle);
+}
+
+TEST_F(JobTest, RetentionThatChangesIsAppliedAtOnce) {
+  StoredStep step;
+  step.world_size = step.sidecars = 1;
+  step.committed = true;
+  std::vector<StoredStep> steps(3, step);
+  for (StepId i = 0; i < 3; ++i) steps[i].id = {1, 10 * (i + 1)};
+  Feed(RetentionChanged{{3, 0}});
+  Run(steps);
+  EXPECT_FALSE(Has<VerifyStep>());
+  Feed(RetentionChanged{{1, 0}});
+  EXPECT_TRUE(Has<VerifyStep>());
+}
+
 TEST_F(JobTest, DeletesBehindAVerifiedSuccessorOnly) {
   Run();
   const auto commit = [&](StepId step) {
@@ -326,9 +355,9 @@ TEST_F(JobTest, TheLastGoodStepCannotBeRemovedByHand) {
   Rank(v1::RankReport::RUN, {{1, 10}}, {{1, 10}});
   Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
   Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
-  Feed(DeleteRequested{1, 10});
+  Feed(DeleteRequested{1, {1, 10}});
   EXPECT_EQ(CodeOf(Last<DeleteEnded>().status), ErrorCode::REFUSED);
-  Feed(DeleteRequested{2, 11});
+  Feed(DeleteRequested{2, {1, 11}});
   EXPECT_EQ(CodeOf(Last<DeleteEnded>().status), ErrorCode::NOT_FOUND);
 }
 

@@ -17,8 +17,6 @@ class Machine::Impl {
     context_.effects = nullptr;
   }
 
-  void SetRetention(const Retention& retention) { context_.config.retention = retention; }
-
   [[nodiscard]] View view() const {
     View view;
     view.seen = member_.seen();
@@ -79,7 +77,6 @@ Machine::~Machine() = default;
 Machine::Machine(Machine&&) noexcept = default;
 Machine& Machine::operator=(Machine&&) noexcept = default;
 void Machine::Step(const Event& event, Effects& effects) { impl_->Step(event, effects); }
-void Machine::SetRetention(const Retention& retention) { impl_->SetRetention(retention); }
 View Machine::view() const { return impl_->view(); }
 
 }  // namespace ckptd::job

@@ -60,11 +60,6 @@ struct Rules {
   bool drop_after_all_reported = true;     // I3 after a coordinator's restart
 };
 
-struct Retention {
-  uint32_t keep_last = 2;   // committed steps on the lineage; at least 1
-  uint64_t keep_every = 0;  // and steps divisible by this; 0 = none
-};
-
 struct Config {
   std::string job;
   std::string agent;                 // this one
@@ -117,9 +112,6 @@ class Machine {
 
   // Appends to `effects`.
   void Step(const Event& event, Effects& effects);
-
-  // Live configuration.
-  void SetRetention(const Retention& retention);
 
   [[nodiscard]] View view() const;
 

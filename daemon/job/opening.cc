@@ -38,7 +38,8 @@ void Coordinator::On(const NewestRead& event) {
   if (event.op != op_ || phase_ != Phase::kReading) return;
   if (!event.status.ok()) return StoreFailed(event.status, "reading the newest attempt record");
   const bool mine = event.found && event.record.coordinator() == context_.config.agent;
-  if (resuming_ && !mine) return To(Trigger::kNothingToDo);
+  const bool only_deleted = event.record.rank0_ticket() == 0;  // removal.h: nobody waits for a decision
+  if (resuming_ && (!mine || only_deleted)) return To(Trigger::kNothingToDo);
   if (mine && (resuming_ || (event.record.rank0_ticket() == ticket_ && !reopening_))) return AdoptRecord(event);
   if (reopening_ && event.found && event.record.attempt() >= attempt_) return Overtaken(event.record);
   To(Trigger::kNewestForeign);
@@ -99,6 +100,9 @@ void Coordinator::On(const Listed& event) {
   if (!event.status.ok()) return StoreFailed(event.status, "listing attempts and checkpoints");
   decisions_ = event.decisions;
   steps_ = event.steps;
+  for (StoredStep& step : steps_) {
+    if (!MarkerHolds(step, decisions_, context_.config.rules.void_markers)) step.marker = 0;
+  }
   if (phase_ == Phase::kListing) return AfterListing();
   listed_ = true;  // only with record_before_listing off
   CreateNext(attempt_ - 1);

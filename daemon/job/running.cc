@@ -15,7 +15,7 @@ void Coordinator::Evaluate() {
     CheckLoads();
   }
   if (phase_ == Phase::kLoad || phase_ == Phase::kRun) UpdateCommits();
-  if (phase_ == Phase::kRun) deleter_.Plan(steps_, decision_, grants_.watermark(), context_);
+  if (phase_ == Phase::kLoad || phase_ == Phase::kRun) deleter_.Work(Deletable(), phase_ == Phase::kRun, context_);
   if (dirty_ && Coordinates()) Publish();
 }
 
@@ -195,8 +195,19 @@ void Coordinator::On(const DeleteRequested& event) {
                                                                                            "coordinate it now; ",
                                                                                            who, " does"))});
   }
-  deleter_.Request(event, steps_, decision_, context_);
-  deleter_.Plan(steps_, decision_, grants_.watermark(), context_);
+  deleter_.Request(event, Deletable(), context_);
+}
+
+void Coordinator::On(const RetentionChanged& event) { context_.config.retention = event.retention; }
+
+DeletionFacts Coordinator::Deletable() const {
+  DeletionFacts facts{steps_, decision_, grants_.watermark(), {}};
+  for (const auto& [agent, report] : reports_) {
+    for (const v1::RankReport& rank : report->ranks()) {
+      for (const v1::SnapshotRef& ref : rank.sealed()) facts.sealed.insert(ToId(ref));
+    }
+  }
+  return facts;
 }
 
 void Coordinator::Retry(AttemptId attempt) {

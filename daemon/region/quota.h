@@ -1,5 +1,5 @@
-// Who may use how much of the region: pure accounting of bytes, per job and for the node. Whether the tmpfs really has
-// them is another question, answered when files are reserved.
+// Who may use how much of the region: pure accounting of bytes, per job and for the node, of slots, ctl files and
+// bells. Whether the tmpfs really has them is another question, answered when files are reserved.
 #ifndef CKPTD_DAEMON_REGION_QUOTA_H_
 #define CKPTD_DAEMON_REGION_QUOTA_H_
 

@@ -11,6 +11,7 @@
 #include "daemon/base/status_macros.h"
 #include "daemon/base/units.h"
 #include "daemon/region/adopt.h"
+#include "daemon/region/bell.h"
 
 namespace ckptd::region {
 namespace {
@@ -54,7 +55,7 @@ absl::StatusOr<std::unique_ptr<RankRegion>> RankRegion::Open(const RegionContext
 absl::Status RankRegion::AdoptLayout(const ScannedLayout& scanned, std::vector<std::string>& notes) {
   const Superblock& block = scanned.head.block;
   std::unique_ptr<LayoutSet> set(new LayoutSet(context_.files, context_.quota, dir_, scanned.head));
-  set->ctl_hold_ = context_.quota->TakeAdopted(scanned.head.job(), block.file_bytes);
+  set->ctl_hold_ = context_.quota->TakeAdopted(scanned.head.job(), block.file_bytes + BellBytes(scanned.head));
   CKPTD_ASSIGN_OR_RETURN(set->ctl_, CtlFile::Open(context_.files, dir_, scanned.head));
   set->grant_ = scanned.grant;
   set->RevokeGrant();
@@ -95,11 +96,14 @@ uint64_t RankRegion::Shrinkable() const {
   return bytes;
 }
 
+// A layout pays for its bell from the start, so that the bell of the process that holds the rank never fails for want
+// of quota. A second one, of a stopped process that a new attempt fenced, lives until that process is reaped, and is
+// thousands of times smaller than a slot: it is not counted.
 absl::StatusOr<LayoutPlan> RankRegion::PlanLayout(const LayoutSpec& spec) const {
   CKPTD_ASSIGN_OR_RETURN(CtlHead head, MakeCtlHead(spec, context_.region_id, last_layout_ + 1, 0));
   CKPTD_ASSIGN_OR_RETURN(SpaceInfo space, context_.files.Space(dir_));
   LayoutPlan plan{.fit = LayoutFit::kRefused,
-                  .need = SaturatingAdd(SlotsBytes(head), head.block.file_bytes),
+                  .need = SaturatingAdd(SlotsBytes(head), head.block.file_bytes + BellBytes(head)),
                   .free = space.available,
                   .quota = context_.quota->Left(spec.job),
                   .shrinkable = Shrinkable(),

@@ -8,6 +8,7 @@
 #include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/os/probe.h"
+#include "daemon/region/bell.h"
 
 namespace ckptd::region {
 namespace {
@@ -62,7 +63,7 @@ AdoptedLayout ReportLayout(const LayoutSet& set) {
 }
 
 void AddFacts(const LayoutSet& set, JobFacts& facts) {
-  facts.bytes += set.bytes() + set.head().block.file_bytes;
+  facts.bytes += set.bytes() + set.head().block.file_bytes + BellBytes(set.head());
   for (uint32_t slot = 0; slot < set.slot_count(); ++slot) {
     const SlotSnapshot& now = set.Slot(slot);
     if (now.state != SlotStateCode::kSealed) continue;

@@ -52,7 +52,7 @@ struct RegionOptions {
 struct RegionUsage {
   uint64_t total = 0;      // of the tmpfs
   uint64_t available = 0;  // of the tmpfs
-  uint64_t held = 0;       // by this region's slots and ctl files, retired ones included
+  uint64_t held = 0;       // by this region's slots, ctl files and bells, retired ones included
   uint64_t size_limit = 0;
   uint64_t job_quota = 0;
 };

@@ -94,6 +94,16 @@ TEST(Region, RemovedJobLeavesNothing) {
   EXPECT_EQ(CodeOf(region->RemoveJob("gpt")), ErrorCode::NOT_FOUND);
 }
 
+TEST(Region, ALayoutPaysForSlotsCtlAndBell) {
+  TempDir dir;
+  auto region = OpenRegion(dir.region());
+  const CtlHead head = AddLayout(OpenTestRank(*region)).head();
+  const uint64_t slots = head.block.slot_count * head.slot_file_bytes();
+  EXPECT_EQ(region->Usage()->held, slots + head.block.file_bytes + BellBytes(head));
+  region.reset();
+  EXPECT_EQ(OpenRegion(dir.region())->Usage()->held, slots + head.block.file_bytes + BellBytes(head));
+}
+
 TEST(Region, LowMemoryUseIsCountedOverARestart) {
   TempDir dir;
   auto region = OpenRegion(dir.region());

@@ -154,8 +154,10 @@ void Node::LoseRegion() const {
 std::vector<std::string> ListFiles(const std::string& directory) {
   std::vector<std::string> files;
   std::error_code error;
-  for (const auto& entry : fs::recursive_directory_iterator(directory, error)) {
-    if (entry.is_regular_file(error)) files.push_back(fs::relative(entry.path(), directory));
+  fs::recursive_directory_iterator entry(directory, error);
+  for (; !error && entry != fs::end(entry); entry.increment(error)) {  // what it looks at may go meanwhile
+    std::error_code gone;
+    if (entry->is_regular_file(gone)) files.push_back(fs::relative(entry->path(), directory));
   }
   std::sort(files.begin(), files.end());
   return files;

@@ -73,6 +73,22 @@ void World::Rollback() {
   }
 }
 
+// ckptctl rm of any step there is.
+bool World::Remove(int node) {
+  Agent* agent = nodes_[node].agent.get();
+  if (agent == nullptr || agent->removal || store_.steps.empty()) return false;
+  const auto step = std::next(store_.steps.begin(), static_cast<ptrdiff_t>(random_.Below(store_.steps.size())));
+  job::Config config;
+  config.job = "sim";
+  config.agent = AgentName(node);
+  config.rules = options_.rules.job;
+  agent->removal.emplace(config, job::Removal::Wanted{{step->first}, nodes_[node].region.seen, random_.Chance(700)});
+  job::Effects requests;
+  agent->removal->Begin(requests);
+  AskForRemoval(node, requests);
+  return true;
+}
+
 bool World::Fault() {
   const Faults& f = options_.faults;
   size_t dice = random_.Below(10000);
@@ -117,6 +133,8 @@ bool World::Fault() {
     lossy_ = true;
     for (Rank rank = 0; rank < options_.ranks; ++rank) Place(rank, static_cast<int>(random_.Below(nodes_.size())));
     RestartAll({});
+  } else if (f.remove > 0 && hit(f.remove)) {
+    if (!Remove(node)) return false;
   } else {
     return false;
   }

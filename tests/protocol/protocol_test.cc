@@ -19,6 +19,7 @@ TEST(Protocol, HoldsUnderRandomFaults) {
   EXPECT_GT(outcome.counts.captures, 0u);
   EXPECT_GT(outcome.counts.commits, 0u);
   EXPECT_GT(outcome.counts.deletions, 0u);
+  EXPECT_GT(outcome.counts.removals, 0u);
   EXPECT_GT(outcome.counts.faults, outcome.worlds) << "several faults a run";
   EXPECT_GT(outcome.counts.attempts, 3 * outcome.worlds) << "three and more attempts a run";
 }

@@ -14,6 +14,7 @@ void Add(const World::Counts& from, World::Counts* to) {
   to->restores += from.restores;
   to->faults += from.faults;
   to->refusals += from.refusals;
+  to->removals += from.removals;
   to->refused_with.insert(from.refused_with.begin(), from.refused_with.end());
 }
 
@@ -42,6 +43,7 @@ Options WorldOf(uint64_t seed, const Rules& rules) {
   if (random.Chance(300)) faults.kill_agent *= 5;
   if (random.Chance(300)) faults.rollback *= 4;
   if (random.Chance(300)) faults.stop_trainer *= 5;
+  if (random.Chance(400)) faults.remove = 200;
   return options;
 }
 

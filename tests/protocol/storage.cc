@@ -17,7 +17,7 @@ bool World::StoreStep() {
     const Agent* agent = nodes_[next.node].agent.get();
     if (agent == nullptr || agent->incarnation != next.incarnation) return true;
     if (const auto* event = std::get_if<job::Event>(&next.event)) {
-      Feed(next.node, *event);
+      next.rank == kRemoval ? FeedRemoval(next.node, *event) : Feed(next.node, *event);
     } else {
       Feed(next.node, next.rank, std::get<snapshot::Event>(next.event));
     }
@@ -54,6 +54,10 @@ void World::RunJobOp(const StoreOp& op, const job::Effect& effect) {
     Answer(op, job::NewestChecked{check->op, absl::OkStatus(), store_.Newest()});
   }
   if (const auto* create = std::get_if<job::CreateAttempt>(&effect)) {
+    const bool cut_off = op.rank == kRemoval && !healing_ && random_.Chance(200);
+    if (op.rank == kRemoval && RunLives(op.node) && !cut_off) {
+      return Answer(op, job::AttemptCreated{create->op, Error(ErrorCode::REFUSED, "a run lives")});
+    }
     const job::AttemptCreated created = store_.Create(*create);
     counts_.attempts += created.status.ok() ? 1 : 0;
     Answer(op, created);
@@ -152,8 +156,34 @@ void World::RunFetch(const StoreOp& op, const snapshot::Fetch& effect) {
   Answer(op, snapshot::Fetched{effect.slot, effect.snapshot, absl::OkStatus()});
 }
 
+void World::FeedRemoval(int node, const job::Event& event) {
+  std::optional<job::Removal>& removal = nodes_[node].agent->removal;
+  job::Effects requests;
+  removal->Step(event, requests);
+  AskForRemoval(node, requests);
+  if (!removal->ended()) return;
+  for (const auto& [id, status] : removal->results()) counts_.removals += status.ok() ? 1 : 0;
+  removal.reset();
+}
+
+void World::AskForRemoval(int node, const job::Effects& requests) {
+  for (const job::Effect& request : requests) {
+    if (options_.trace) Trace(AgentName(node) + " rm > " + job::ToString(request));
+    Ask({node, nodes_[node].agent->incarnation, kRemoval, request});
+  }
+}
+
+// What the agent itself can know of it.
+bool World::RunLives(int node) const {
+  const job::Phase phase = nodes_[node].agent ? nodes_[node].agent->job.view().phase : job::Phase::kIdle;
+  const bool trainer = std::any_of(processes_.begin(), processes_.end(), [&](const auto& process) {
+    return process->node == node && process->life != Life::kDead;
+  });
+  return trainer || (phase != job::Phase::kIdle && phase != job::Phase::kStopped && phase != job::Phase::kGather);
+}
+
 void World::Answer(const StoreOp& op, job::Event event) {
-  answers_.push_back({op.node, op.incarnation, 0, std::move(event)});
+  answers_.push_back({op.node, op.incarnation, op.rank, std::move(event)});
 }
 
 void World::Answer(const StoreOp& op, snapshot::Event event) {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "daemon/job/machine.h"
+#include "daemon/job/removal.h"
 #include "daemon/snapshot/machine.h"
 #include "tests/protocol/random.h"
 #include "tests/protocol/store.h"
@@ -43,6 +44,7 @@ struct Faults {
   int restart_all = 80;
   int take_over = 60;     // everything restarts, rank 0 on another node
   int scatter = 20;       // everything restarts anywhere
+  int remove = 0;         // an operator deletes a step, sometimes under a run that lives
   int flush_errors = 30;  // of 1000
 };
 
@@ -132,7 +134,9 @@ struct Agent {
   int retries = 0;  // snapshot::RetryAt that wait
   std::vector<std::pair<Rank, snapshot::ReadPinned>> pins;
   std::vector<int> pin_files;
+  std::optional<job::Removal> removal;
 };
+inline constexpr Rank kRemoval = ~Rank{0};  // in StoreOp and StoreAnswer: it is the removal's
 struct Node {
   std::unique_ptr<Agent> agent;
   Region region;
@@ -168,7 +172,8 @@ class World {
 
   // What happened, for the printout of a run.
   struct Counts {
-    uint64_t attempts = 0, captures = 0, commits = 0, deletions = 0, restores = 0, faults = 0, refusals = 0;
+    uint64_t attempts = 0, captures = 0, commits = 0, deletions = 0, restores = 0, faults = 0, refusals = 0,
+             removals = 0;
     std::set<std::string> refused_with;
   };
   [[nodiscard]] const Counts& counts() const { return counts_; }
@@ -207,6 +212,9 @@ class World {
   void RunFlush(const StoreOp& op, const snapshot::StartFlush& effect);
   void MergeSameStep(const SnapshotId& id);
   void RunFetch(const StoreOp& op, const snapshot::Fetch& effect);
+  void FeedRemoval(int node, const job::Event& event);
+  void AskForRemoval(int node, const job::Effects& requests);
+  [[nodiscard]] bool RunLives(int node) const;
   void Answer(const StoreOp& op, job::Event event);
   void Answer(const StoreOp& op, snapshot::Event event);
 
@@ -236,6 +244,7 @@ class World {
   void Place(Rank rank, int node) { placement_[rank] = node; }
   v1::Want SomeStep();
   void LoseNode(int node);
+  bool Remove(int node);
   void Rollback();
   void Reincarnate();
 

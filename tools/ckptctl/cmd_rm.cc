@@ -1,4 +1,4 @@
-// ckptctl rm JOB@STEP
+// ckptctl rm JOB@STEP [--force]
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +19,7 @@ absl::StatusOr<int> RunRm(const Args& args) {
   if (!request.target().has_step()) {
     return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat("name the step: ", request.target().job(), "@STEP"));
   }
+  request.set_force(args.Has("--force"));
   CKPTD_ASSIGN_OR_RETURN(auto client, Client::Connect(args.Get("--agent")));
   CKPTD_ASSIGN_OR_RETURN(v1::RemoveResponse response, client->Remove(request, timeout));
   if (json) {

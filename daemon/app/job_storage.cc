@@ -1,0 +1,101 @@
+#include "daemon/app/job_storage.h"
+
+#include <utility>
+
+#include "daemon/base/log.h"
+#include "daemon/persist/records_io.h"
+#include "daemon/recover/step_check.h"
+#include "daemon/storage/step_files.h"
+
+namespace ckptd {
+namespace {
+
+job::StoredStep ToStored(const StepListing& step) {
+  job::StoredStep out;
+  out.id = step.id;
+  out.world_size = step.world;
+  out.sidecars = static_cast<uint32_t>(step.sidecars.size());
+  out.committed = step.committed;
+  out.marker = step.marker;
+  out.pinned = step.pinned;
+  return out;
+}
+
+}  // namespace
+
+job::NewestRead JobStorage::operator()(const job::ReadNewest& request) const {
+  job::NewestRead read;
+  read.op = request.op;
+  auto newest = NewestAttempt(store_, job_);
+  read.status = newest.status();
+  if (!newest.ok() || *newest == 0) return read;
+  auto record = ReadAttempt(store_, job_, *newest);
+  auto decision = ReadDecision(store_, job_, *newest);
+  read.status = record.ok() ? decision.status() : record.status();
+  if (!read.status.ok()) return read;
+  read.found = true;
+  read.record = *std::move(record);
+  read.decided = decision->has_value();
+  if (read.decided) read.decision = **std::move(decision);
+  return read;
+}
+
+job::AttemptCreated JobStorage::operator()(const job::CreateAttempt& request) const {
+  return {request.op, CreateAttempt(store_, request.record)};
+}
+
+job::Listed JobStorage::operator()(const job::List& request) const {
+  job::Listed listed;
+  listed.op = request.op;
+  auto listing = ListJob(store_, job_);
+  listed.status = listing.status();
+  if (!listing.ok()) return listed;
+  listed.decisions = std::move(listing->decisions);
+  for (const StepListing& step : listing->steps) {
+    if (!step.damage.empty()) Log(kError, "storage.damaged").Job(job_).Snapshot(step.id).Field("error", step.damage);
+    listed.steps.push_back(ToStored(step));
+  }
+  return listed;
+}
+
+job::DecisionCreated JobStorage::operator()(const job::CreateDecision& request) const {
+  job::DecisionCreated answer;
+  answer.op = request.op;
+  auto stands = CreateDecision(store_, request.decision);
+  answer.status = stands.status();
+  if (stands.ok()) answer.decision = *std::move(stands);
+  return answer;
+}
+
+job::ManifestCreated JobStorage::operator()(const job::CreateManifest& request) const {
+  auto step = ListStep(store_, job_, request.id);
+  if (!step.ok() || step->committed) return {request.op, step.status()};
+  return {request.op, CreateManifest(store_, job_, request.id, step->world)};
+}
+
+job::NewestChecked JobStorage::operator()(const job::CheckNewest& request) const {
+  auto newest = NewestAttempt(store_, job_);
+  return {request.op, newest.status(), newest.value_or(0)};
+}
+
+job::StepVerified JobStorage::operator()(const job::VerifyStep& request) const {
+  CheckedReadOptions options;
+  options.cancel = cancel_;
+  absl::Status status = CheckStep(store_, job_, request.id, options);
+  if (CodeOf(status) == ErrorCode::CORRUPT) metrics_.verify_failures.With({"storage"}).Add();
+  return {request.op, std::move(status)};
+}
+
+job::MarkerPut JobStorage::operator()(const job::PutMarker& request) const {
+  return {request.op, PutMarker(store_, job_, request.id, request.attempt)};
+}
+
+job::MarkerRemoved JobStorage::operator()(const job::RemoveMarker& request) const {
+  return {request.op, RemoveMarker(store_, job_, request.id)};
+}
+
+job::StepDeleted JobStorage::operator()(const job::DeleteStep& request) const {
+  return {request.op, DeleteStep(store_, job_, request.id)};
+}
+
+}  // namespace ckptd
