@@ -21,9 +21,9 @@ bool TryAbandon(BellSlot& slot, uint64_t epoch) {
   return slot.word.load(std::memory_order_acquire) == CaptureWord(epoch, CaptureState::kAbandoned);
 }
 
-void Acknowledge(BellSlot& slot, uint64_t epoch) {
-  if (slot.word.load(std::memory_order_acquire) != CaptureWord(epoch, CaptureState::kAbandoned)) return;
-  slot.ack.store(epoch, std::memory_order_release);
+bool Acknowledge(BellSlot& slot, uint64_t epoch) {
+  if (slot.word.load(std::memory_order_acquire) != CaptureWord(epoch, CaptureState::kAbandoned)) return false;
+  return slot.ack.exchange(epoch, std::memory_order_release) != epoch;
 }
 
 }  // namespace ckptd

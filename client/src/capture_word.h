@@ -18,8 +18,9 @@ namespace ckptd {
 // COMPLETE won, or when the slot has a newer epoch.
 bool TryAbandon(BellSlot& slot, uint64_t epoch);
 
-// Only when no thread of this process writes the slot any more. Without effect unless the word is (e, ABANDONED).
-void Acknowledge(BellSlot& slot, uint64_t epoch);
+// Only when no thread of this process writes the slot any more. Without effect unless the word is (e, ABANDONED). True
+// when it was not acknowledged before.
+bool Acknowledge(BellSlot& slot, uint64_t epoch);
 
 }  // namespace ckptd
 

@@ -129,7 +129,7 @@ void FakeAgent::Handle(Packet& packet) {
     go.start_step = sealed_ ? sealed_->step : 0;
     if (loaded_.code == 0 && !hold_go) Send(go, MessageType::kGo);
   } else if (type == MessageType::kLayout) {
-    Prepare(Parse<LayoutMessage>(packet), packet.fds.at(0).get());
+    if (!hold_layout) Prepare(Parse<LayoutMessage>(packet), packet.fds.at(0).get());
   } else if (type == MessageType::kResume) {
     ResumeRefusedMessage refused = {};
     refused.code = 5;

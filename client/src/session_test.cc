@@ -38,6 +38,18 @@ TEST_F(SessionTest, ResumesWithItsBell) {
   EXPECT_EQ(agent.Count(MessageType::kLayout), 1);
 }
 
+// The agent has been asked for another layout meanwhile and may have given memory of this one up.
+TEST_F(SessionTest, GoingBackToTheLayoutAtHandAsksForItAgain) {
+  Start({100'000});
+  agent.hold_layout = true;
+  trainer->MakeTensors({100'000, 300'000});
+  ASSERT_EQ(trainer->Register(), 0);
+  agent.WaitForCount(MessageType::kLayout, 2);
+  trainer->MakeTensors({100'000});
+  ASSERT_EQ(trainer->Register(), 0);
+  agent.WaitForCount(MessageType::kLayout, 3);
+}
+
 TEST_F(SessionTest, ARefusedResumeStartsOverWithTheLayout) {
   Start({100'000});
   uint64_t epoch = agent.Grant(0);

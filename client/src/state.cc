@@ -65,13 +65,16 @@ std::shared_ptr<Attachment> Detach(State& state) {
   return old;
 }
 
+// The agent may wait for it: it frees the slot, for another save or for a layout that needs the memory.
 void AcknowledgeUnused(State& state) {
   if (state.attachment == nullptr) return;
+  bool news = false;
   for (uint32_t i = 0; i < state.attachment->slot_count(); ++i) {
     if (IsUsed(state.capture, state.attachment.get(), i)) continue;
     BellSlot& slot = state.attachment->bell_slot(i);
-    Acknowledge(slot, CaptureEpoch(slot.word.load(std::memory_order_acquire)));
+    news = Acknowledge(slot, CaptureEpoch(slot.word.load(std::memory_order_acquire))) || news;
   }
+  if (news) state.attachment->Hint();
 }
 
 void PublishPos(const State& state) {

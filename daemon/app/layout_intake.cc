@@ -43,8 +43,9 @@ struct LayoutIntake::Build {
   std::list<Order> waiting;
 };
 
-LayoutIntake::LayoutIntake(Services& services, region::RankRegion& region, std::string job, uint32_t uid)
-    : services_(services), region_(region), job_(std::move(job)), uid_(uid) {}
+LayoutIntake::LayoutIntake(Services& services, region::RankRegion& region, std::string job, uint32_t uid,
+                           std::function<void(bool)> need_room)
+    : services_(services), region_(region), job_(std::move(job)), uid_(uid), need_room_(std::move(need_room)) {}
 
 LayoutIntake::~LayoutIntake() {
   if (tick_ != 0) services_.loop.CancelTimer(tick_);
@@ -76,41 +77,79 @@ void LayoutIntake::Continue(Order order, absl::StatusOr<HeaderFacts> facts) {
   spec.chunk_bytes = order.chunk_bytes != 0 ? order.chunk_bytes
                      : wanted != 0          ? wanted
                                             : region::ChunkBytesFor(slot_bytes);
+  Place(std::move(order), spec);
+}
+
+void LayoutIntake::Place(Order order, const region::LayoutSpec& spec) {
   if (region::LayoutSet* same = region_.FindSame(spec)) return order.done(same, false);
   for (const auto& build : builds_) {
     if (build->spec.header_crc != spec.header_crc || build->spec.chunk_bytes != spec.chunk_bytes) continue;
     build->waiting.push_back(std::move(order));
     return;
   }
-  absl::Status room = MakeRoom(spec);
-  if (!room.ok()) return order.done(room, false);
-  Start(std::move(order), spec);
+  absl::StatusOr<bool> room = HasRoom(spec);
+  if (!room.ok()) return order.done(room.status(), false);
+  if (*room) return Start(std::move(order), spec);
+  if (!shrinking_) Log(kInfo, "layout.needs_room").Job(job_).Rank(region_.rank());
+  shrinking_ = true;
+  // The first news of it also makes libckpt acknowledge the grant that is taken back.
+  if (order.progress) order.progress(0, spec.slot_count * (spec.images.back().offset + spec.images.back().bytes));
+  waiting_.push_back({std::move(order), spec});
+  need_room_(true);
+  StartTick();
 }
 
-// Orphans (jobs that nobody uses and that storage holds) go when their memory is needed; see region/reclaim.h.
-absl::Status LayoutIntake::MakeRoom(const region::LayoutSpec& spec) {
-  CKPTD_ASSIGN_OR_RETURN(auto plan, region_.PlanLayout(spec));
-  if (plan.fit == region::LayoutFit::kFits) return absl::OkStatus();
-  uint64_t short_of = plan.need > plan.free ? plan.need - plan.free : 0;
+// False: not yet. Orphans (jobs that nobody uses and that storage holds) go first, see region/reclaim.h; then the old
+// layouts of this rank shrink.
+absl::StatusOr<bool> LayoutIntake::HasRoom(const region::LayoutSpec& spec) {
+  CKPTD_ASSIGN_OR_RETURN(auto plan, region_.PlanLayout(spec, ShrinkableElsewhere()));
+  if (plan.fit == region::LayoutFit::kFits) return true;
+  if (plan.need > plan.free && ForgetOrphans(plan.need - plan.free).ok()) {
+    CKPTD_ASSIGN_OR_RETURN(plan, region_.PlanLayout(spec, ShrinkableElsewhere()));
+    if (plan.fit == region::LayoutFit::kFits) return true;
+  }
+  if (plan.fit == region::LayoutFit::kFitsAfterShrinking) return false;
+  return plan.refusal;
+}
+
+absl::Status LayoutIntake::ForgetOrphans(uint64_t short_of) {
+  if (!services_.forget_job) return Error(ErrorCode::REGION_FULL, "no job may be forgotten");
   std::vector<region::JobFacts> jobs;
   for (const auto& [name, job] : services_.region.jobs()) {
     region::JobFacts facts = job->Facts();
     facts.in_use = name == job_ || services_.claims.Holds(name);
     jobs.push_back(std::move(facts));
   }
-  auto orphans = region::PlanReclaim(std::move(jobs), short_of);
-  if (short_of == 0 || !orphans.ok() || !services_.forget_job) {
-    return plan.refusal.ok() ? Error(ErrorCode::REGION_FULL,
-                                     absl::StrCat("job ", job_, " rank ", region_.rank(), ": the new layout needs ",
-                                                  FormatBytes(plan.need), ", free ", FormatBytes(plan.free),
-                                                  " beside the layout in use"))
-                             : plan.refusal;
-  }
-  for (const std::string& name : *orphans) {
+  CKPTD_ASSIGN_OR_RETURN(auto orphans, region::PlanReclaim(std::move(jobs), short_of));
+  for (const std::string& name : orphans) {
     Log(kWarning, "region.reclaim").Job(name).Field("for", job_);
     CKPTD_RETURN_IF_ERROR(services_.forget_job(name));
   }
   return absl::OkStatus();
+}
+
+uint64_t LayoutIntake::ShrinkableElsewhere() const {
+  region::JobRegion* job = services_.region.FindJob(job_);
+  uint64_t bytes = 0;
+  for (const auto& [rank, region] : job->ranks()) bytes += rank == region_.rank() ? 0 : region->shrinkable_bytes();
+  return bytes;
+}
+
+// Later: it is called in the middle of the effects that make the room.
+void LayoutIntake::RoomMade() {
+  if (waiting_.empty() || retry_posted_) return;
+  retry_posted_ = services_.loop.Post([this] { Retry(); });
+}
+
+void LayoutIntake::Retry() {
+  retry_posted_ = false;
+  std::list<Waiting> waiting = std::move(waiting_);
+  waiting_.clear();
+  for (Waiting& each : waiting) {
+    if (!each.order.wanted || each.order.wanted()) Place(std::move(each.order), each.spec);
+  }
+  if (!waiting_.empty() || !std::exchange(shrinking_, false)) return;
+  need_room_(false);
 }
 
 void LayoutIntake::Start(Order order, const region::LayoutSpec& spec) {
@@ -128,7 +167,11 @@ void LayoutIntake::Start(Order order, const region::LayoutSpec& spec) {
   }
   raw->waiting.push_back(std::move(order));
   raw->layout = *std::move(layout);
-  if (tick_ == 0) tick_ = loop.After(kProgressEvery, [this] { Tick(); });
+  StartTick();
+}
+
+void LayoutIntake::StartTick() {
+  if (tick_ == 0) tick_ = services_.loop.After(kProgressEvery, [this] { Tick(); });
 }
 
 void LayoutIntake::Finish(Build* raw, const absl::Status& status) {
@@ -146,13 +189,15 @@ void LayoutIntake::Finish(Build* raw, const absl::Status& status) {
 }
 
 void LayoutIntake::Tick() {
-  tick_ = builds_.empty() ? 0 : services_.loop.After(kProgressEvery, [this] { Tick(); });
+  tick_ = 0;
+  if (busy()) StartTick();
   for (const auto& build : builds_) {
     for (const Order& order : build->waiting) {
       if (order.progress)
         order.progress(build->layout->progress().done_bytes(), build->layout->progress().total_bytes());
     }
   }
+  if (!waiting_.empty()) Retry();  // room also comes from elsewhere: another rank, a reader
 }
 
 uint64_t LayoutIntake::prepared_bytes() const {

@@ -1,5 +1,9 @@
 // From the headers a trainer sends (or a checkpoint holds) to a layout in the region: parse on a worker, find the
 // layout or make room, populate in the background, tell when it is there.
+//
+// When memory does not hold the new layout beside the old ones, the snapshot machine is asked to give up what it can
+// (snapshot::RoomNeeded), and the order waits: for a writer's acknowledgement, a flush, a step that is not captured
+// everywhere yet. What can never fit is refused with the numbers; the trainer asks again later.
 #ifndef CKPTD_DAEMON_APP_LAYOUT_INTAKE_H_
 #define CKPTD_DAEMON_APP_LAYOUT_INTAKE_H_
 
@@ -32,23 +36,36 @@ class LayoutIntake {
     uint64_t chunk_bytes = 0;                                                  // 0 = choose
     std::function<absl::StatusOr<std::string>()> headers;                      // runs on a worker
     std::function<void(uint64_t prepared, uint64_t total)> progress;           // may be null
+    std::function<bool()> wanted;                                              // may be null; false: forget it
     std::function<void(absl::StatusOr<region::LayoutSet*>, bool fresh)> done;  // once; fresh: made now
   };
 
-  LayoutIntake(Services& services, region::RankRegion& region, std::string job, uint32_t uid);
+  // `need_room(true)` asks for slots to be given up; RoomMade() is called for each that was.
+  LayoutIntake(Services& services, region::RankRegion& region, std::string job, uint32_t uid,
+               std::function<void(bool)> need_room);
   ~LayoutIntake();
 
   void Take(Order order);
+  void RoomMade();
 
   [[nodiscard]] uint64_t prepared_bytes() const;
   [[nodiscard]] uint64_t total_bytes() const;
-  [[nodiscard]] bool busy() const { return !builds_.empty(); }
+  [[nodiscard]] bool busy() const { return !builds_.empty() || !waiting_.empty(); }
 
  private:
   struct Build;
+  struct Waiting {
+    Order order;
+    region::LayoutSpec spec;
+  };
 
   void Continue(Order order, absl::StatusOr<HeaderFacts> facts);
-  absl::Status MakeRoom(const region::LayoutSpec& spec);
+  void Place(Order order, const region::LayoutSpec& spec);
+  absl::StatusOr<bool> HasRoom(const region::LayoutSpec& spec);
+  absl::Status ForgetOrphans(uint64_t short_of);
+  [[nodiscard]] uint64_t ShrinkableElsewhere() const;
+  void Retry();
+  void StartTick();
   void Start(Order order, const region::LayoutSpec& spec);
   void Finish(Build* build, const absl::Status& status);
   void Tick();
@@ -57,7 +74,11 @@ class LayoutIntake {
   region::RankRegion& region_;
   const std::string job_;
   const uint32_t uid_;
+  const std::function<void(bool)> need_room_;
   std::list<std::unique_ptr<Build>> builds_;
+  std::list<Waiting> waiting_;  // for room
+  bool shrinking_ = false;      // need_room_(true) was said last
+  bool retry_posted_ = false;
   Loop::TimerId tick_ = 0;
 };
 

@@ -153,6 +153,14 @@ struct RankEffects {
     CKPTD_FP("flush.after_flag");
   }
 
+  void operator()(const snapshot::DropFile& e) const {
+    region::LayoutSet* set = runner.Set(e.slot);
+    if (set == nullptr) return;
+    Bug("slot.drop", e.slot, set->DropFile(e.slot.index));
+    CKPTD_FP("layout.dropped");
+    runner.intake_.RoomMade();
+  }
+
   void operator()(const snapshot::RemoveLayout& e) const {
     runner.bells_.ForgetLayout(e.layout);
     Bug("layout.remove", {e.layout, 0}, runner.region_.RemoveLayout(e.layout));

@@ -36,7 +36,8 @@ RankRunner::RankRunner(Services& services, region::RankRegion& region, Options o
       channel_(services, options_.job, options_.rank),
       bells_(services.loop,
              [this](snapshot::ProcessId process) { options_.enqueue([this, process] { OnHint(process); }); }),
-      intake_(services, region, options_.job, options_.uid),
+      intake_(services, region, options_.job, options_.uid,
+              [this](bool on) { options_.enqueue([this, on] { NeedRoom(on); }); }),
       metrics_(services.metrics, services.clock, options_.job) {}
 
 void RankRunner::Adopt(const region::AdoptedRank& adopted, AttemptId seen) {
@@ -90,6 +91,11 @@ void RankRunner::OnLayout(snapshot::ProcessId process, uint32_t world, const Lay
                  absl::StrCat("layout: ", text.size(), " header bytes, announced ", request.header_bytes));
   };
   uint32_t crc = request.header_crc;
+  asked_[process] = crc;
+  order.wanted = [this, process, crc] {
+    auto last = asked_.find(process);
+    return last != asked_.end() && last->second == crc;
+  };
   order.progress = [this, process, crc](uint64_t prepared, uint64_t total) {
     LayoutStateMessage message{};
     message.header_crc = crc;
@@ -97,22 +103,31 @@ void RankRunner::OnLayout(snapshot::ProcessId process, uint32_t world, const Lay
     message.total_bytes = total;
     channel_.LayoutProgress(process, message);
   };
-  order.done = [this, process, attempt = request.attempt](absl::StatusOr<region::LayoutSet*> set, bool) {
+  order.done = [this, process, attempt = request.attempt, wanted = order.wanted](absl::StatusOr<region::LayoutSet*> set,
+                                                                                 bool) {
     if (!set.ok()) return channel_.Refuse(process, MessageType::kLayout, set.status());
-    options_.enqueue([this, process, attempt, layout = (*set)->layout()] {
-      if (region::LayoutSet* there = region_.FindLayout(layout)) LayoutIsReady(process, attempt, *there);
+    options_.enqueue([this, process, attempt, wanted, layout = (*set)->layout()] {
+      region::LayoutSet* there = region_.FindLayout(layout);
+      if (there == nullptr) return;
+      Feed(snapshot::LayoutAdded{layout, there->slot_count()});
+      if (wanted()) LayoutIsReady(process, attempt, *there);
     });
   };
   intake_.Take(std::move(order));
 }
 
 void RankRunner::LayoutIsReady(snapshot::ProcessId process, AttemptId attempt, region::LayoutSet& set) {
-  Feed(snapshot::LayoutAdded{set.layout(), set.slot_count()});
   if (!channel_.Connected(process)) return;  // it asks again when it is back
   auto bell = bells_.Obtain(process, set.head());
   if (!bell.ok()) return channel_.Refuse(process, MessageType::kLayout, bell.status());
   channel_.LayoutReady(process, attempt, set, **bell, services_.region.id());
   Feed(snapshot::LayoutChosen{process, set.layout()});
+}
+
+// What the bell says first: a capture that began meanwhile is not taken for an unused grant.
+void RankRunner::NeedRoom(bool on) {
+  if (snapshot::ProcessId process = machine_.view().process; on && process != 0) OnHint(process);
+  Feed(snapshot::RoomNeeded{on});
 }
 
 bool RankRunner::OnResume(snapshot::ProcessId process, const ResumeRequest& request, UniqueFd bell) {
@@ -123,10 +138,13 @@ bool RankRunner::OnResume(snapshot::ProcessId process, const ResumeRequest& requ
     status = Error(ErrorCode::REFUSED, "the region of this layout is gone");
   } else {
     status = bells_.Attach(process, set->head(), std::move(bell)).status();
+    // It was giving its memory up when the agent before ended. What the bell tells still counts.
+    if (status.ok()) status = set->DescriptorsForSaving().status();
   }
   // What the process holds is worth knowing also without its bell: it runs, whatever became of its fills.
   Feed(snapshot::Attached{process, request.ticket, request.attempt});
   if (!status.ok()) {
+    OnHint(process);
     ResumeRefusedMessage refused{};
     refused.code = static_cast<uint32_t>(CodeOf(status));
     SetText(refused.sentence, status.message());
@@ -149,6 +167,7 @@ void RankRunner::OnProcessDead(snapshot::ProcessId process) {
   Feed(snapshot::Reaped{process});
   bells_.Forget(process);
   channel_.Forget(process);
+  asked_.erase(process);
 }
 
 region::Bell* RankRunner::BellOf(const snapshot::SlotId& slot) {

@@ -73,6 +73,7 @@ class RankRunner {
   };
 
   void Execute(const snapshot::Effects& effects);
+  void NeedRoom(bool on);
   [[nodiscard]] region::LayoutSet* Set(const snapshot::SlotId& slot) { return region_.FindLayout(slot.layout); }
   [[nodiscard]] region::Bell* BellOf(const snapshot::SlotId& slot);
   [[nodiscard]] FlushKey KeyOf(const snapshot::SlotId& slot, Epoch epoch) const;
@@ -94,6 +95,7 @@ class RankRunner {
   RankMetrics metrics_;
   std::deque<snapshot::Event> queue_;
   bool running_ = false;
+  std::map<snapshot::ProcessId, uint32_t> asked_;    // header CRC of the last LAYOUT of each process
   SnapshotId parent_;                                // of the attempt that runs
   std::map<snapshot::SlotId, FetchedSlot> fetched_;  // until SealSlot
   std::map<FlushKey, uint32_t> streaming_;           // fills being streamed: chunks handed over so far

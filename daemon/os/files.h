@@ -66,6 +66,9 @@ class File {
   [[nodiscard]] virtual absl::StatusOr<size_t> PRead(uint64_t offset, std::span<std::byte> bytes) = 0;
   // Reserves [0, size) and extends the file to it. UNIMPLEMENTED where the file system cannot.
   [[nodiscard]] virtual absl::Status Fallocate(uint64_t size) = 0;
+  // Gives the memory or blocks of [0, size) back; they read as zeros from now on. The size stays, so that whoever has
+  // the file mapped finds zeros and no SIGBUS. UNIMPLEMENTED where the file system cannot.
+  [[nodiscard]] virtual absl::Status PunchHole(uint64_t size) = 0;
   // fsync. After a failure the file's content is unknown for ever: abandon it, never sync it again.
   [[nodiscard]] virtual absl::Status Sync() = 0;
   // A hint: begin writing a buffered range back now, so that Sync() later finds little left.

@@ -45,6 +45,9 @@ TEST(PosixFiles, WritesReadsAndTells) {
   EXPECT_EQ(*(*file)->PRead(4094, std::as_writable_bytes(std::span(text))), 5u);
   EXPECT_EQ(text, std::string("\0xyz\0", 5));
   EXPECT_EQ(*(*file)->PRead(8190, std::as_writable_bytes(std::span(text))), 2u) << "short only at the end";
+  ASSERT_TRUE((*file)->PunchHole(8192).ok());
+  EXPECT_EQ(*(*file)->PRead(4094, std::as_writable_bytes(std::span(text))), 5u);
+  EXPECT_EQ(text, std::string(5, '\0')) << "the size stays, the bytes are gone";
   EXPECT_TRUE((*file)->Close().ok());
 }
 

@@ -80,6 +80,12 @@ class PosixFile final : public File {
                     path_);
   }
 
+  absl::Status PunchHole(uint64_t size) override {
+    constexpr int kMode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    return StatusOf(RetryEintr([&] { return fallocate(fd_.get(), kMode, 0, static_cast<off_t>(size)); }), "punch hole",
+                    path_);
+  }
+
   // Also EINTR is a failure: whether a second fsync would tell the truth is not known.
   absl::Status Sync() override { return StatusOf(fsync(fd_.get()), "fsync", path_); }
 

@@ -1,5 +1,6 @@
 #include "daemon/region/layout_set.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <utility>
@@ -53,6 +54,11 @@ uint64_t LayoutSet::bytes() const {
   for (const auto& file : files_of_)
     if (file != nullptr) bytes += file->size();
   return bytes;
+}
+
+uint64_t LayoutSet::shrinkable_bytes() const {
+  const uint64_t kept = NewestSealed() ? head_.slot_file_bytes() : 0;
+  return bytes() - std::min(bytes(), kept);
 }
 
 absl::Status LayoutSet::CheckFile(uint32_t slot) const {
@@ -217,17 +223,14 @@ absl::StatusOr<std::shared_ptr<SlotFile>> LayoutSet::FinishReplace(uint32_t slot
 
 // The state first: a slot without a file is never anything else to a successor.
 absl::Status LayoutSet::DropFile(uint32_t slot) {
+  SlotStateCode state = slots_[slot].state;
+  if (state != SlotStateCode::kFree && state != SlotStateCode::kRetired)
+    return Error(ErrorCode::INTERNAL, absl::StrCat(Name(slot), ": dropped in state ", static_cast<int>(state)));
   CKPTD_RETURN_IF_ERROR(RetireSlot(slot));
   slots_[slot].file_id = 0;
   ctl_->slot(slot).file_id.store(0, kRelease);
-  if (std::shared_ptr<SlotFile> file = std::exchange(files_of_[slot], nullptr)) file->Unlink();
-  return absl::OkStatus();
-}
-
-absl::Status LayoutSet::ShrinkTo(uint32_t keep) {
-  RevokeGrant();
-  for (uint32_t slot = 0; slot < slot_count(); ++slot)
-    if (slot != keep) CKPTD_RETURN_IF_ERROR(DropFile(slot));
+  CKPTD_FP("region.drop.file_id");
+  if (std::shared_ptr<SlotFile> file = std::exchange(files_of_[slot], nullptr)) file->Discard();
   return absl::OkStatus();
 }
 

@@ -7,6 +7,7 @@
 //   grant    bell: step = 0, word = (e, OPEN); ctl: owner, flags = 0, state (e, FILLING); Grant: attempt, floor, word
 //   seal     flags, CRC list, RecordHead, then state (e, SEALED), release
 //   free     state (e, FREE) first; the record behind it is then nobody's
+//   drop     state (e, RETIRED), file_id = 0, the file discarded
 //   replace  the slot is RETIRED throughout; new file whole and named, file_id = new, old file unlinked; then FREE
 //
 // Until the last store of a seal the slot is FILLING or LOADING to a successor, afterwards it is SEALED with a record
@@ -64,7 +65,7 @@ class LayoutSet {
   [[nodiscard]] const SlotSnapshot& Slot(uint32_t slot) const { return slots_[slot]; }
   [[nodiscard]] const GrantSnapshot& grant() const { return grant_; }
   [[nodiscard]] std::optional<uint32_t> NewestSealed() const;  // by epoch
-  // Null when the slot has none (see adopt.h and ShrinkTo).
+  // Null when the slot has none (see adopt.h and DropFile).
   [[nodiscard]] std::shared_ptr<SlotFile> FileOf(uint32_t slot) const { return files_of_[slot]; }
   [[nodiscard]] Epoch max_epoch() const { return max_epoch_; }
 
@@ -100,17 +101,18 @@ class LayoutSet {
   // unlinked; its bytes live on in the returned handle (may be null) and with every reader.
   [[nodiscard]] absl::StatusOr<std::shared_ptr<SlotFile>> FinishReplace(uint32_t slot, SlotBuild& build);
 
-  // ---- less memory. Every slot but `keep` loses its file; they are RETIRED without one. For an old layout that has to
-  // make room. The caller knows that none of them is needed.
-  [[nodiscard]] absl::Status ShrinkTo(uint32_t keep);
+  // ---- less memory, for an old layout that has to make room. The slot is FREE or RETIRED and its last writer is gone;
+  // afterwards it is RETIRED without a file.
+  [[nodiscard]] absl::Status DropFile(uint32_t slot);
   [[nodiscard]] uint64_t bytes() const;  // of the slot files it has
+  // What dropping could give back in time: all but the newest sealed slot.
+  [[nodiscard]] uint64_t shrinkable_bytes() const;
 
  private:
   friend class RankRegion;
   LayoutSet(Files& files, std::shared_ptr<Quota> quota, std::string rank_dir, CtlHead head);
   absl::Status CheckFile(uint32_t slot) const;
   absl::Status CheckGrant(const Bell& bell, const GrantOrder& order) const;
-  absl::Status DropFile(uint32_t slot);
   void StoreWord(uint32_t slot, SlotStateCode state, Epoch epoch);
   void StoreRecord(uint32_t slot, const SlotRecord& record);
   std::string Name(uint32_t slot) const;  // "job gpt rank 0 layout 1 slot 0", for messages

@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "daemon/base/errors.h"
 #include "daemon/region/region_test_util.h"
@@ -201,17 +202,42 @@ TEST_F(LayoutSetTest, GrantInABellOfAnotherLayoutIsRefused) {
   EXPECT_EQ(CodeOf(set_.OpenGrant(*other, OrderFor(0, 5))), ErrorCode::INTERNAL);
 }
 
-TEST_F(LayoutSetTest, ShrinkKeepsOneSlot) {
+TEST_F(LayoutSetTest, ADroppedFileGivesItsMemoryBackUnderAMapping) {
   Fill(rank_, set_, *bell_, 0, 100);
-  Fill(rank_, set_, *bell_, 1, 101);
-  ASSERT_EQ(set_.NewestSealed(), 1u);
-  ASSERT_TRUE(set_.ShrinkTo(1).ok());
+  ASSERT_TRUE(set_.FreeSlot(0).ok());
+  auto mapping = set_.FileOf(0)->Map(MapAccess::kReadOnly);  // as the trainer's
+  ASSERT_TRUE(mapping.ok());
+  const std::shared_ptr<SlotFile> file = set_.FileOf(0);
+  struct stat before {};
+  ASSERT_EQ(fstat(file->read_fd(), &before), 0);
+  ASSERT_GT(before.st_blocks, 0);
+  ASSERT_TRUE(set_.DropFile(0).ok());
   EXPECT_EQ(set_.FileOf(0), nullptr);
   EXPECT_EQ(set_.Slot(0).state, SlotStateCode::kRetired);
-  EXPECT_EQ(set_.Slot(1).state, SlotStateCode::kSealed);
+  EXPECT_EQ(set_.Slot(0).file_id, 0u);
+  EXPECT_EQ(NamesIn(RankDir()).size(), 2u);
+  struct stat after {};
+  ASSERT_EQ(fstat(file->read_fd(), &after), 0);
+  EXPECT_EQ(after.st_blocks, 0) << "the memory does not wait for the mapping";
+  EXPECT_EQ(mapping->bytes()[0], std::byte{0}) << "and touching it is no SIGBUS";
+}
+
+TEST_F(LayoutSetTest, WhatIsInUseIsNotDropped) {
+  ASSERT_TRUE(set_.OpenGrant(*bell_, OrderFor(0, 5)).ok());
+  EXPECT_EQ(CodeOf(set_.DropFile(0)), ErrorCode::INTERNAL);
+  Fill(rank_, set_, *bell_, 1, 101);
+  EXPECT_EQ(CodeOf(set_.DropFile(1)), ErrorCode::INTERNAL);
+  EXPECT_NE(set_.FileOf(1), nullptr);
+}
+
+TEST_F(LayoutSetTest, AllButTheNewestSealedSlotCanBeGivenBack) {
+  EXPECT_EQ(set_.shrinkable_bytes(), 4 * kMiB) << "nothing sealed";
+  Fill(rank_, set_, *bell_, 1, 101);
+  EXPECT_EQ(set_.shrinkable_bytes(), 2 * kMiB);
+  ASSERT_TRUE(set_.DropFile(0).ok());
+  EXPECT_EQ(set_.shrinkable_bytes(), 0u);
   EXPECT_EQ(set_.bytes(), 2 * kMiB);
   EXPECT_EQ(CodeOf(set_.DescriptorsForSaving().status()), ErrorCode::REFUSED);
-  EXPECT_EQ(NamesIn(RankDir()).size(), 2u);
 }
 
 }  // namespace

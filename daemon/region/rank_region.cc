@@ -25,9 +25,9 @@ uint64_t SaturatingAdd(uint64_t a, uint64_t b) {
 
 std::string Numbers(const LayoutPlan& plan) {
   const bool limited = plan.quota != std::numeric_limits<uint64_t>::max();
-  return absl::StrCat("needs ", FormatBytes(plan.need), "; free ", FormatBytes(plan.free), ", quota leaves ",
-                      limited ? FormatBytes(plan.quota) : "no limit", ", the old layouts could give back ",
-                      FormatBytes(plan.shrinkable));
+  return absl::StrCat("the new layout needs ", FormatBytes(plan.need), "; held ", FormatBytes(plan.held), ", free ",
+                      FormatBytes(plan.free), ", quota leaves ", limited ? FormatBytes(plan.quota) : "no limit",
+                      ", the old layouts could give back ", FormatBytes(plan.shrinkable));
 }
 
 bool SameImages(const std::vector<ImageExtent>& a, const std::vector<ImageExtent>& b) {
@@ -88,30 +88,35 @@ absl::Status RankRegion::AdoptSlot(LayoutSet& set, uint32_t slot, const ScannedS
 
 // -------------------------------------------------------------------------------------------------------- layouts
 
-uint64_t RankRegion::Shrinkable() const {
+uint64_t RankRegion::bytes() const {
   uint64_t bytes = 0;
-  for (const auto& [number, set] : layouts_)
-    if (uint64_t held = set->bytes(); held > set->head().slot_file_bytes())
-      bytes += held - set->head().slot_file_bytes();
+  for (const auto& [number, set] : layouts_) bytes += set->bytes();
+  return bytes;
+}
+
+uint64_t RankRegion::shrinkable_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [number, set] : layouts_) bytes += set->shrinkable_bytes();
   return bytes;
 }
 
 // A layout pays for its bell from the start, so that the bell of the process that holds the rank never fails for want
 // of quota. A second one, of a stopped process that a new attempt fenced, lives until that process is reaped, and is
 // thousands of times smaller than a slot: it is not counted.
-absl::StatusOr<LayoutPlan> RankRegion::PlanLayout(const LayoutSpec& spec) const {
+absl::StatusOr<LayoutPlan> RankRegion::PlanLayout(const LayoutSpec& spec, uint64_t elsewhere) const {
   CKPTD_ASSIGN_OR_RETURN(CtlHead head, MakeCtlHead(spec, context_.region_id, last_layout_ + 1, 0));
   CKPTD_ASSIGN_OR_RETURN(SpaceInfo space, context_.files.Space(dir_));
   LayoutPlan plan{.fit = LayoutFit::kRefused,
                   .need = SaturatingAdd(SlotsBytes(head), head.block.file_bytes + BellBytes(head)),
+                  .held = bytes(),
                   .free = space.available,
                   .quota = context_.quota->Left(spec.job),
-                  .shrinkable = Shrinkable(),
+                  .shrinkable = shrinkable_bytes(),
                   .refusal = absl::OkStatus()};
   const uint64_t least = std::min(plan.free, plan.quota);
   if (plan.need <= least)
     plan.fit = LayoutFit::kFits;
-  else if (plan.need <= SaturatingAdd(least, plan.shrinkable))
+  else if (plan.shrinkable > 0 && plan.need <= SaturatingAdd(least, SaturatingAdd(plan.shrinkable, elsewhere)))
     plan.fit = LayoutFit::kFitsAfterShrinking;
   else
     plan.refusal = Error(plan.quota < plan.free ? ErrorCode::QUOTA_EXCEEDED : ErrorCode::REGION_FULL,

@@ -37,16 +37,17 @@ struct RegionContext {
 
 enum class LayoutFit {
   kFits,
-  kFitsAfterShrinking,  // every older layout to its newest sealed slot (LayoutSet::ShrinkTo)
+  kFitsAfterShrinking,  // the layouts there are, in time, to their newest sealed slots (LayoutSet::DropFile)
   kRefused,
 };
 
 struct LayoutPlan {
   LayoutFit fit = LayoutFit::kRefused;
   uint64_t need = 0;        // bytes
+  uint64_t held = 0;        // by this rank's layouts
   uint64_t free = 0;        // of the tmpfs
   uint64_t quota = 0;       // left to the job; UINT64_MAX without limits
-  uint64_t shrinkable = 0;  // bytes that shrinking would give back
+  uint64_t shrinkable = 0;  // bytes that shrinking this rank's layouts would give back
   absl::Status refusal;     // of kRefused: REGION_FULL or QUOTA_EXCEEDED with the numbers
 };
 
@@ -74,7 +75,8 @@ class RankRegion {
   // Takes over a scanned layout by the rules of adopt.h; sentences about what was given up go to `notes`.
   [[nodiscard]] absl::Status AdoptLayout(const ScannedLayout& scanned, std::vector<std::string>& notes);
 
-  [[nodiscard]] absl::StatusOr<LayoutPlan> PlanLayout(const LayoutSpec& spec) const;
+  // `elsewhere`: bytes that the other ranks of the job could give back: when the model grows, all of them shrink.
+  [[nodiscard]] absl::StatusOr<LayoutPlan> PlanLayout(const LayoutSpec& spec, uint64_t elsewhere = 0) const;
   // INVALID_ARGUMENT, QUOTA_EXCEEDED or REGION_FULL at once where that is known; `done` brings the rest, on the
   // executor's thread.
   [[nodiscard]] absl::StatusOr<std::unique_ptr<LayoutBuild>> StartLayout(const LayoutSpec& spec, Executor& executor,
@@ -86,12 +88,16 @@ class RankRegion {
 
   [[nodiscard]] LayoutSet* FindLayout(uint32_t layout);  // null when unknown
   // A layout with these images, chunks and slots, whose slots all have whole files; null when there is none (also after
-  // ShrinkTo: what was shrunk is not grown again, but made anew beside it).
+  // DropFile: what was shrunk is not grown again, but made anew beside it).
   [[nodiscard]] LayoutSet* FindSame(const LayoutSpec& spec);
   [[nodiscard]] const std::map<uint32_t, std::unique_ptr<LayoutSet>>& layouts() const { return layouts_; }
 
   // Above every epoch that any slot of this rank has had; never with 32 low bits of 0.
   [[nodiscard]] Epoch NextEpoch();
+
+  [[nodiscard]] uint64_t bytes() const;  // of the slot files of all layouts
+  // What all its layouts could give back.
+  [[nodiscard]] uint64_t shrinkable_bytes() const;
 
   // All layouts and the directory. For RemoveJob.
   [[nodiscard]] absl::Status Remove();
@@ -102,7 +108,6 @@ class RankRegion {
  private:
   RankRegion(const RegionContext& context, std::string dir, Rank rank)
       : context_(context), dir_(std::move(dir)), rank_(rank) {}
-  uint64_t Shrinkable() const;
   absl::Status AdoptSlot(LayoutSet& set, uint32_t slot, const ScannedSlot& scanned, std::vector<std::string>& notes);
 
   const RegionContext context_;

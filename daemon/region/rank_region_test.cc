@@ -69,7 +69,8 @@ TEST(RankRegion, QuotaIsTheLimitAndSaysTheNumbers) {
   options.job_quota = 5 * kMiB;
   auto region = *Region::Open(PosixFiles(), SystemClock(), options);
   RankRegion& rank = OpenTestRank(*region);
-  AddLayout(rank);
+  LayoutSet& old = AddLayout(rank);
+  Fill(rank, old, **Bell::Create(old.head()), 0, 100);
   auto plan = rank.PlanLayout(TestSpec(kTestSlotBytes, 8));
   ASSERT_TRUE(plan.ok());
   EXPECT_EQ(plan->fit, LayoutFit::kRefused);
@@ -92,10 +93,25 @@ TEST(RankRegion, OldLayoutShrinksToMakeRoom) {
   Fill(rank, old, *bell, 1, 100);
   const LayoutSpec next = TestSpec(256 * kKiB, 8);
   EXPECT_EQ(rank.PlanLayout(next)->fit, LayoutFit::kFitsAfterShrinking);
-  ASSERT_TRUE(old.ShrinkTo(*old.NewestSealed()).ok());
+  ASSERT_TRUE(old.DropFile(0).ok());
   EXPECT_EQ(rank.PlanLayout(next)->fit, LayoutFit::kFits);
   AddLayout(rank, next);
   EXPECT_EQ(old.Slot(1).record->id(), (SnapshotId{1, 100}));
+}
+
+// The other ranks of the job grow too, and shrink before: no refusal while there is something to give up here.
+TEST(RankRegion, WhatOtherRanksCanGiveBackCounts) {
+  TempDir dir;
+  RegionOptions options = TestOptions(dir.region());
+  options.size_limit = 7 * kMiB;
+  auto region = *Region::Open(PosixFiles(), SystemClock(), options);
+  RankRegion& rank = OpenTestRank(*region);
+  LayoutSet& old = AddLayout(rank);
+  const LayoutSpec next = TestSpec(3 * kMiB, 8);
+  EXPECT_EQ(rank.PlanLayout(next)->fit, LayoutFit::kRefused);
+  EXPECT_EQ(rank.PlanLayout(next, 2 * kMiB)->fit, LayoutFit::kFitsAfterShrinking);
+  ASSERT_TRUE(old.DropFile(0).ok() && old.DropFile(1).ok());
+  EXPECT_EQ(rank.PlanLayout(next, 2 * kMiB)->fit, LayoutFit::kRefused) << "nothing is left to give up";
 }
 
 TEST(RankRegion, PreparationShowsProgressAndCanBeCancelled) {

@@ -78,6 +78,13 @@ absl::StatusOr<std::span<const std::byte>> SlotFile::ReadOnlyBytes() {
   return std::as_const(*mapping_).bytes();
 }
 
+void SlotFile::Discard() {
+  Unlink();
+  absl::Status punched = writable_->PunchHole(size_);
+  // Then it comes back with the last mapping.
+  if (!punched.ok()) Log(kWarning, "region.punch").Error(punched);
+}
+
 void SlotFile::Unlink() {
   if (!std::exchange(linked_, false)) return;
   absl::Status removed = files_.Unlink(path_);

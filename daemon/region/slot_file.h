@@ -51,6 +51,9 @@ class SlotFile {
   // in every page again. One thread.
   [[nodiscard]] absl::StatusOr<std::span<const std::byte>> ReadOnlyBytes();
 
+  // Removes the name and gives the memory back at once, also while somebody has the file mapped. Only for a file that
+  // nobody writes any more: what is written later would take memory again.
+  void Discard();
   // Removes the name; idempotent. The bytes stay as long as somebody has the file open or mapped.
   void Unlink();
 

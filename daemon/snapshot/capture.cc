@@ -55,7 +55,8 @@ void Machine::Impl::Complete(Slot& slot, const BellWord& word) {
 
 bool Machine::Impl::MustGiveUp(const Slot& slot) const {
   const bool other_layout = slot.owner.process == process_ && layout_ != 0 && slot.id.layout != layout_;
-  return slot.adopted || slot.owner.attempt < seen_ || other_layout;
+  const bool unused = slot.step == 0 && GivesRoom(slot.id.layout);
+  return slot.adopted || slot.owner.attempt < seen_ || other_layout || unused;
 }
 
 void Machine::Impl::GiveUpStaleFills() {
@@ -69,6 +70,7 @@ void Machine::Impl::GiveUpStaleFills() {
 
 bool Machine::Impl::MayLend() const {
   if (draining_ || phase_ != v1::State::RUN || running_ == 0 || running_ != seen_ || layout_ == 0) return false;
+  if (GivesRoom(layout_)) return false;
   const v1::RankClaim* claim = DecidedClaim();
   if (claim == nullptr || (claim->ticket() != ticket_ && config_.rules.only_decided_tickets)) return false;
   for (const Slot& slot : slots_) {
@@ -101,7 +103,7 @@ Slot* Machine::Impl::MakeRoom(uint32_t layout) {
     if (slot.id.layout == layout && slot.replacing) return nullptr;
   }
   for (Slot& slot : slots_) {
-    if (replace_blocked_ || slot.id.layout != layout) continue;
+    if (replace_blocked_ || slot.dropped || slot.id.layout != layout) continue;
     const bool unknown = slot.state == SlotStateCode::kFilling && (slot.abandoned || slot.owner.attempt < seen_);
     const bool read = slot.state == SlotStateCode::kSealed && Doomed(slot) && !slot.flushing && slot.read_pins > 0;
     if (unknown) Move(slot, Trigger::kWriterUnknown);

@@ -26,6 +26,7 @@ struct Printer {
   std::string operator()(const LayoutChosen& e) const {
     return absl::StrCat("LayoutChosen ", e.layout, " process ", e.process);
   }
+  std::string operator()(const RoomNeeded& e) const { return e.on ? "RoomNeeded on" : "RoomNeeded off"; }
   std::string operator()(const JobState& e) const { return absl::StrCat("JobState ", e.state->ShortDebugString()); }
   std::string operator()(const Attached& e) const {
     return absl::StrCat("Attached process ", e.process, " ticket ", e.ticket, " running ", e.running);
@@ -84,6 +85,7 @@ struct Printer {
     return absl::StrCat("SetSlotState ", ToString(e.slot), " ", Name(e.state));
   }
   std::string operator()(const SetPersisted& e) const { return absl::StrCat("SetPersisted ", ToString(e.slot)); }
+  std::string operator()(const DropFile& e) const { return absl::StrCat("DropFile ", ToString(e.slot)); }
   std::string operator()(const RemoveLayout& e) const { return absl::StrCat("RemoveLayout ", e.layout); }
   std::string operator()(const ReplaceFile& e) const { return absl::StrCat("ReplaceFile ", ToString(e.slot)); }
   std::string operator()(const FindLayout& e) const { return absl::StrCat("FindLayout ", ToString(e.snapshot)); }

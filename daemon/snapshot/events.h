@@ -79,6 +79,13 @@ struct LayoutChosen {
   uint32_t layout = 0;
 };
 
+// A new layout needs memory that the layouts known now hold: nothing is lent from them any more, a grant that was not
+// used is taken back, and each of their slots that is FREE, or becomes it, loses its file. `on` = false: there is room,
+// or the new layout is refused; LayoutChosen says the same.
+struct RoomNeeded {
+  bool on = false;
+};
+
 // STATE of the coordinator, after room job persisted `seen` (job::ForwardState).
 struct JobState {
   StatePtr state;
@@ -176,9 +183,9 @@ struct Draining {
   bool on = false;
 };
 
-using Event = std::variant<Adopted, LayoutAdded, LayoutChosen, JobState, Attached, Reaped, Withdrawn, BellRead, Loaded,
-                           LoadFailed, LayoutFound, Fetched, FlushEnded, FileReplaced, ReadPinned, ReadUnpinned,
-                           DamageFound, RetryTimer, Draining>;
+using Event = std::variant<Adopted, LayoutAdded, LayoutChosen, RoomNeeded, JobState, Attached, Reaped, Withdrawn,
+                           BellRead, Loaded, LoadFailed, LayoutFound, Fetched, FlushEnded, FileReplaced, ReadPinned,
+                           ReadUnpinned, DamageFound, RetryTimer, Draining>;
 
 // --------------------------------------------------------------------------------------------------------- effects
 
@@ -219,6 +226,10 @@ struct SetSlotState {
 };
 // [region] Flag PERSISTED.
 struct SetPersisted {
+  SlotId slot;
+};
+// [region] The slot, whose last writer is gone, loses its file and the memory behind it; it is RETIRED for good.
+struct DropFile {
   SlotId slot;
 };
 // [region] Every slot of `layout` is FREE and nobody will be lent one: unlink its files.
@@ -282,9 +293,9 @@ struct ReportChanged {
   RankReportPtr report;
 };
 
-using Effect =
-    std::variant<OpenGrant, MoveFloor, AbandonWord, SealSlot, SetSlotState, SetPersisted, RemoveLayout, ReplaceFile,
-                 FindLayout, Fetch, StartFlush, CancelFlush, RetryAt, SendLoad, SendGo, SendNews, ReportChanged>;
+using Effect = std::variant<OpenGrant, MoveFloor, AbandonWord, SealSlot, SetSlotState, SetPersisted, DropFile,
+                            RemoveLayout, ReplaceFile, FindLayout, Fetch, StartFlush, CancelFlush, RetryAt, SendLoad,
+                            SendGo, SendNews, ReportChanged>;
 using Effects = std::vector<Effect>;
 
 // For logs and tests: "SealSlot 1/0 epoch 7 1000.a3".

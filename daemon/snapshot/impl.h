@@ -27,6 +27,7 @@ struct Slot {
   bool writer_gone = false;
   bool replacing = false;  // ReplaceFile is under way: the index must not be lent meanwhile
   bool fetched = false;    // came from storage in the present attempt
+  bool dropped = false;    // RETIRED without a file, for good
   bool captured = false;   // was the job-wide watermark
   bool persisted = false;
   bool flushing = false;
@@ -45,6 +46,7 @@ class Machine::Impl {
   void On(const Adopted& event);
   void On(const LayoutAdded& event);
   void On(const LayoutChosen& event);
+  void On(const RoomNeeded& event);
   void On(const JobState& event);
   void On(const Attached& event);
   void On(const Reaped& event);
@@ -90,6 +92,8 @@ class Machine::Impl {
   [[nodiscard]] bool Doomed(const Slot& slot) const;
   [[nodiscard]] bool Pinned(const Slot& slot) const;
   void FreeDead();
+  [[nodiscard]] bool GivesRoom(uint32_t layout) const;
+  void Shrink();
   void Flush();
   void RemoveOldLayouts();
 
@@ -127,9 +131,10 @@ class Machine::Impl {
   // The process that holds the rank.
   ProcessId process_ = 0;
   Ticket ticket_ = 0;
-  AttemptId running_ = 0;  // attempt of its GO; 0 = it is inside restore(), or there is none
-  bool waiting_ = false;   // inside restore()
-  uint32_t layout_ = 0;    // it chose
+  AttemptId running_ = 0;    // attempt of its GO; 0 = it is inside restore(), or there is none
+  bool waiting_ = false;     // inside restore()
+  uint32_t layout_ = 0;      // it chose
+  uint32_t room_below_ = 0;  // RoomNeeded: layouts below this one give their free slots up
   AttemptId pos_attempt_ = 0;
   StepId pos_ = 0;
 

@@ -30,6 +30,7 @@ void Machine::Impl::Step(const Event& event, Effects& effects) {
 void Machine::Impl::Settle() {
   GiveUpStaleFills();
   FreeDead();
+  Shrink();
   Load();
   Go();
   Lend();
@@ -66,7 +67,15 @@ void Machine::Impl::On(const LayoutAdded& event) {
 }
 
 void Machine::Impl::On(const LayoutChosen& event) {
-  if (event.process == process_) layout_ = event.layout;
+  if (event.process != process_) return;
+  layout_ = event.layout;
+  room_below_ = 0;
+}
+
+void Machine::Impl::On(const RoomNeeded& event) {
+  room_below_ = 0;
+  if (!event.on) return;
+  for (const Slot& slot : slots_) room_below_ = std::max(room_below_, slot.id.layout + 1);
 }
 
 void Machine::Impl::BeginAttempt(AttemptId attempt) {

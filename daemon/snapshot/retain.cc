@@ -32,6 +32,23 @@ void Machine::Impl::FreeDead() {
   }
 }
 
+// What a fetch is about to use stays.
+bool Machine::Impl::GivesRoom(uint32_t layout) const {
+  const bool wanted = !wanted_.none() && layout == wanted_layout_;
+  return layout < room_below_ && !wanted;
+}
+
+// FREE says that the last writer is gone, and that no attempt needs what was in it: what is left are W, live steps, and
+// what is being read, written or flushed.
+void Machine::Impl::Shrink() {
+  for (Slot& slot : slots_) {
+    if (slot.state != SlotStateCode::kFree || !GivesRoom(slot.id.layout)) continue;
+    Move(slot, Trigger::kRoomNeeded);
+    slot.dropped = true;
+    Emit(DropFile{slot.id});
+  }
+}
+
 // From the seal on; given up for what can no longer become captured, so that a slow storage does not hold its slot.
 void Machine::Impl::Flush() {
   if (!decided_) return;

@@ -16,6 +16,8 @@ constexpr Row kTable[] = {
      "RUN, the process has GO with the decided ticket, chosen layout, no other fill of this process, not draining",
      "new epoch, word OPEN, owner and grant in ctl, GRANT"},
     {S::kFree, T::kFetch, S::kLoading, "the decided parent is in no slot, its layout is known", "read it from storage"},
+    {S::kFree, T::kRoomNeeded, S::kRetired, "a new layout needs the memory of this slot's layout",
+     "drop its file; it gets no fresh one"},
     {S::kLoading, T::kFetched, S::kSealed, "every CRC of the read matched",
      "record with the snapshot's identity; LOAD"},
     {S::kLoading, T::kFetchFailed, S::kFree, "not found, damaged or unreadable", "the rank's load FAILED"},
@@ -24,7 +26,8 @@ constexpr Row kTable[] = {
     {S::kFilling, T::kCompleteStale, S::kFree,
      "word COMPLETE of this epoch, and owner attempt < seen, or step < G, or CRC list incomplete", ""},
     {S::kFilling, T::kGiveUp, S::kFilling,
-     "word OPEN, and the owner is fenced, or another layout is chosen, or the agent restarted",
+     "word OPEN, and the owner is fenced, or another layout is chosen, or the agent restarted, or the grant is unused "
+     "and a new layout needs room",
      "CAS to ABANDONED, read the bell again"},
     {S::kFilling, T::kWriterGone, S::kFree, "word ABANDONED and ack = epoch, or not COMPLETE and the owner is reaped",
      ""},
@@ -41,9 +44,9 @@ constexpr Row kTable[] = {
 };
 
 constexpr const char* kStateNames[] = {"FREE", "FILLING", "SEALED", "QUARANTINED", "RETIRED", "LOADING", "PREPARING"};
-constexpr const char* kTriggerNames[] = {"lend",           "fetch",          "fetched", "fetch failed",
-                                         "complete",       "complete stale", "give up", "writer gone",
-                                         "writer unknown", "fresh file",     "dead",    "damaged"};
+constexpr const char* kTriggerNames[] = {"lend",           "fetch",   "fetched",     "fetch failed",   "complete",
+                                         "complete stale", "give up", "writer gone", "writer unknown", "fresh file",
+                                         "dead",           "damaged", "room needed"};
 
 }  // namespace
 

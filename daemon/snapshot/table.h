@@ -25,6 +25,7 @@ enum class Trigger : uint8_t {
   kFreshFile,
   kDead,
   kDamaged,
+  kRoomNeeded,
 };
 
 struct Row {

@@ -1,6 +1,8 @@
 // The model changes between two runs, or its layout under saves.
 #include <signal.h>
 
+#include <algorithm>
+
 #include "tests/integration/harness.h"
 
 namespace ckptd::harness {
@@ -57,6 +59,121 @@ TEST(Layout, KilledWhileTheNewLayoutIsPrepared) {
   EXPECT_EQ(node.StopAgent(), 0);
   ExpectNothingLeftBehind(node);
 }
+
+// ---- the model grows while it trains: slots of 2 MiB before step 40, of 6 MiB after it, two of each.
+
+constexpr char kGrowing[] = "--grow-at 40 --grow-bytes 5000000 --steps 120";
+constexpr char kPace[] = " --every 5 --step-ms 10";
+
+NodeOptions WithQuota(const std::string& quota) {
+  return {.region = "", .storage = "", .settings = {{"region.job_quota", "\"" + quota + "\""}}};
+}
+
+// Waits until a step at or after `step` was captured.
+uint64_t CapturedFrom(Child& trainer, uint64_t step) {
+  while (trainer.WaitFor("CAPTURED") && trainer.Last("CAPTURED") < step) continue;
+  return trainer.Last("CAPTURED");
+}
+
+void ExpectDroppedWith(const Child& trainer, const std::string& code) {
+  auto dropped = [&](const std::string& line) { return line.rfind("DROPPED", 0) == 0 && line.find(code) != line.npos; };
+  EXPECT_TRUE(std::any_of(trainer.lines().begin(), trainer.lines().end(), dropped)) << "no save was dropped: " << code;
+}
+
+// Kills the trainer and lets another one go on: it begins at `step` or later and ends where an undisturbed run ends.
+void KillAndResume(Node& node, Child& trainer, uint64_t step) {
+  trainer.Kill();
+  uint64_t captured = std::max(step, trainer.Last("CAPTURED"));
+  auto next = node.Train(Args(std::string(kGrowing) + kPace));
+  EXPECT_GE(NumberField(Restored(*next), "step"), captured) << node.AgentLog();
+  EXPECT_EQ(next->Wait(), 0) << next->Errors() << node.AgentLog();
+  EXPECT_EQ(next->lines().back(), node.ExpectedDigest(Args(kGrowing)));
+}
+
+TEST(GrowingLayout, BesideTheOldOne) {
+  Node node;
+  ASSERT_TRUE(node.StartAgent());
+  auto trainer = node.Train(Args(std::string(kGrowing) + kPace));
+  uint64_t captured = CapturedFrom(*trainer, 45);
+  ASSERT_GE(captured, 45u) << trainer->Errors() << node.AgentLog();
+  EXPECT_EQ(node.AgentLog().find("layout.needs_room"), std::string::npos);
+  KillAndResume(node, *trainer, captured);
+  EXPECT_EQ(node.StopAgent(), 0);
+  ExpectNothingLeftBehind(node);
+}
+
+// The new layout takes 12 MiB, both together 16: one slot of the old one has to go.
+TEST(GrowingLayout, TheOldOneShrinksToItsNewestSlot) {
+  Node node(WithQuota("15 MiB"));
+  ASSERT_TRUE(node.StartAgent());
+  auto trainer = node.Train(Args(std::string(kGrowing) + kPace));
+  uint64_t captured = CapturedFrom(*trainer, 45);
+  ASSERT_GE(captured, 45u) << trainer->Errors() << node.AgentLog();
+  EXPECT_NE(node.AgentLog().find("layout.needs_room"), std::string::npos);
+  ExpectDroppedWith(*trainer, "LAYOUT_PREPARING");
+  KillAndResume(node, *trainer, captured);
+  EXPECT_EQ(node.StopAgent(), 0);
+  ExpectNothingLeftBehind(node);
+}
+
+TEST(GrowingLayout, TooLittleMemoryIsRefusedWithTheNumbers) {
+  Node node(WithQuota("10 MiB"));
+  ASSERT_TRUE(node.StartAgent());
+  auto trainer = node.Train(Args(std::string(kGrowing) + kPace));
+  ASSERT_TRUE(trainer->WaitFor("STEP 100")) << "training did not go on";
+  ExpectDroppedWith(*trainer, "QUOTA_EXCEEDED");
+  std::string log = node.AgentLog();
+  EXPECT_NE(log.find("the new layout needs 12"), std::string::npos) << log;
+  EXPECT_NE(log.find("held 4"), std::string::npos) << log;
+  EXPECT_NE(log.find("quota leaves 6"), std::string::npos) << log;
+  EXPECT_EQ(trainer->Last("CAPTURED"), 35u);
+  EXPECT_EQ(FilesWith(node.region(), "/slot-").size(), 2u) << "what it has stays usable";
+  KillAndResume(node, *trainer, 35);
+}
+
+// Everything dies when one slot is given up already and the new layout is not there yet.
+TEST(GrowingLayout, KilledAfterTheOldOneShrank) {
+#ifndef CKPTD_FAILPOINTS
+  GTEST_SKIP() << "skipped: this build has no failpoints";
+#endif
+  Node node(WithQuota("15 MiB"));
+  ASSERT_TRUE(node.StartAgent({"CKPTD_FAILPOINTS=layout.dropped=kill"}));
+  auto trainer = node.Train(Args(std::string(kGrowing) + kPace));
+  ASSERT_EQ(node.agent()->Wait(), -SIGKILL) << node.AgentLog();
+  trainer->Kill();
+  EXPECT_EQ(FilesWith(node.region(), "/slot-").size(), 1u);
+  ASSERT_TRUE(node.StartAgent()) << node.AgentLog();
+  KillAndResume(node, *trainer, trainer->Last("CAPTURED"));
+  EXPECT_EQ(node.StopAgent(), 0);
+  ExpectNothingLeftBehind(node);
+}
+
+class AgentKilledWhileGrowing : public testing::TestWithParam<const char*> {};
+
+// Only the agent dies; the trainer comes back with a layout that has lost a slot, and asks again.
+TEST_P(AgentKilledWhileGrowing, TheTrainerGoesOn) {
+#ifndef CKPTD_FAILPOINTS
+  GTEST_SKIP() << "skipped: this build has no failpoints";
+#endif
+  Node node(WithQuota("15 MiB"));
+  ASSERT_TRUE(node.StartAgent({std::string("CKPTD_FAILPOINTS=") + GetParam() + "=kill"}));
+  auto trainer = node.Train(Args(std::string(kGrowing) + kPace));
+  ASSERT_EQ(node.agent()->Wait(), -SIGKILL) << node.AgentLog();
+  ASSERT_TRUE(node.StartAgent()) << node.AgentLog();
+  uint64_t captured = CapturedFrom(*trainer, 45);
+  ASSERT_GE(captured, 45u) << trainer->Errors() << node.AgentLog();
+  KillAndResume(node, *trainer, captured);
+  EXPECT_EQ(node.StopAgent(), 0);
+  ExpectNothingLeftBehind(node);
+}
+
+INSTANTIATE_TEST_SUITE_P(Points, AgentKilledWhileGrowing,
+                         testing::Values("region.drop.file_id", "layout.dropped", "region.layout.unlinked"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '.', '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace ckptd::harness

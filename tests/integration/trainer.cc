@@ -6,7 +6,7 @@
 //
 // One line an event on stdout, flushed at once:
 //   RESTORED step=N source=N attempt=N snapshot_attempt=N | SKIPPED step=N code=NAME | STEP N | SAVE N | DROPPED N NAME
-//   GATE NAME | CAPTURED N | DURABLE N | CLOSED NAME | DIGEST HEX
+//   GATE NAME | GROWN N | CAPTURED N | DURABLE N | CLOSED NAME | DIGEST HEX
 // Exit: 0 done; 1 the state is wrong or could not be restored (a sentence on stderr); 2 wrong usage.
 
 #include <algorithm>
@@ -22,6 +22,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -43,8 +44,10 @@ struct Options {
   uint64_t gate_ms = 0;
   uint64_t close_ms = 30'000;
   std::string want = "newest";  // newest, fresh, or a step
-  uint64_t kill_step = 0;       // --kill-at STEP:POINT
-  std::string kill_point;       // restore, load, save, gate, captured, durable
+  uint64_t grow_step = 0;       // --grow-at STEP: from then on there is one more tensor, of `grow_bytes`
+  uint64_t grow_bytes = 1 << 20;
+  uint64_t kill_step = 0;  // --kill-at STEP:POINT
+  std::string kill_point;  // restore, load, save, gate, captured, durable
   bool gate = true;
   bool restore = true;
 };
@@ -75,11 +78,13 @@ class Model {
  public:
   explicit Model(const Options& options) : options_(options) {
     uint64_t words = std::max<uint64_t>(1, options.bytes / options.tensors / sizeof(uint64_t));
-    for (uint64_t t = 0; t < options.tensors; ++t) {
-      tensors_.emplace_back(words);
-      for (uint64_t i = 0; i < words; ++i) tensors_[t][i] = Initial(t, i);
-    }
+    for (uint64_t t = 0; t < options.tensors; ++t) AddTensor(words, 0);
   }
+
+  // One more tensor, with the values it would have had it been there from the start.
+  void Grow(uint64_t step) { AddTensor(std::max<uint64_t>(1, options_.grow_bytes / sizeof(uint64_t)), step); }
+
+  void Shrink() { tensors_.pop_back(); }
 
   void Update(uint64_t step) {
     uint64_t add = Constant(step);
@@ -91,12 +96,7 @@ class Model {
 
   // Throws when the state is not the one of `step`.
   void Verify(uint64_t step) const {
-    uint64_t factor = 1;
-    uint64_t add = 0;
-    for (uint64_t s = 1; s <= step; ++s) {
-      factor *= kFactor;
-      add = kFactor * add + Constant(s);
-    }
+    auto [factor, add] = AllUpdates(step);
     if (step_ != step)
       throw Failure("restored step counter is " + std::to_string(step_) + ", not " + std::to_string(step));
     for (uint64_t t = 0; t < tensors_.size(); ++t) {
@@ -135,6 +135,24 @@ class Model {
   }
 
  private:
+  // All updates up to `step` as one: x <- factor * x + add.
+  [[nodiscard]] std::pair<uint64_t, uint64_t> AllUpdates(uint64_t step) const {
+    uint64_t factor = 1;
+    uint64_t add = 0;
+    for (uint64_t s = 1; s <= step; ++s) {
+      factor *= kFactor;
+      add = kFactor * add + Constant(s);
+    }
+    return {factor, add};
+  }
+
+  void AddTensor(uint64_t words, uint64_t step) {
+    auto [factor, add] = AllUpdates(step);
+    uint64_t t = tensors_.size();
+    tensors_.emplace_back(words);
+    for (uint64_t i = 0; i < words; ++i) tensors_[t][i] = factor * Initial(t, i) + add;
+  }
+
   static std::string Name(uint64_t t) { return "layer." + std::to_string(t) + ".weight"; }
   [[nodiscard]] uint64_t Initial(uint64_t t, uint64_t i) const {
     return Mix(Mix(options_.seed ^ uint64_t{options_.rank} << 48) ^ t << 40 ^ i);
@@ -166,14 +184,14 @@ class Trainer {
 
   void Run() {
     uint64_t start = options_.restore ? Restore() : 0;
-    ckpt_cpp::Table table = model_.Table();
-    ck_.Register(table, 256);
+    Register();
     for (uint64_t step = start + 1; step <= options_.steps; ++step) {
       std::this_thread::sleep_for(milliseconds(options_.step_ms));
       Gate(step);
       model_.Update(step);
       Say("STEP %" PRIu64, step);
-      if (step % options_.every == 0 || step == options_.steps) Save(step, table);
+      if (step == options_.grow_step) Grow(step);
+      if (step % options_.every == 0 || step == options_.steps) Save(step);
       Report();
     }
     Finish();
@@ -181,12 +199,25 @@ class Trainer {
   }
 
  private:
+  void Register() {
+    table_ = model_.Table();
+    ck_.Register(table_, 256);
+  }
+
+  void Grow(uint64_t step) {
+    model_.Grow(step);
+    Register();
+    Say("GROWN %" PRIu64, step);
+  }
+
   void KillAt(const char* point, uint64_t step) const {
     if (options_.kill_point != point || options_.kill_step != step) return;
     raise(SIGKILL);
   }
 
   ckpt_status Load(const ckpt_restored& from) {
+    bool grown = options_.grow_step != 0 && from.snapshot_step >= options_.grow_step;
+    if (grown != std::exchange(grown_, grown)) grown ? model_.Grow(0) : model_.Shrink();
     std::vector<ckpt_box> boxes;
     const char* json = nullptr;
     uint64_t json_bytes = 0;
@@ -232,9 +263,9 @@ class Trainer {
     KillAt("gate", step - 1);
   }
 
-  void Save(uint64_t step, const ckpt_cpp::Table& table) {
+  void Save(uint64_t step) {
     std::string extra = "{\"step\":" + std::to_string(step) + "}";
-    ckpt_status status = ck_.Save(step, extra, table.data());
+    ckpt_status status = ck_.Save(step, extra, table_.data());
     KillAt("save", step);
     if (status != 0) {
       Say("DROPPED %" PRIu64 " %s", step, ckpt_code_name(status));
@@ -282,6 +313,8 @@ class Trainer {
   const Options& options_;
   Model model_;
   ckpt_cpp::Checkpointer ck_;
+  ckpt_cpp::Table table_;
+  bool grown_ = false;  // what is being restored
   std::set<uint64_t> watched_;
   std::set<uint64_t> captured_;
 };
@@ -290,7 +323,8 @@ void Usage() {
   fputs(
       "usage: ckpt-trainer [--job NAME] [--socket PATH] [--rank N] [--world N] [--steps N] [--every N]\n"
       "  [--tensors N] [--bytes N] [--step-ms N] [--seed N] [--want newest|fresh|STEP] [--restore-ms N]\n"
-      "  [--gate-ms N] [--close-ms N] [--kill-at STEP:restore|load|save|gate|captured|durable] [--no-gate] "
+      "  [--gate-ms N] [--close-ms N] [--grow-at STEP] [--grow-bytes N] [--kill-at "
+      "STEP:restore|load|save|gate|captured|durable] [--no-gate] "
       "[--no-restore]\n",
       stderr);
   exit(2);
@@ -306,9 +340,10 @@ void SetKill(const std::string& text, Options* options) {
 Options ParseOptions(int argc, char** argv) {
   Options options;
   std::map<std::string, uint64_t*> numbers = {
-      {"steps", &options.steps},     {"every", &options.every},           {"tensors", &options.tensors},
-      {"bytes", &options.bytes},     {"step-ms", &options.step_ms},       {"seed", &options.seed},
-      {"gate-ms", &options.gate_ms}, {"restore-ms", &options.restore_ms}, {"close-ms", &options.close_ms}};
+      {"steps", &options.steps},       {"every", &options.every},           {"tensors", &options.tensors},
+      {"bytes", &options.bytes},       {"step-ms", &options.step_ms},       {"seed", &options.seed},
+      {"gate-ms", &options.gate_ms},   {"restore-ms", &options.restore_ms}, {"close-ms", &options.close_ms},
+      {"grow-at", &options.grow_step}, {"grow-bytes", &options.grow_bytes}};
   std::map<std::string, std::string*> texts = {
       {"job", &options.job}, {"socket", &options.socket}, {"want", &options.want}};
   for (int i = 1; i < argc; ++i) {

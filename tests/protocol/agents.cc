@@ -37,7 +37,7 @@ void World::StartAgent(int node) {
     for (const RegionSlot& slot : slots) {
       const Process* owner = Find(slot.owner.process);
       const bool writes = slot.state == SlotStateCode::kFilling || slot.state == SlotStateCode::kRetired;
-      if (writes && (owner == nullptr || owner->life == Life::kDead)) {
+      if (writes && slot.owner.process != 0 && (owner == nullptr || owner->life == Life::kDead)) {
         Feed(node, rank, snapshot::Reaped{slot.owner.process});
         if (!nodes_[node].agent) return;
       }
@@ -155,6 +155,8 @@ void World::Execute(int node, Rank rank, const snapshot::Effect& effect) {
     regions_dirty_ = true;
   } else if (const auto* persisted = std::get_if<snapshot::SetPersisted>(&effect)) {
     SlotOf(node, rank, persisted->slot)->persisted = true;
+  } else if (const auto* drop = std::get_if<snapshot::DropFile>(&effect)) {
+    DropFile(node, rank, drop->slot);
   } else if (const auto* layout = std::get_if<snapshot::RemoveLayout>(&effect)) {
     std::erase_if(nodes_[node].region.ranks[rank],
                   [&](const RegionSlot& slot) { return slot.id.layout == layout->layout; });
@@ -206,6 +208,26 @@ void World::Seal(int node, Rank rank, const snapshot::SealSlot& effect) {
     if (Process* process = Find(slot->owner.process)) slot->crcs = Word(*process, effect.slot)->crcs;
   }
   regions_dirty_ = true;
+}
+
+// Its memory is gone: nobody may write, read or load it any more.
+void World::DropFile(int node, Rank rank, const snapshot::SlotId& id) {
+  RegionSlot* slot = SlotOf(node, rank, id);
+  for (const auto& process : processes_) {
+    for (const Copy& copy : process->copies) {
+      if (copy.file == slot->file) Fail("I2", "a slot was dropped under its writer");
+    }
+    for (const Delivery& delivery : process->inbox) {
+      const auto* load = std::get_if<snapshot::SendLoad>(&delivery.message);
+      const bool loads = load != nullptr && load->ticket == process->ticket && process->life == Life::kRestoring;
+      if (loads && !load->snapshot.none() && delivery.file == slot->file && load->attempt == nodes_[node].region.seen)
+        Fail("I3", "a slot was dropped that a rank is told to load");
+    }
+  }
+  ++counts_.dropped_files;
+  slot->state = SlotStateCode::kRetired;
+  slot->owner = {};
+  slot->file = kNoFile;
 }
 
 void World::Deliver(int node, Rank, snapshot::ProcessId to, Delivery delivery) {

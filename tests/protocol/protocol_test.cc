@@ -20,6 +20,7 @@ TEST(Protocol, HoldsUnderRandomFaults) {
   EXPECT_GT(outcome.counts.commits, 0u);
   EXPECT_GT(outcome.counts.deletions, 0u);
   EXPECT_GT(outcome.counts.removals, 0u);
+  EXPECT_GT(outcome.counts.dropped_files, outcome.worlds / 10) << "memory for one layout only";
   EXPECT_GT(outcome.counts.faults, outcome.worlds) << "several faults a run";
   EXPECT_GT(outcome.counts.attempts, 3 * outcome.worlds) << "three and more attempts a run";
 }

@@ -15,6 +15,7 @@ void Add(const World::Counts& from, World::Counts* to) {
   to->faults += from.faults;
   to->refusals += from.refusals;
   to->removals += from.removals;
+  to->dropped_files += from.dropped_files;
   to->refused_with.insert(from.refused_with.begin(), from.refused_with.end());
 }
 

@@ -62,6 +62,13 @@ void World::CallRestore(Process& process, const v1::Want& want) {
   process.connection = 0;
 }
 
+// The layout has lost a slot, and will not get another one.
+bool World::GaveRoom(const Process& process, uint32_t layout) {
+  const std::vector<RegionSlot>& slots = nodes_[process.node].region.ranks[process.rank];
+  return std::any_of(slots.begin(), slots.end(),
+                     [&](const RegionSlot& slot) { return slot.id.layout == layout && slot.file == kNoFile; });
+}
+
 // JOIN or RESUME with the agent that lives now.
 void World::Connect(Process& process) {
   process.connection = nodes_[process.node].agent->incarnation;
@@ -74,6 +81,7 @@ void World::Connect(Process& process) {
   RankMachine(process.node, process.rank);
   Feed(process.node, job::Resumed{process.rank, process.id});
   Feed(process.node, process.rank, snapshot::Attached{process.id, process.ticket, process.attempt});
+  if (GaveRoom(process, process.layout)) process.layout = 0;  // RESUME_REFUSED
   if (process.layout != 0) Feed(process.node, process.rank, snapshot::LayoutChosen{process.id, process.layout});
   FeedBell(process.node, process);
 }
@@ -129,8 +137,24 @@ void World::TakeGo(Process& process, const snapshot::SendGo& go) {
   process.fenced = false;
 }
 
-// LAYOUT, and the region's answer.
+// LAYOUT, and the region's answer: in some worlds only after the layouts before have given up all they can, in the end
+// all slots but one. True: not yet.
+bool World::WaitsForRoom(Process& process) {
+  if (process.room_for != layout_[process.rank]) {
+    process.room_for = layout_[process.rank];
+    process.short_of = random_.Chance(options_.faults.short_memory);
+  }
+  if (!process.short_of) return false;
+  int held = 0;
+  for (const RegionSlot& slot : nodes_[process.node].region.ranks[process.rank]) held += slot.file != kNoFile ? 1 : 0;
+  if (held <= 1 || random_.Chance(20)) return process.short_of = false;  // or a reader of another job went
+  FeedBell(process.node, process);
+  Feed(process.node, process.rank, snapshot::RoomNeeded{true});
+  return true;
+}
+
 void World::ChooseLayout(Process& process) {
+  if (GaveRoom(process, layout_[process.rank])) ++layout_[process.rank];  // made anew
   process.layout = layout_[process.rank];
   process.grant.reset();
   AddLayout(process.node, process.rank, process.layout);
@@ -149,8 +173,9 @@ void World::ActRunning(Process& process) {
     return;
   }
   if (process.layout != layout_[process.rank]) {
-    if (agent != nullptr) ChooseLayout(process);
-    return;
+    if (agent == nullptr) return;
+    if (!WaitsForRoom(process)) return ChooseLayout(process);
+    if (random_.Chance(500)) return;  // else it goes on with what it has
   }
   if (!BarrierOpen(process)) return;
   ++process.step;

@@ -40,6 +40,7 @@ struct Faults {
   int move_rank_zero = 60;
   int rollback = 40;
   int change_layout = 50;
+  int short_memory = 400;  // of 1000 changes of the layout: only after the old one has given its free slots up
   int hang_storage = 30;
   int restart_all = 80;
   int take_over = 60;     // everything restarts, rank 0 on another node
@@ -71,8 +72,9 @@ struct RegionSlot {
   SnapshotId record;
   Image crcs{};
   bool persisted = false;
-  int file = 0;
+  int file = 0;  // kNoFile: given up for a new layout
 };
+constexpr int kNoFile = -1;
 struct Region {
   uint64_t id = 0;
   AttemptId seen = 0;
@@ -116,6 +118,8 @@ struct Process {
   AttemptId attempt = 0;
   StepId step = 0;
   uint32_t layout = 0;
+  uint32_t room_for = 0;  // the layout that needs more memory than there is
+  bool short_of = false;
   StepId pos = 0;
   AttemptId pos_attempt = 0;
   bool fenced = false;
@@ -173,7 +177,7 @@ class World {
   // What happened, for the printout of a run.
   struct Counts {
     uint64_t attempts = 0, captures = 0, commits = 0, deletions = 0, restores = 0, faults = 0, refusals = 0,
-             removals = 0;
+             removals = 0, dropped_files = 0;
     std::set<std::string> refused_with;
   };
   [[nodiscard]] const Counts& counts() const { return counts_; }
@@ -192,6 +196,7 @@ class World {
   void Execute(int node, Rank rank, const snapshot::Effect& effect);
   void Grant(int node, Rank rank, const snapshot::OpenGrant& effect);
   void Seal(int node, Rank rank, const snapshot::SealSlot& effect);
+  void DropFile(int node, Rank rank, const snapshot::SlotId& id);
   void Deliver(int node, Rank rank, snapshot::ProcessId to, Delivery delivery);
   void SendTo(const std::string& agent, int from, std::variant<job::StatePtr, job::ReportPtr> body);
   void RefuseTicket(int node, const job::Refuse& refuse);
@@ -228,6 +233,8 @@ class World {
   void TakeLoad(Process& process, const snapshot::SendLoad& load, const Delivery& delivery);
   void TakeGo(Process& process, const snapshot::SendGo& go);
   void ChooseLayout(Process& process);
+  [[nodiscard]] bool WaitsForRoom(Process& process);
+  [[nodiscard]] bool GaveRoom(const Process& process, uint32_t layout);
   bool WorkOnCopy(Process& process);
   void FinishLateCopy(Process& process, size_t index);
   void Save(Process& process);

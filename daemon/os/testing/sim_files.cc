@@ -139,6 +139,8 @@ class SimFile final : public File {
     return absl::OkStatus();
   }
 
+  absl::Status PunchHole(uint64_t) override { return FileError(EOPNOTSUPP, "punch hole", path_); }
+
   absl::Status Sync() override { return state_->Sync(inode_, path_); }
   void StartWriteback(uint64_t, uint64_t) override {}
 
