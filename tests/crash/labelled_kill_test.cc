@@ -126,7 +126,9 @@ TEST_P(AgentKilledAt, LosesNothing) {
   ASSERT_NO_FATAL_FAILURE(RestartAgent());
   ASSERT_NO_FATAL_FAILURE(Train("--steps 36 --tensors 6"));
   for (int i = 0; i < 5 && !hit_; ++i) ASSERT_NO_FATAL_FAILURE(FenceAStoppedTrainer());
-  if (!hit_) ASSERT_NO_FATAL_FAILURE(GrowInLittleMemory());
+  if (!hit_) {
+    ASSERT_NO_FATAL_FAILURE(GrowInLittleMemory());
+  }
   EXPECT_TRUE(hit_) << "no scenario reaches " << GetParam();
   ASSERT_NO_FATAL_FAILURE(RestartAgent());
   ASSERT_NO_FATAL_FAILURE(Train("--steps 45 --tensors 6"));
