@@ -21,11 +21,11 @@ alignas(64) constexpr char kZeros[4096] = {};  // a pad is shorter than this
 
 std::vector<TensorSpec> Specs(const Table& table) {
   std::vector<TensorSpec> specs(table.count());
-  uint64_t at = 0;
+  ptrdiff_t at = 0;
   for (uint64_t i = 0; i < table.count(); ++i) {
     specs[i].name = table.name(i);
     specs[i].dtype = static_cast<Dtype>(table.dtypes[i]);
-    uint64_t end = at + table.dims[i];
+    const ptrdiff_t end = at + table.dims[i];
     specs[i].shape.assign(table.shapes.begin() + at, table.shapes.begin() + end);
     if (!table.shard_offsets.empty()) {
       specs[i].saved_offsets.assign(table.shard_offsets.begin() + at, table.shard_offsets.begin() + end);

@@ -17,8 +17,8 @@ constexpr uint64_t kDefaultGateNs = 30'000'000'000;
 constexpr char kSystemSocket[] = "/run/ckptd/ckptd.sock";
 
 bool IsJobName(std::string_view name) {
-  constexpr std::string_view allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
-  return !name.empty() && name.size() <= 128 && name.find_first_not_of(allowed) == name.npos && name != "." &&
+  constexpr std::string_view kAllowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+  return !name.empty() && name.size() <= 128 && name.find_first_not_of(kAllowed) == name.npos && name != "." &&
          name != "..";
 }
 

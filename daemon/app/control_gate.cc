@@ -60,7 +60,7 @@ std::function<void()> ControlGate::TakeRefusal(Shared& shared, uint64_t post) {
   return refused;
 }
 
-void ControlGate::Post(std::function<void()> work, std::function<void()> refused) {
+void ControlGate::Post(std::function<void()> work, const std::function<void()>& refused) {
   uint64_t post = 0;
   {
     MutexLock lock(shared_->mutex);

@@ -38,7 +38,7 @@ class ControlGate {
 
   // Any thread, waits for nothing. Either `work` runs on the control thread, or, when the gate is closed before,
   // `refused` runs: here or in Close().
-  void Post(std::function<void()> work, std::function<void()> refused);
+  void Post(std::function<void()> work, const std::function<void()>& refused);
 
   // Control thread. Everybody who waits is let go, and what was posted is refused.
   void Close();

@@ -25,6 +25,7 @@ std::string CanonicalName(absl::string_view name) {
 
 absl::StatusOr<std::vector<std::string>> CanonicalNames(const std::vector<std::string>& names) {
   std::vector<std::string> canonical;
+  canonical.reserve(names.size());
   for (const std::string& name : names) canonical.push_back(CanonicalName(name));
   std::vector<size_t> order(names.size());
   std::iota(order.begin(), order.end(), size_t{0});
