@@ -3,7 +3,7 @@
 # Makes BUILD/ckptd-VERSION-linux-MACHINE.tar.gz, which runs from any folder of any Linux with the build machine's glibc
 # or a newer one:
 #
-#   bin/        ckptd, ckptctl, stripped
+#   bin/        ckptd, ckptctl, ckptd-bench, stripped
 #   lib/        libckpt, and the shared libraries that they need, down to the C++ library; not glibc, which comes with
 #               the kernel's loader and cannot be mixed
 #   include/  etc/
@@ -16,7 +16,7 @@ set(name ckptd-${VERSION}-linux-${machine})
 set(root ${BUILD}/bundle/${name})
 set(tar ${BUILD}/${name}.tar.gz)
 
-foreach(program ckptd ckptctl)
+foreach(program ckptd ckptctl ckptd-bench)
   if(EXISTS ${BUILD}/bin/${program})
     list(APPEND programs ${BUILD}/bin/${program})
   endif()

@@ -1,0 +1,55 @@
+// A real ckptd as a process of its own, with sockets, region and storage in temporary folders that go with it.
+#ifndef CKPTD_TOOLS_BENCH_AGENT_H_
+#define CKPTD_TOOLS_BENCH_AGENT_H_
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/os/fd.h"
+#include "tools/bench/options.h"
+
+namespace ckptd::bench {
+
+// Ends with the object, without a drain: what it stored is thrown away.
+class Agent {
+ public:
+  // Not started yet. The program is $CKPTD_BIN, else the ckptd beside this one.
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<Agent>> Make(const Options& options);
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
+  ~Agent();
+
+  // Returns when the agent says that it serves (sd_notify): the seconds since fork.
+  [[nodiscard]] absl::StatusOr<double> Start();
+  void Kill();              // SIGKILL, reaped; nothing when it does not run
+  void LoseRegion() const;  // as after a reboot
+
+  [[nodiscard]] std::string socket() const { return base_ + "/s"; }
+  [[nodiscard]] const std::string& storage() const { return storage_; }
+  [[nodiscard]] const std::string& region() const { return region_; }
+
+ private:
+  Agent() = default;
+  [[nodiscard]] absl::Status WriteConfig() const;
+  [[nodiscard]] absl::Status AwaitReady();
+  [[nodiscard]] std::string LogTail() const;
+
+  std::string program_;
+  std::string base_;     // sockets, configuration, log
+  std::string region_;   // on the tmpfs
+  std::string storage_;  // on the disk
+  UniqueFd notify_;
+  pid_t pid_ = -1;
+};
+
+// Seconds of fork, exec and wait of `argv`: what starting any program costs here.
+[[nodiscard]] absl::StatusOr<double> TimeProgram(std::vector<std::string> argv);
+
+}  // namespace ckptd::bench
+
+#endif  // CKPTD_TOOLS_BENCH_AGENT_H_

@@ -1,0 +1,39 @@
+// The cases: each builds what it needs, measures ours against its limit, and takes everything away again.
+#ifndef CKPTD_TOOLS_BENCH_CASES_H_
+#define CKPTD_TOOLS_BENCH_CASES_H_
+
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "tools/bench/options.h"
+#include "tools/bench/report.h"
+
+namespace ckptd::bench {
+
+struct Case {
+  const char* name;
+  const char* what;  // one line for --help: ours, and the limit
+  absl::StatusOr<Line> (*run)(const Options& options);
+};
+
+[[nodiscard]] std::span<const Case> Cases();
+
+// case_copy.cc
+[[nodiscard]] absl::StatusOr<Line> CopyCrc(const Options& options);
+
+// case_save.cc
+[[nodiscard]] absl::StatusOr<Line> SaveBlocked(const Options& options);
+[[nodiscard]] absl::StatusOr<Line> SaveCaptured(const Options& options);
+[[nodiscard]] absl::StatusOr<Line> FlushDurable(const Options& options);
+
+// case_restore.cc
+[[nodiscard]] absl::StatusOr<Line> RestoreRegion(const Options& options);
+[[nodiscard]] absl::StatusOr<Line> RestoreStorage(const Options& options);
+
+// case_agent.cc
+[[nodiscard]] absl::StatusOr<Line> AgentStart(const Options& options);
+[[nodiscard]] absl::StatusOr<Line> Adopt(const Options& options);
+
+}  // namespace ckptd::bench
+
+#endif  // CKPTD_TOOLS_BENCH_CASES_H_

@@ -1,0 +1,224 @@
+#include "tools/bench/job.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/core/copy/crc32c.h"
+#include "daemon/base/errors.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/base/units.h"
+#include "daemon/os/files.h"
+
+namespace ckptd::bench {
+namespace {
+
+constexpr std::chrono::seconds kPatience(120);
+constexpr uint64_t kPatienceNs = std::chrono::nanoseconds(kPatience).count();
+
+absl::Status StatusOf(ckpt_status status) {
+  if (status >= 0) return absl::OkStatus();
+  return Error(static_cast<ErrorCode>(-status), ckpt_error());
+}
+
+bool IsWorthAnotherTry(const absl::Status& status) {
+  ErrorCode code = CodeOf(status);
+  return code == ErrorCode::NO_FREE_SLOT || code == ErrorCode::BELOW_FLOOR || code == ErrorCode::LAYOUT_PREPARING;
+}
+
+struct Free {
+  void operator()(std::byte* memory) const { free(memory); }
+};
+
+}  // namespace
+
+struct Job::Member {
+  Member(uint64_t bytes, uint32_t rank)
+      : memory(static_cast<std::byte*>(std::aligned_alloc(kDirectAlignment, bytes))), size(bytes) {
+    if (memory == nullptr) throw std::bad_alloc();
+    auto* words = reinterpret_cast<uint64_t*>(memory.get());
+    uint64_t value = rank + 1;
+    for (uint64_t i = 0; i < bytes / sizeof value; ++i)
+      words[i] = value = value * 6364136223846793005 + 1442695040888963407;
+    crc = Crc32c(0, memory.get(), bytes);
+  }
+
+  std::unique_ptr<std::byte, Free> memory;
+  uint64_t size;
+  uint32_t crc;  // of the state, which never changes
+  ckpt* handle = nullptr;
+  std::vector<const void*> addresses;
+};
+
+Job::Job(std::string socket, uint32_t ranks, uint64_t bytes, uint64_t tensors)
+    : socket_(std::move(socket)),
+      tensors_(std::clamp<uint64_t>(bytes / sizeof(uint64_t), 1, tensors)),
+      tensor_bytes_(RoundUp(std::max<uint64_t>(bytes / tensors_, 1), sizeof(uint64_t))) {
+  uint64_t size = RoundUp(tensors_ * tensor_bytes_, kDirectAlignment);
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    members_.push_back(std::make_unique<Member>(size, rank));
+    Member& member = *members_.back();
+    for (uint64_t i = 0; i < tensors_; ++i) member.addresses.push_back(member.memory.get() + i * tensor_bytes_);
+  }
+}
+
+Job::~Job() { Close(); }
+
+void Job::Close() {
+  for (auto& member : members_) {
+    if (ckpt* handle = std::exchange(member->handle, nullptr)) ckpt_close(handle, 0);
+  }
+}
+
+uint64_t Job::total_bytes() const { return members_.size() * tensors_ * tensor_bytes_; }
+
+std::span<std::byte> Job::state(uint32_t rank) const { return {members_[rank]->memory.get(), members_[rank]->size}; }
+
+absl::Status Job::ForEachRank(const std::function<absl::Status(uint32_t)>& body) const {
+  std::vector<absl::Status> results(members_.size());
+  std::vector<std::thread> threads;
+  for (uint32_t rank = 1; rank < members_.size(); ++rank) {
+    threads.emplace_back([&, rank] { results[rank] = body(rank); });
+  }
+  results[0] = body(0);
+  for (std::thread& thread : threads) thread.join();
+  for (absl::Status& result : results) CKPTD_RETURN_IF_ERROR(result);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> Job::Restore(uint32_t* source) {
+  Close();
+  for (uint32_t rank = 0; rank < members_.size(); ++rank) {
+    ckpt_options options = {};
+    options.struct_bytes = sizeof options;
+    options.rank = rank;
+    options.world = ranks();
+    options.job = "bench";
+    options.socket = socket_.c_str();
+    CKPTD_RETURN_IF_ERROR(StatusOf(ckpt_open(&options, &members_[rank]->handle)));
+  }
+  std::vector<uint32_t> sources(members_.size());
+  TimePoint begin = Now();
+  CKPTD_RETURN_IF_ERROR(ForEachRank([&](uint32_t rank) { return RestoreRank(rank, &sources[rank]); }));
+  double seconds = SecondsSince(begin);
+  for (const auto& member : members_) {
+    bool same = Crc32c(0, member->memory.get(), member->size) == member->crc;
+    if (!same) return Error(ErrorCode::CORRUPT, "what was restored is not what was saved");
+  }
+  if (source != nullptr) *source = sources[0];
+  return seconds;
+}
+
+absl::Status Job::RestoreRank(uint32_t rank, uint32_t* source) {
+  Member& member = *members_[rank];
+  ckpt_want want = {sizeof want, CKPT_WANT_NEWEST, 0, kPatienceNs, 0};
+  ckpt_restored from = {};
+  from.struct_bytes = sizeof from;
+  CKPTD_RETURN_IF_ERROR(StatusOf(ckpt_restore_begin(member.handle, &want, &from)));
+  absl::Status read = from.snapshot_attempt != 0 ? ReadRank(member, from) : absl::OkStatus();
+  CKPTD_RETURN_IF_ERROR(read);
+  *source = from.source;
+  if (rank == 0) step_ = std::max(step_, from.snapshot_step);
+  return StatusOf(ckpt_restore_end(member.handle, 0, nullptr, &from));
+}
+
+// Names are numbers of one width and the tensors of one type: the image holds them in the order of memory.
+absl::Status Job::ReadRank(Member& member, const ckpt_restored& from) const {
+  std::vector<ckpt_box> boxes;
+  const char* json = nullptr;
+  uint64_t json_bytes = 0;
+  uint64_t at = 0;
+  CKPTD_RETURN_IF_ERROR(StatusOf(ckpt_restore_header(member.handle, 0, &json, &json_bytes, &at)));
+  if (from.image_count != 1) return Error(ErrorCode::INTERNAL, "the state has several images");
+  for (const void* address : member.addresses) {
+    memset(const_cast<void*>(address), 0, sizeof(uint64_t));  // what is compared afterwards was read
+    boxes.push_back({const_cast<void*>(address), at, tensor_bytes_});
+    at += tensor_bytes_;
+  }
+  return StatusOf(ckpt_restore_read(member.handle, boxes.data(), boxes.size()));
+}
+
+absl::Status Job::Register() {
+  return ForEachRank([&](uint32_t rank) { return RegisterRank(rank); });
+}
+
+absl::Status Job::RegisterRank(uint32_t rank) {
+  Member& member = *members_[rank];
+  std::string names;
+  std::vector<uint64_t> ends;
+  for (uint64_t i = 0; i < tensors_; ++i) {
+    absl::StrAppendFormat(&names, "layer.%07d", i);
+    ends.push_back(names.size());
+  }
+  std::vector<uint8_t> dtypes(tensors_, CKPT_U64);
+  std::vector<uint32_t> dims(tensors_, 1);
+  std::vector<uint64_t> shapes(tensors_, tensor_bytes_ / sizeof(uint64_t));
+  ckpt_table table = {};
+  table.struct_bytes = sizeof table;
+  table.count = tensors_;
+  table.names = names.data();
+  table.name_ends = ends.data();
+  table.dtypes = dtypes.data();
+  table.dims = dims.data();
+  table.shapes = shapes.data();
+  table.data = member.addresses.data();
+  CKPTD_RETURN_IF_ERROR(StatusOf(ckpt_register(member.handle, &table)));
+  TimePoint begin = Now();
+  ckpt_info_view info = {};
+  do {  // libckpt tells this only when asked
+    info.struct_bytes = sizeof info;
+    CKPTD_RETURN_IF_ERROR(StatusOf(ckpt_info(member.handle, &info)));
+    if (info.last_code != 0) return Error(static_cast<ErrorCode>(std::abs(info.last_code)), info.last_sentence);
+    if (Now() - begin > kPatience) return Error(ErrorCode::TIMEOUT, "the agent does not prepare the memory");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  } while (info.ready == 0);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Saved> Job::Save() {
+  TimePoint first = Now();
+  for (;;) {
+    Saved saved;
+    absl::Status tried = TrySave(&saved);
+    if (tried.ok()) return saved;
+    if (!IsWorthAnotherTry(tried) || Now() - first > kPatience) return tried;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+absl::Status Job::TrySave(Saved* saved) {
+  std::vector<double> blocked(members_.size());
+  saved->step = ++step_;
+  saved->begin = Now();
+  absl::Status result = ForEachRank([&](uint32_t rank) {
+    Member& member = *members_[rank];
+    TimePoint begin = Now();
+    absl::Status started = StatusOf(ckpt_save(member.handle, step_, nullptr, 0, member.addresses.data(), 0));
+    blocked[rank] = SecondsSince(begin);
+    absl::Status passed = StatusOf(ckpt_gate(member.handle, kPatienceNs));
+    return started.ok() ? passed : started;
+  });
+  saved->copied_seconds = SecondsSince(saved->begin);
+  saved->blocked_seconds = *std::max_element(blocked.begin(), blocked.end());
+  return result;
+}
+
+absl::Status Job::Await(uint64_t step, uint32_t level) {
+  return ForEachRank(
+      [&](uint32_t rank) { return StatusOf(ckpt_wait(members_[rank]->handle, step, level, kPatienceNs)); });
+}
+
+absl::Status Job::Warm() {
+  CKPTD_ASSIGN_OR_RETURN([[maybe_unused]] double seconds, Restore(nullptr));
+  CKPTD_RETURN_IF_ERROR(Register());
+  CKPTD_ASSIGN_OR_RETURN(Saved saved, Save());
+  return Await(saved.step, CKPT_DURABLE);
+}
+
+}  // namespace ckptd::bench

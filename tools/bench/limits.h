@@ -1,0 +1,43 @@
+// What the machine can do without us: plain copies and plain files.
+#ifndef CKPTD_TOOLS_BENCH_LIMITS_H_
+#define CKPTD_TOOLS_BENCH_LIMITS_H_
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/os/mapping.h"
+#include "tools/bench/job.h"
+#include "tools/bench/options.h"
+
+namespace ckptd::bench {
+
+// Populated shared memory on the region's tmpfs, as large as the job's state. Gone with the object.
+class Mirror {
+ public:
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<Mirror>> Make(const Job& job, const Options& options);
+
+  // memcpy by one thread a rank, as the ranks do it. Seconds.
+  [[nodiscard]] double CopyIn() const;   // from the state
+  [[nodiscard]] double CopyOut() const;  // into the state
+
+ private:
+  explicit Mirror(const Job& job) : job_(job) {}
+
+  const Job& job_;
+  std::vector<Mapping> mappings_;
+};
+
+// O_DIRECT where the file system can, sequential, fsync and close included. The file must not exist. Seconds.
+[[nodiscard]] absl::StatusOr<double> WritePlainFile(const std::string& path, const Job& job);
+
+// O_DIRECT where the file system can: the page cache holds nothing of it. Seconds.
+[[nodiscard]] absl::StatusOr<double> ReadPlainFiles(const std::vector<std::string>& paths);
+
+}  // namespace ckptd::bench
+
+#endif  // CKPTD_TOOLS_BENCH_LIMITS_H_

@@ -1,0 +1,102 @@
+// ckptd-bench: what ckptd costs on this machine, against what the machine can do.
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "daemon/base/errors.h"
+#include "tools/bench/cases.h"
+#include "tools/bench/measure.h"
+#include "tools/bench/options.h"
+#include "tools/bench/report.h"
+
+namespace ckptd::bench {
+
+std::span<const Case> Cases() {
+  static constexpr Case kCases[] = {
+      {"copy.crc", "GB/s of the fused copy and CRC32C; memcpy", CopyCrc},
+      {"save.blocked", "ms inside ckpt_save; 1 ms + 0.8 us a tensor, the contract of step()", SaveBlocked},
+      {"save.captured", "GB/s from ckpt_save to the open gate; memcpy into populated shared memory", SaveCaptured},
+      {"flush.durable", "GB/s from ckpt_save to durable; one plain O_DIRECT sequential write with fsync", FlushDurable},
+      {"restore.region", "GB/s of a restore out of memory; memcpy", RestoreRegion},
+      {"restore.storage", "GB/s of a restore from disk, region lost; plain O_DIRECT sequential read", RestoreStorage},
+      {"agent.start", "ms from fork to ready; fork, exec and wait of /bin/true", AgentStart},
+      {"adopt", "ms to ready after kill -9 with two slots of --bytes (4 GiB); start with an empty region", Adopt},
+  };
+  return kCases;
+}
+
+namespace {
+
+constexpr int kUsage = 2;
+
+void PrintHelp() {
+  std::puts(
+      "usage: ckptd-bench CASE... [flags]\n"
+      "       ckptd-bench all [flags]\n\n"
+      "Measures ckptd against what this machine can do without it, both in turn in the same run. One JSON object a "
+      "line:\nvalue and limit are medians of n, ratio is value / limit, spread the least and the greatest value.\n\n"
+      "Cases (ours; the limit):");
+  for (const Case& one : Cases()) std::printf("  %-16s %s\n", one.name, one.what);
+  std::puts(
+      "\nFlags:\n"
+      "  --bytes SIZE     state of one rank, \"256MiB\" (by default each case has its own, up to 4 GiB)\n"
+      "  --tensors N      tensors of one rank\n"
+      "  --ranks N        trainers of the job (1)\n"
+      "  --n N            measurements of each (5)\n"
+      "  --dir DIR        on the disk to measure (/var/tmp)\n"
+      "  --region DIR     on the tmpfs to use (/dev/shm)\n\n"
+      "The agent is $CKPTD_BIN, else the ckptd beside this program; it runs with folders of its own, which are "
+      "removed.\n"
+      "Exit: 0 all ran, 1 a case failed or was interrupted, 2 usage. A case without room says {\"skipped\":\"why\"}.");
+}
+
+const Case* Find(const std::string& name) {
+  auto cases = Cases();
+  auto found = std::find_if(cases.begin(), cases.end(), [&](const Case& one) { return name == one.name; });
+  return found == cases.end() ? nullptr : &*found;
+}
+
+bool RunOne(const Case& one, const Options& options) {
+  absl::StatusOr<Line> line = one.run(options);
+  if (line.ok()) {
+    Print(FormatLine(*line));
+    return true;
+  }
+  std::fprintf(stderr, "ckptd-bench: %s: %s\nnext: %s\n", one.name, std::string(line.status().message()).c_str(),
+               InfoOf(CodeOf(line.status())).next_step);
+  return false;
+}
+
+int Usage(const std::string& sentence) {
+  std::fprintf(stderr, "ckptd-bench: %s\nckptd-bench --help lists cases and flags\n", sentence.c_str());
+  return kUsage;
+}
+
+int Run(const std::vector<std::string>& words) {
+  absl::StatusOr<CommandLine> line = ParseCommandLine(words);
+  if (!line.ok()) return Usage(std::string(line.status().message()));
+  if (line->help) {
+    PrintHelp();
+    return 0;
+  }
+  std::vector<const Case*> chosen;
+  if (line->cases == std::vector<std::string>{"all"}) {
+    for (const Case& one : Cases()) chosen.push_back(&one);
+  } else {
+    for (const std::string& name : line->cases) {
+      chosen.push_back(Find(name));
+      if (chosen.back() == nullptr) return Usage("no case " + name);
+    }
+  }
+  if (chosen.empty()) return Usage("which case?");
+  CatchSignals();
+  bool good = true;
+  for (const Case* one : chosen) good = RunOne(*one, line->options) && good;
+  return good ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace ckptd::bench
+
+int main(int argc, char** argv) { return ckptd::bench::Run(std::vector<std::string>(argv + 1, argv + argc)); }
