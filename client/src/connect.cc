@@ -16,11 +16,11 @@ namespace {
 
 constexpr uint64_t kFirstBackoffNs = 20'000'000;
 constexpr uint64_t kMaxBackoffNs = 2'000'000'000;
-constexpr char kTemporary[] = "/tmp/ckptd-";
 
 // The per-user agent's folder under /tmp can be made by anybody: what answers there must be this user.
 bool IsImpostor(const std::string& path, int fd) {
-  if (path.compare(0, sizeof kTemporary - 1, kTemporary) != 0) return false;
+  const std::string own = "/tmp/ckptd-" + std::to_string(geteuid()) + "/";
+  if (path.compare(0, own.size(), own) != 0) return false;
   ucred peer = {};
   socklen_t size = sizeof peer;
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != geteuid();
@@ -67,7 +67,7 @@ void Session::TellTried(std::string tried, const std::string* refused) {
   state_.tried = std::move(tried);
   if (refused == nullptr || socket_.valid()) return;
   state_.connect_code = code::PERMISSION;
-  state_.connect_sentence = "no permission to connect to " + *refused;
+  state_.connect_sentence = "no permission to connect to " + *refused + ", or another user listens there";
   state_.changed.NotifyAll();
 }
 
