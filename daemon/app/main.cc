@@ -31,6 +31,7 @@ constexpr char kHelp[] =
   ckptd --version
 
 SIGTERM flushes (at most agent.drain_timeout) and ends. SIGHUP re-reads the configuration.
+Logs go to stderr (journalctl -u ckptd); ckptctl status tells how it is.
 )";
 constexpr char kDefaultFile[] = "/etc/ckptd/ckptd.toml";
 constexpr size_t kMaxConfigBytes = 1u << 20;
@@ -77,6 +78,9 @@ Surroundings RealSurroundings() {
 absl::StatusOr<Config> Load(const Flags& flags, const Config& defaults) {
   std::string file = flags.file.empty() ? kDefaultFile : flags.file;
   auto text = ReadSmall(PosixFiles(), file, kMaxConfigBytes);
+  if (!flags.file.empty() && CodeOf(text.status()) == ErrorCode::NOT_FOUND) {
+    return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat("--config: ", text.status().message()));
+  }
   bool may_miss = flags.file.empty() && CodeOf(text.status()) == ErrorCode::NOT_FOUND;
   if (!text.ok() && !(may_miss || (flags.user && flags.file.empty()))) return text.status();
   return LoadConfig(text.ok() && !(flags.user && flags.file.empty()) ? *text : "", file, defaults);

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/base/units.h"
@@ -24,7 +25,9 @@ absl::Status Unknown(const std::vector<Flag>& flags, const std::string& name) {
   std::vector<std::string> names;
   for (const Flag& flag : flags) names.push_back(flag.name);
   auto near = Nearest(name, names);
-  return Usage(absl::StrCat("unknown flag ", name, near ? absl::StrCat("; did you mean ", *near, "?") : ""));
+  return Usage(absl::StrCat(
+      "unknown flag ", name,
+      near ? absl::StrCat("; did you mean ", *near, "?") : absl::StrCat("; there are ", absl::StrJoin(names, " "))));
 }
 
 // Levenshtein.

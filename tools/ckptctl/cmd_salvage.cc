@@ -42,7 +42,11 @@ struct Found {
 using ByJob = std::map<std::string, std::map<SnapshotId, Found, std::greater<>>>;
 
 absl::StatusOr<ByJob> FindAll(const std::string& dir, const std::optional<v1::Target>& only) {
-  CKPTD_ASSIGN_OR_RETURN(auto snapshots, region::ListSalvage(PosixFiles(), dir));
+  auto listed = region::ListSalvage(PosixFiles(), dir);
+  if (CodeOf(listed.status()) == ErrorCode::NOT_FOUND) {
+    return Error(ErrorCode::NOT_FOUND, absl::StrCat(dir, " is no region of ckptd: ", listed.status().message()));
+  }
+  CKPTD_ASSIGN_OR_RETURN(auto snapshots, std::move(listed));
   ByJob out;
   for (region::SalvageSnapshot& each : snapshots) {
     const SnapshotId id = each.record->id();

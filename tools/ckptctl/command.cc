@@ -56,7 +56,7 @@ std::vector<Command> MakeCommands() {
        {kOutput, kAgent},
        &RunVerify},
       {"flush",
-       "JOB",
+       "JOB [--wait]",
        "make the newest captured step durable",
        "Flushing runs by itself; this tells how far it is. With --wait: exit code 1 when the step is not durable in "
        "time.",
@@ -76,7 +76,7 @@ std::vector<Command> MakeCommands() {
        {{"--timeout", "TIME", "how long to wait (default 10m)"}, kOutput, kAgent},
        &RunDrain},
       {"restore",
-       "JOB[@STEP]",
+       "JOB[@STEP] --to DIR",
        "plain safetensors files from the best source",
        "The files appear when all of them are complete and match the checksums of the save; nothing is overwritten.",
        1,
@@ -85,8 +85,9 @@ std::vector<Command> MakeCommands() {
        &RunRestore},
       {"trace", "JOB@STEP", "time-line of one save", "", 1, 1, {kOutput, kAgent}, &RunTrace},
       {"salvage",
-       "REGION_DIR [JOB[@STEP]]",
+       "REGION_DIR [JOB[@STEP]] --to DIR",
        "the same as restore, from memory, with no agent running",
+       "REGION_DIR is region.dir of the agent that is gone: /run/ckptd/region, or /dev/shm/ckptd-UID of a user.\n"
        "Writes DIR/JOB/STEP/FILES: of each job the newest snapshot that is whole in this region.",
        1,
        2,
@@ -106,7 +107,7 @@ std::vector<Command> MakeCommands() {
         kAgent},
        &RunRm},
       {"gc",
-       "[JOB]",
+       "[JOB] [--dry-run]",
        "apply [retention] now, and remove what dead writers left",
        "With JOB named, memory that nobody uses any more is given back too, if all of it is on storage.",
        0,
@@ -143,8 +144,9 @@ absl::StatusOr<int> Run(const Command& command, const std::vector<std::string>& 
   CKPTD_ASSIGN_OR_RETURN(Args args, Args::Parse(command.flags, words));
   const size_t count = args.words().size();
   if (count >= command.min_words && count <= command.max_words) return command.run(args);
-  return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat(count < command.min_words ? "too little" : "too much",
-                                                         " said: ckptctl ", command.name, " ", command.takes));
+  return Error(ErrorCode::INVALID_ARGUMENT,
+               absl::StrCat(count < command.min_words ? "an argument is missing" : "too many arguments", ": ckptctl ",
+                            command.name, " ", command.takes));
 }
 
 }  // namespace
@@ -157,7 +159,7 @@ const std::vector<Command>& Commands() {
 std::string HelpText() {
   std::string out = "ckptctl: see and steer the checkpoints of this node\n\n";
   for (const Command& command : Commands()) {
-    absl::StrAppendFormat(&out, "  %-8s %-24s %s\n", command.name, command.takes, command.summary);
+    absl::StrAppendFormat(&out, "  %-8s %-32s %s\n", command.name, command.takes, command.summary);
   }
   absl::StrAppend(&out,
                   "\nckptctl COMMAND --help tells more. Exit codes: 0 yes, 1 no (not durable, failed verification,\n"

@@ -32,7 +32,9 @@ TEST(Errors, ExitCodesAreThePromisedOnes) {
 
 TEST(Errors, TheSentenceAndTheNextStep) {
   std::string text = ErrorText(Error(ErrorCode::NOT_FOUND, "job x\x07 is not known"));
-  EXPECT_EQ(text, "ckptctl: job x? is not known\n  next: ckptctl list shows what exists\n");
+  EXPECT_EQ(
+      text,
+      "ckptctl: job x? is not known\n  next: check the name or path above; ckptctl list shows the steps that exist\n");
 }
 
 TEST(Colour, NoneWithoutATerminal) { EXPECT_EQ(Coloured(Tone::kBad, "x"), "x"); }

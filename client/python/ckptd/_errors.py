@@ -48,7 +48,7 @@ INFO = {
     2: Info("AGENT_UNREACHABLE", 3, AgentUnreachable,
         "start the agent: systemctl status ckptd tells how it is, ckptd --user starts your own (in Python agent='auto'); if it runs elsewhere, name its socket in CKPTD_SOCKET"),
     3: Info("NOT_FOUND", 4, NotFound,
-        "ckptctl list shows what exists"),
+        "check the name or path above; ckptctl list shows the steps that exist"),
     4: Info("CORRUPT", 5, RestoreError,
         "ckptctl verify names what is damaged; an older step may be whole: ckptctl list"),
     5: Info("REFUSED", 6, RestoreError,

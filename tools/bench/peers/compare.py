@@ -173,12 +173,17 @@ def write_limit(path: pathlib.Path, nbytes: int, block: mmap.mmap) -> float:
     return time.perf_counter() - began
 
 
+def rounded(value: float) -> float:
+    """Four digits."""
+    return float(f"{value:.4g}")
+
+
 def line(case: str, values: list[float], limits: list[float]) -> None:
     values, limits = [[second * 1e3 for second in seconds[1:]] for seconds in (values, limits)]
     value, limit = statistics.median(values), statistics.median(limits)
-    found = {"case": case, "value": value, "unit": "ms", "limit": limit, "ratio": value / limit, "n": len(values)}
-    found["spread"] = [min(values), max(values)]
-    print(json.dumps({key: float(f"{x:.4g}") if isinstance(x, float) else x for key, x in found.items()}), flush=True)
+    found = {"case": case, "value": rounded(value), "unit": "ms", "limit": rounded(limit)}
+    found |= {"ratio": rounded(value / limit), "n": len(values), "spread": [rounded(min(values)), rounded(max(values))]}
+    print(json.dumps(found), flush=True)
 
 
 def main() -> None:
