@@ -64,14 +64,15 @@ TEST(Errors, JobOfAnotherUser) {
 
 // Anybody can make the folder under /tmp where a user's own agent is looked for.
 TEST(Errors, AnotherUsersAgentInTheFolderOfMine) {
-  const std::string folder = "/tmp/ckptd-65534";
+  const std::string uid = std::to_string(100'000 + getpid());  // nobody's: tests may run side by side
+  const std::string folder = "/tmp/ckptd-" + uid;
   ASSERT_TRUE(fs::create_directory(folder));
   Node node({.region = "",
              .storage = "",
              .settings = {{"agent.socket", "\"" + folder + "/s\""}, {"security.socket_mode", "\"0666\""}}});
   ASSERT_TRUE(node.StartAgent()) << node.AgentLog();
   auto theirs = node.Train(Args("--socket " + folder + "/s --steps 5 --restore-ms 5000"),
-                           {"setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"});
+                           {"setpriv", "--reuid", uid, "--regid", "65534", "--clear-groups"});
   EXPECT_EQ(theirs->Wait(), 1);
   ExpectSays(theirs->Errors(), "PERMISSION: no permission to connect to " + folder);
   fs::remove_all(folder);
