@@ -89,9 +89,12 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(Config config, Files& files,
     auto shared = std::make_shared<FlushOutcome>(std::move(outcome));
     if (!self->loop_->Post([self, shared] { self->OnFlushed(*shared); })) Log(kError, "app.post_lost");
   });
+  agent->storage_watch_ = std::make_unique<StorageWatch>(*agent->loop_, clock, *agent->store_, *agent->record_work_,
+                                                         agent->config_.storage.timeout);
   CKPTD_RETURN_IF_ERROR(agent->StartServer());
   agent->MakeServices();
   agent->AdoptAll();
+  agent->storage_watch_->Probe();
   return agent;
 }
 
@@ -134,7 +137,7 @@ absl::Status Agent::StartServer() {
 
 void Agent::MakeServices() {
   services_.reset(new Services{config_, clock_, *loop_, *region_, *store_, *record_work_, *fetch_work_, *memory_work_,
-                               *flusher_, *server_, claims_, metrics_, AgentIdOf(config_), RandomId(),
+                               *flusher_, *server_, claims_, *storage_watch_, metrics_, AgentIdOf(config_), RandomId(),
                                [this](const std::string& job) { return ForgetJob(job); }});
 }
 
@@ -269,6 +272,7 @@ void Agent::OnProcessDead(const ProcessId& process) {
 }
 
 void Agent::OnFlushed(const FlushOutcome& outcome) {
+  storage_watch_->Flushed(outcome);
   const std::string& job = outcome.key.job;
   double seconds = static_cast<double>(outcome.duration.count()) / 1e9;
   if (outcome.status.ok()) {
@@ -311,15 +315,6 @@ void Agent::ApplyConfig(const Config& config) {
   config_ = config;
   SetLogLevel(config_.agent.log_level);
   for (auto& [name, job] : jobs_) job->SetRetention(config_.retention);
-}
-
-absl::Status HealthOf(Agent& agent) {
-  if (agent.draining()) return Error(ErrorCode::DRAINING, "the agent is draining");
-  Nanos silence = agent.services().flusher.LongestSilence();
-  if (silence > agent.config().storage.timeout) {
-    return Error(ErrorCode::STORAGE_HUNG, absl::StrCat("a flush has made no progress for ", FormatDuration(silence)));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace ckptd

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "daemon/app/job_runner.h"
 #include "daemon/app/services.h"
+#include "daemon/app/storage_watch.h"
 #include "daemon/metrics/agent_metrics.h"
 #include "daemon/os/files.h"
 #include "daemon/os/thread.h"
@@ -100,6 +101,7 @@ class Agent final : public SessionHandler {
   std::unique_ptr<Server> server_;
   Claims claims_;
   std::unique_ptr<Flusher> flusher_;
+  std::unique_ptr<StorageWatch> storage_watch_;
   std::unique_ptr<Services> services_;
   std::map<std::string, std::unique_ptr<JobRunner>> jobs_;
   std::vector<std::unique_ptr<JobRunner>> forgotten_;  // stopped; what still comes from workers finds them
@@ -115,9 +117,6 @@ class Agent final : public SessionHandler {
 
 // Of both sockets; none = the agent's own.
 [[nodiscard]] absl::StatusOr<std::optional<gid_t>> SocketGroup(const Config& config);
-
-// "Is this agent well?" for probes: OK, or why it cannot do its work.
-[[nodiscard]] absl::Status HealthOf(Agent& agent);
 
 }  // namespace ckptd
 

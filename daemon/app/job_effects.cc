@@ -1,13 +1,23 @@
 // The effects of the job machine, one overload each. Storage operations run on the record executor (verification on the
 // fetch executor) and answer with the event named in room job.
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 #include "daemon/app/job_runner.h"
 #include "daemon/app/job_storage.h"
+#include "daemon/app/storage_watch.h"
 #include "daemon/base/failpoint.h"
 
 namespace ckptd {
+namespace {
+
+// Its success shows that the storage can be written.
+template <typename Request>
+constexpr bool kWrites = std::is_same_v<Request, job::CreateAttempt> || std::is_same_v<Request, job::CreateDecision> ||
+                         std::is_same_v<Request, job::CreateManifest> || std::is_same_v<Request, job::PutMarker>;
+
+}  // namespace
 
 struct JobEffects {
   JobRunner& runner;
@@ -19,14 +29,18 @@ struct JobEffects {
     JobStorage storage(self->services_.store, self->services_.metrics, self->name());
     using Answer = decltype(storage(request));
     auto answer = std::make_shared<Answer>();
+    // Reading a whole step back may take longer than a storage may be silent.
+    const bool quick = !std::is_same_v<Request, job::VerifyStep>;
+    const uint64_t operation = quick ? self->services_.storage_watch.Begin() : 0;
     RunAsync<absl::Status>(
         self->services_.loop, executor,
         [answer, storage, request] {
           *answer = storage(request);
           return absl::OkStatus();
         },
-        [self, answer, op = request.op](const absl::Status& ran) {
+        [self, answer, operation, op = request.op](const absl::Status& ran) {
           if (!ran.ok()) answer->status = ran;
+          self->services_.storage_watch.End(operation, answer->status, kWrites<Request>);
           answer->op = op;
           if (!answer->status.ok()) Log(kWarning, "job.storage").Job(self->name()).Error(answer->status);
           self->Post(std::move(*answer));

@@ -18,6 +18,7 @@ job::StoredStep ToStored(const StepListing& step) {
   out.committed = step.committed;
   out.marker = step.marker;
   out.pinned = step.pinned;
+  out.newer = step.newer;
   return out;
 }
 

@@ -105,6 +105,7 @@ void RankRunner::OnLayout(snapshot::ProcessId process, uint32_t world, const Lay
   };
   order.done = [this, process, attempt = request.attempt, wanted = order.wanted](absl::StatusOr<region::LayoutSet*> set,
                                                                                  bool) {
+    layout_problem_ = set.status();
     if (!set.ok()) return channel_.Refuse(process, MessageType::kLayout, set.status());
     options_.enqueue([this, process, attempt, wanted, layout = (*set)->layout()] {
       region::LayoutSet* there = region_.FindLayout(layout);

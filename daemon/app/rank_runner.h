@@ -59,6 +59,8 @@ class RankRunner {
   [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] const LayoutIntake& intake() const { return intake_; }
   [[nodiscard]] bool flushing() const;
+  // Why the trainer's newest layout was refused; OK when it was not.
+  [[nodiscard]] const absl::Status& layout_problem() const { return layout_problem_; }
   [[nodiscard]] RankMetrics& metrics() { return metrics_; }
 
  private:
@@ -92,6 +94,7 @@ class RankRunner {
   TrainerChannel channel_;
   Bells bells_;
   LayoutIntake intake_;
+  absl::Status layout_problem_;
   RankMetrics metrics_;
   std::deque<snapshot::Event> queue_;
   bool running_ = false;

@@ -24,6 +24,8 @@
 
 namespace ckptd {
 
+class StorageWatch;
+
 struct Services {
   const Config& config;
   const Clock& clock;
@@ -36,6 +38,7 @@ struct Services {
   Flusher& flusher;
   Server& server;
   Claims& claims;
+  StorageWatch& storage_watch;
   AgentMetrics& metrics;
   std::string agent_id;
   uint64_t incarnation = 0;

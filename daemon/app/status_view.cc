@@ -2,11 +2,17 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 
+#include "daemon/app/health.h"
+#include "daemon/app/storage_watch.h"
+
 namespace ckptd {
 namespace {
+
+constexpr size_t kMaxNotes = 20;  // of what the last start gave up; the log has all
 
 double Seconds(Nanos duration) { return static_cast<double>(duration.count()) / 1e9; }
 
@@ -153,6 +159,17 @@ void FillJob(Agent& agent, JobRunner& job, v1::JobStatus* out) {
   FillSteps(agent, job, view, out);
 }
 
+void FillProblems(Agent& agent, v1::AgentStatus* out) {
+  for (const Problem& problem : ProblemsOf(agent)) {
+    v1::Problem* added = out->add_problems();
+    const ErrorInfo& info = InfoOf(CodeOf(problem.what));
+    added->set_code(info.name);
+    added->set_text(std::string(problem.what.message()));
+    added->set_next_step(info.next_step);
+    added->set_job(problem.job);
+  }
+}
+
 void FillAgent(Agent& agent, v1::AgentStatus* out) {
   Services& services = agent.services();
   out->set_agent_id(services.agent_id);
@@ -172,13 +189,14 @@ void FillAgent(Agent& agent, v1::AgentStatus* out) {
     region->set_job_quota_bytes(usage->job_quota);
   }
   for (const std::string& warning : services.region.warnings()) out->add_notes(warning);
-  if (absl::Status health = HealthOf(agent); CodeOf(health) == ErrorCode::STORAGE_HUNG) {
-    out->add_notes(std::string(health.message()));
-  }
+  const auto& given_up = services.region.adopted().notes;
+  for (size_t i = 0; i < std::min(given_up.size(), kMaxNotes); ++i) out->add_notes(given_up[i]);
+  FillProblems(agent, out);
   v1::StorageStatus* storage = out->mutable_storage();
   storage->set_root(services.config.storage.root);
   storage->set_io(services.store.Describe());
   storage->set_flushes_running(static_cast<uint32_t>(services.flusher.active()));
+  services.storage_watch.Fill(services.flusher.LongestSilence(), storage);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "daemon/app/health.h"
 #include "daemon/app/status_view.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/web/pages.h"

@@ -50,6 +50,10 @@ absl::Status CheckChecksum(absl::string_view text, absl::string_view name) {
   return absl::OkStatus();
 }
 
+absl::Status Newer(absl::string_view name, uint32_t major) {
+  return Error(ErrorCode::NEWER_VERSION, absl::StrCat(name, ": format ", major, " is newer than ", kFormatMajor));
+}
+
 template <typename Message>
 absl::StatusOr<Message> Parse(absl::string_view text, absl::string_view name, size_t max_bytes) {
   if (text.size() > max_bytes) return Corrupt(name, "is too large");
@@ -57,11 +61,13 @@ absl::StatusOr<Message> Parse(absl::string_view text, absl::string_view name, si
   JsonLimits limits;
   limits.bytes = max_bytes;
   Message message;
-  if (absl::Status status = ReadJson(text, limits, &message); !status.ok()) return Corrupt(name, status.message());
-  if (message.format_major() > kFormatMajor) {
-    return Error(ErrorCode::NEWER_VERSION,
-                 absl::StrCat(name, ": format ", message.format_major(), " is newer than ", kFormatMajor));
+  if (absl::Status status = ReadJson(text, limits, &message); !status.ok()) {
+    // What a newer ckptd wrote need not read like what this one writes.
+    v1::FormatMark mark;
+    const bool newer = ReadJson(text, limits, &mark).ok() && mark.format_major() > kFormatMajor;
+    return newer ? Newer(name, mark.format_major()) : Corrupt(name, status.message());
   }
+  if (message.format_major() > kFormatMajor) return Newer(name, message.format_major());
   return message;
 }
 

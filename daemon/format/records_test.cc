@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+#include "client/core/copy/crc32c.h"
 #include "daemon/base/errors.h"
 #include "daemon/format/paths.h"
 
@@ -42,6 +44,23 @@ TEST(Records, EveryFlippedByteIsNoticed) {
     EXPECT_FALSE(ParseSidecar(bad, "x.json").ok()) << "byte " << i;
     EXPECT_FALSE(ParseSidecar(absl::string_view(text).substr(0, i), "x.json").ok()) << "cut at " << i;
   }
+}
+
+// Its checksum is right; what else is in it need not be what we know.
+TEST(Records, ANewerMajorIsToldApartFromDamage) {
+  std::string text = SidecarText(SidecarOf(1, 2));
+  const std::string major = "\"format_major\":1,";
+  ASSERT_NE(text.find(major), text.npos) << text;
+  text.replace(text.find(major), major.size(), "\"format_major\":2,");
+  for (const char* job : {"\"gpt\"", "[1,{}]"}) {
+    std::string newer = text;
+    newer.replace(newer.find("\"gpt\""), 5, job);
+    const size_t mark = newer.rfind("\"crc32c\":");
+    newer = absl::StrCat(newer.substr(0, mark), "\"crc32c\":", Crc32c(0, newer.data(), mark), "}");
+    EXPECT_EQ(CodeOf(ParseSidecar(newer, "x.json").status()), ErrorCode::NEWER_VERSION) << newer;
+  }
+  EXPECT_EQ(CodeOf(ParseSidecar(text, "x.json").status()), ErrorCode::CORRUPT)
+      << "without its checksum nothing is sure";
 }
 
 TEST(Records, ManifestBindsTheSidecars) {

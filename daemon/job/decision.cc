@@ -23,6 +23,7 @@ class Chooser {
     const SnapshotId best = Best();
     if (in_.want.kind() == v1::Want::STEP) return best.none() ? NoSuchStep() : Taken(best);
     if (in_.want.kind() == v1::Want::IMPLICIT && !(best.none() && known_.empty())) return NotRestored();
+    if (const SnapshotId newer = NewestOfNewerFormat(); newer > best) return NewerFormat(newer, best);
     if (!best.none()) return Taken(best);
     if (!foreign_world_.none()) return OtherWorld();
     return FreshStart();
@@ -57,7 +58,7 @@ class Chooser {
     for (const auto& sealed : in_.sealed) ids.insert(sealed.begin(), sealed.end());
     for (const auto& [id, agent] : in_.elsewhere) ids.insert(id);
     for (const StoredStep& step : in_.steps) {
-      if (step.committed) ids.insert(step.id);
+      if (step.committed || step.newer) ids.insert(step.id);
     }
     for (const SnapshotId& id : ids) {
       if (!OnHistory(id)) continue;
@@ -81,8 +82,10 @@ class Chooser {
     if (const auto it = in_.excluded.find(id); it != in_.excluded.end() && known.ranks.size() < enough) {
       known.unusable = it->second;
     } else if (!known.committed && known.ranks.size() < enough) {
-      known.unusable = absl::StrCat("not committed, and in the memory of ranks ", absl::StrJoin(known.ranks, ","),
-                                    " only (of ", in_.world_size, ")");
+      known.unusable = OfNewerFormat(id)
+                           ? "committed by a newer ckptd, which this one cannot read"
+                           : absl::StrCat("not committed, and in the memory of ranks ", absl::StrJoin(known.ranks, ","),
+                                          " only (of ", in_.world_size, ")");
       const auto it = in_.elsewhere.find(id);
       if (it != in_.elsewhere.end()) absl::StrAppend(&known.unusable, "; agent ", it->second, " has a part too");
     }
@@ -94,6 +97,20 @@ class Chooser {
       const bool listed = !rules_.listing_skips_marked || !MarkerHolds(step, in_.decisions, rules_.void_markers);
       return step.id == id && step.committed && listed;
     });
+  }
+
+  bool OfNewerFormat(const SnapshotId& id) const {
+    return std::any_of(in_.steps.begin(), in_.steps.end(),
+                       [&](const StoredStep& step) { return step.id == id && step.newer; });
+  }
+
+  // On the history, and in no memory that could serve it.
+  SnapshotId NewestOfNewerFormat() const {
+    SnapshotId newest;
+    for (const Known& known : known_) {
+      if (!known.unusable.empty() && OfNewerFormat(known.id)) newest = known.id;
+    }
+    return newest;
   }
 
   SnapshotId Best() const {
@@ -142,6 +159,13 @@ class Chooser {
     return Error(ErrorCode::NOT_RESTORED,
                  absl::StrCat("job ", in_.job, " has checkpoints (step ", ToString(newest),
                               "), and this process did not call restore() before its first save"));
+  }
+
+  // To go on from an older step would lose what the newer ckptd saved, so the user has to say so.
+  absl::Status NewerFormat(const SnapshotId& newer, const SnapshotId& best) const {
+    const std::string older = best.none() ? "" : absl::StrCat("; restore(step=", best.step, ") takes an older one");
+    return Error(ErrorCode::NEWER_VERSION,
+                 absl::StrCat("job ", in_.job, ": step ", ToString(newer), " was committed by a newer ckptd", older));
   }
 
   absl::Status OtherWorld() const {

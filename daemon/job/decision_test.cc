@@ -48,6 +48,25 @@ TEST(Choose, MemoryOfOneRankAndStorageOfTheOtherAreEnough) {
   EXPECT_EQ(Choose(inventory, {})->parent, (SnapshotId{1, 20}));
 }
 
+// To go on from 10 would lose 20: the user has to say so.
+TEST(Choose, AStepThatANewerCkptdCommittedIsAnErrorAndNotPassedOver) {
+  Inventory inventory = TwoRanks();
+  inventory.steps = {Committed({1, 10}), Committed({1, 20})};
+  inventory.steps[1].committed = false;
+  inventory.steps[1].newer = true;
+  const absl::Status refused = Choose(inventory, {}).status();
+  EXPECT_EQ(CodeOf(refused), ErrorCode::NEWER_VERSION);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("restore(step=10)"));
+  inventory.want.set_kind(v1::Want::STEP);
+  inventory.want.set_step(10);
+  EXPECT_EQ(Choose(inventory, {})->parent, (SnapshotId{1, 10}));
+  inventory.want.set_kind(v1::Want::NEWEST);
+  inventory.sealed = {{{1, 30}}, {{1, 30}}};
+  EXPECT_EQ(Choose(inventory, {})->parent, (SnapshotId{1, 30})) << "memory holds a newer one";
+  inventory.sealed = {{{1, 20}}, {{1, 20}}};
+  EXPECT_EQ(Choose(inventory, {})->parent, (SnapshotId{1, 20})) << "memory holds that one";
+}
+
 TEST(Choose, NeverLeavesTheLineage) {
   Inventory inventory = TwoRanks();
   inventory.attempt = 4;

@@ -66,7 +66,7 @@ std::vector<SnapshotId> Deleter::Surplus(const DeletionFacts& facts, const Reten
   std::vector<SnapshotId> surplus;
   uint32_t kept = 0;
   for (const StoredStep* step : newest_first) {
-    const bool spared = step->pinned || RunNeeds(step->id, facts);
+    const bool spared = step->pinned || step->newer || RunNeeds(step->id, facts);
     const bool behind = step->id < newest && (LetGo(*step, kept, facts, retention) || Leftover(*step, facts));
     if (!spared && (behind || DeadRemains(*step, facts))) surplus.push_back(step->id);
     if (Stands(*step, facts)) ++kept;
@@ -88,6 +88,7 @@ absl::Status Deleter::MayGo(const SnapshotId& id, const DeletionFacts& facts, co
   const auto refused = [&](absl::string_view why) { return Error(ErrorCode::REFUSED, absl::StrCat(name, why)); };
   if (found == nullptr) return Error(ErrorCode::NOT_FOUND, absl::StrCat(name, " is not on the storage"));
   if (found->pinned) return refused(" is pinned: ckptctl unpin first");
+  if (found->newer) return Error(ErrorCode::NEWER_VERSION, absl::StrCat(name, " was committed by a newer ckptd"));
   if (RunNeeds(id, facts))
     return refused(" is what the present run goes back to: it can go when the run has a newer one");
   if (!found->committed && facts.sealed.count(id) != 0) return refused(" is being written: it can go when it is done");

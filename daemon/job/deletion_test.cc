@@ -152,6 +152,16 @@ TEST_F(DeletionTest, WhatWasMarkedIsFinishedAndDoesNotCount) {
   EXPECT_THAT(gone_, ElementsAre(SnapshotId{3, 40}));
 }
 
+TEST_F(DeletionTest, WhatANewerCkptdCommittedIsNeverDeleted) {
+  steps_ = {Step(1, 30, false), Step(3, 30, false), Step(3, 40), Step(3, 50), Step(3, 60)};
+  steps_[0].newer = steps_[1].newer = true;
+  steps_[1].marker = 2;
+  context_.config.retention.keep_last = 3;
+  Drain();
+  EXPECT_TRUE(gone_.empty());
+  EXPECT_EQ(CodeOf(Request({3, 30})), ErrorCode::NEWER_VERSION);
+}
+
 TEST_F(DeletionTest, AMarkedStepProvesNothing) {
   steps_ = {Step(3, 30), Step(3, 40)};
   steps_[1].marker = 2;

@@ -101,6 +101,7 @@ struct StoredStep {
   bool committed = false;   // a manifest that parses and whose CRC is good
   AttemptId marker = 0;     // the deleting attempt; 0 = no marker
   bool pinned = false;
+  bool newer = false;  // committed by a newer ckptd: neither read nor deleted
 };
 
 // Answers. `status` not ok: the operation failed and may or may not have happened.

@@ -121,7 +121,7 @@ void Coordinator::AfterListing() {
     const bool whole = step.world_size != 0 && step.sidecars == step.world_size;
     const bool skipped =
         context_.config.rules.listing_skips_marked && MarkerHolds(step, decisions_, context_.config.rules.void_markers);
-    if (base == nullptr || step.committed || !whole || skipped || !OnLineage(*base, step.id)) continue;
+    if (base == nullptr || step.committed || step.newer || !whole || skipped || !OnLineage(*base, step.id)) continue;
     late_.push_back(step.id);
   }
   if (late_.empty()) {

@@ -39,6 +39,7 @@ absl::Status LookAtManifest(Store& store, const std::string& job, StepListing* s
   }
   ErrorCode code = CodeOf(manifest.status());
   if (code != ErrorCode::CORRUPT && code != ErrorCode::NEWER_VERSION) return manifest.status();
+  step->newer = code == ErrorCode::NEWER_VERSION;
   step->damage = std::string(manifest.status().message());
   return absl::OkStatus();
 }

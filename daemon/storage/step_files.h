@@ -29,6 +29,7 @@ struct StepListing {
   bool pinned = false;
   uint64_t bytes = 0;           // of a committed step
   int64_t created_unix_ns = 0;  // of a committed step
+  bool newer = false;           // the manifest is of a newer format: to be left alone
   std::string damage;           // why a manifest that is there does not count, empty = nothing
 };
 

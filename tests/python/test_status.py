@@ -25,6 +25,11 @@ def test_fields_become_attributes(ckptctl):
     assert found.arguments == "status a -o json --agent /x/admin.sock"
 
 
+def test_an_agent_that_is_not_healthy_says_why(ckptctl):
+    ckptctl("""echo '{"agent": {"problems": [{"text": "full"}]}}'; exit 1""")
+    assert ckptd.status(socket="/x/ckptd.sock").agent.problems[0].text == "full"
+
+
 @pytest.mark.parametrize(
     "code, error", [(3, ckptd.AgentUnreachable), (4, ckptd.NotFound), (1, ckptd.RestoreError)], ids=str
 )

@@ -24,7 +24,7 @@ std::vector<Command> MakeCommands() {
       {"status",
        "[JOB]",
        "agent, region, storage, jobs and their newest steps",
-       "Exit code 1 when the storage does not take what it is given.",
+       "Exit code 1 when the agent cannot do its work; each problem is listed with its next step.",
        0,
        1,
        {{"-w", "", "redraw every second"}, kOutput, kAgent},

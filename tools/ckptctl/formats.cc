@@ -50,6 +50,10 @@ std::string AgentLines(const v1::AgentStatus& agent) {
     absl::StrAppend(&out, "         ", Coloured(Tone::kBad, Clean(storage.last_error())), "\n");
   }
   if (!agent.last_error().empty()) absl::StrAppend(&out, "error    ", Clean(agent.last_error()), "\n");
+  for (const v1::Problem& problem : agent.problems()) {
+    absl::StrAppend(&out, "problem  ", Coloured(Tone::kBad, Clean(problem.text())),
+                    "\n           next: ", Clean(problem.next_step()), "\n");
+  }
   for (const std::string& note : agent.notes()) absl::StrAppend(&out, "note     ", Clean(note), "\n");
   return out;
 }
@@ -139,7 +143,9 @@ std::string FormatStatus(const v1::StatusView& view) {
   return out;
 }
 
-bool IsHealthy(const v1::StatusView& view) { return !StorageFails(view.agent().storage().state()); }
+bool IsHealthy(const v1::StatusView& view) {
+  return view.agent().problems().empty() && !StorageFails(view.agent().storage().state());
+}
 
 std::string FormatList(const v1::ListResponse& list, int64_t now_unix_ns) {
   Table table({"JOB", "STEP", "ATTEMPT", "STATE", "SOURCE", "SIZE", "RANKS", "AGE", "PINNED"});

@@ -74,6 +74,12 @@ TEST(FormatStatus, UnhealthyIsWhatTheOperatorMustMend) {
     view.mutable_agent()->mutable_storage()->set_state(state);
     EXPECT_FALSE(IsHealthy(view));
   }
+  view.mutable_agent()->mutable_storage()->set_state(v1::StorageStatus::OK);
+  v1::Problem* problem = view.mutable_agent()->add_problems();
+  problem->set_text("slot 1 held step 30");
+  problem->set_next_step("ckptctl verify");
+  EXPECT_FALSE(IsHealthy(view));
+  EXPECT_THAT(FormatStatus(view), HasSubstr("problem  slot 1 held step 30\n           next: ckptctl verify\n"));
 }
 
 TEST(FormatList, OneLineAStep) {

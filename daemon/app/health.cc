@@ -1,0 +1,59 @@
+#include "daemon/app/health.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace ckptd {
+namespace {
+
+absl::Status StorageHealth(Agent& agent) {
+  Services& services = agent.services();
+  const absl::Status health = services.storage_watch.Health(services.flusher.LongestSilence());
+  if (health.ok()) return health;
+  return Error(CodeOf(health), absl::StrCat("storage ", agent.config().storage.root, ": ", health.message()));
+}
+
+void AddRegion(Agent& agent, std::vector<Problem>& problems) {
+  region::Region& region = agent.services().region;
+  if (auto usage = region.Usage(); !usage.ok()) problems.push_back({usage.status(), ""});
+  for (const std::string& path : region.adopted().untouched) {
+    problems.push_back(
+        {Error(ErrorCode::NEWER_VERSION,
+               absl::StrCat(path, ": was left by a newer ckptd; it is not touched, and its job is refused")),
+         ""});
+  }
+}
+
+void AddRank(RankRunner& rank, const std::string& job, std::vector<Problem>& problems) {
+  const std::string name = absl::StrCat("job ", job, " rank ", rank.options().rank, ": ");
+  const snapshot::View view = rank.view();
+  if (view.process != 0 && !rank.layout_problem().ok()) problems.push_back({rank.layout_problem(), job});
+  for (const snapshot::SlotView& slot : view.slots) {
+    if (slot.state != SlotStateCode::kQuarantined) continue;
+    problems.push_back(
+        {Error(ErrorCode::CORRUPT, absl::StrCat(name, "slot ", slot.id.index, " held step ", slot.snapshot.step,
+                                                ", and its bytes went bad in memory; it is not restored "
+                                                "from")),
+         job});
+  }
+}
+
+}  // namespace
+
+std::vector<Problem> ProblemsOf(Agent& agent) {
+  std::vector<Problem> problems;
+  if (absl::Status storage = StorageHealth(agent); !storage.ok()) problems.push_back({storage, ""});
+  AddRegion(agent, problems);
+  for (const auto& [name, job] : agent.jobs()) {
+    for (const auto& [number, rank] : job->ranks()) AddRank(*rank, name, problems);
+  }
+  return problems;
+}
+
+// A full storage is no reason to restart the agent.
+absl::Status HealthOf(Agent& agent) {
+  if (agent.draining()) return Error(ErrorCode::DRAINING, "the agent is draining");
+  absl::Status storage = StorageHealth(agent);
+  return CodeOf(storage) == ErrorCode::STORAGE_HUNG ? storage : absl::OkStatus();
+}
+
+}  // namespace ckptd

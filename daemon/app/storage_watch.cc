@@ -1,0 +1,144 @@
+#include "daemon/app/storage_watch.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/app/services.h"
+#include "daemon/base/units.h"
+
+namespace ckptd {
+namespace {
+
+constexpr Nanos kProbeEvery = std::chrono::seconds(5);
+// A flush that failed is begun again after seconds, and says so again. One that says nothing for longer has nothing to
+// flush any more, or is writing.
+constexpr Nanos kForgetFlush = std::chrono::seconds(30);
+
+// What an error says of the storage; OK: it answered, whatever it answered.
+absl::Status OfStorage(const absl::Status& status) {
+  switch (CodeOf(status)) {
+    case ErrorCode::STORAGE_FULL:
+    case ErrorCode::STORAGE_READ_ONLY:
+    case ErrorCode::STORAGE_IO:
+    case ErrorCode::STORAGE_HUNG:
+      return status;
+    case ErrorCode::PERMISSION:
+      return Error(ErrorCode::STORAGE_IO, status.message());
+    default:
+      return absl::OkStatus();
+  }
+}
+
+v1::StorageStatus::State ToState(const absl::Status& health) {
+  switch (CodeOf(health)) {
+    case ErrorCode::STORAGE_FULL:
+      return v1::StorageStatus::FULL;
+    case ErrorCode::STORAGE_READ_ONLY:
+      return v1::StorageStatus::READ_ONLY;
+    case ErrorCode::STORAGE_HUNG:
+      return v1::StorageStatus::HUNG;
+    default:
+      return health.ok() ? v1::StorageStatus::OK : v1::StorageStatus::FAILING;
+  }
+}
+
+constexpr uint64_t kProbeBytes = 4096;
+
+struct Probed {
+  absl::Status writable;
+  uint64_t free_bytes = 0;
+};
+
+}  // namespace
+
+void StorageWatch::Probe() {
+  if (probing_) return;
+  probing_ = true;
+  const uint64_t operation = Begin();
+  RunAsync<absl::StatusOr<Probed>>(
+      loop_, records_,
+      [&store = store_]() -> absl::StatusOr<Probed> {
+        (void)store.RemoveLeftovers("");  // of a probe that was killed
+        Probed probed;
+        probed.writable = store.OpenForWrite("probe", kProbeBytes).status();  // reserved, and never published
+        if (auto space = store.Space(); space.ok()) probed.free_bytes = space->available;
+        return probed;
+      },
+      [this, operation](const absl::StatusOr<Probed>& probed) {
+        probing_ = false;
+        if (probed.ok()) free_bytes_ = probed->free_bytes;
+        End(operation, probed.ok() ? probed->writable : probed.status(), /*wrote=*/true);
+      });
+}
+
+uint64_t StorageWatch::Begin() {
+  running_[++last_operation_] = clock_.Monotonic();
+  return last_operation_;
+}
+
+void StorageWatch::End(uint64_t operation, const absl::Status& status, bool wrote) {
+  running_.erase(operation);
+  Learn(status, wrote);
+}
+
+void StorageWatch::Flushed(const FlushOutcome& outcome) {
+  const auto rank = std::make_pair(outcome.key.job, outcome.key.rank);
+  if (outcome.status.ok()) {
+    const double seconds = static_cast<double>(outcome.duration.count()) / 1e9;
+    bytes_per_second_ = seconds > 0 ? static_cast<double>(outcome.bytes) / seconds : 0;
+  }
+  failed_flushes_.erase(rank);
+  if (absl::Status said = OfStorage(outcome.status); !said.ok()) failed_flushes_[rank] = {said, clock_.Monotonic()};
+  Learn(outcome.status, !absl::IsCancelled(outcome.status));
+}
+
+void StorageWatch::Learn(const absl::Status& status, bool wrote) {
+  const absl::Status said = OfStorage(status);
+  if (!said.ok()) {
+    last_error_ = std::string(said.message());
+    last_ = said;
+    used_ = true;
+    ProbeAgain();
+  } else if (status.ok() && wrote) {
+    last_ = absl::OkStatus();
+    used_ = true;
+  }
+}
+
+void StorageWatch::ProbeAgain() {
+  if (timer_) return;
+  timer_ = true;
+  loop_.After(kProbeEvery, [this] {
+    timer_ = false;
+    std::erase_if(failed_flushes_, [this](const auto& flush) { return Forgotten(flush.second); });
+    if (last_.ok() && failed_flushes_.empty()) return;
+    Probe();
+    ProbeAgain();
+  });
+}
+
+bool StorageWatch::Forgotten(const FailedFlush& flush) const { return clock_.Monotonic() - flush.when > kForgetFlush; }
+
+absl::Status StorageWatch::Health(Nanos silence) const {
+  for (const auto& [operation, since] : running_) silence = std::max(silence, clock_.Monotonic() - since);
+  if (silence > timeout_) {
+    return Error(ErrorCode::STORAGE_HUNG, absl::StrCat("the storage has not answered for ", FormatDuration(silence)));
+  }
+  // A full storage takes a small file and no snapshot, so what a flush said stands beside what a probe says.
+  for (const auto& [rank, flush] : failed_flushes_) {
+    if (!Forgotten(flush)) return flush.status;
+  }
+  return last_;
+}
+
+void StorageWatch::Fill(Nanos silence, v1::StorageStatus* out) const {
+  const absl::Status health = Health(silence);
+  out->set_state(ToState(health));
+  if (health.ok() && !used_) out->set_state(v1::StorageStatus::UNKNOWN);
+  out->set_last_error(health.ok() ? last_error_ : std::string(health.message()));
+  out->set_free_bytes(free_bytes_);
+  out->set_write_bytes_per_second(bytes_per_second_);
+}
+
+}  // namespace ckptd
