@@ -39,7 +39,8 @@ class DeletionE2eTest : public CkptctlTest {
   // Until `done` or the deadline: what it waits for is files that another process removes.
   template <typename Done>
   static bool Await(Child& trainer, const Done& done) {
-    for (int i = 0; i < 300 && !done(); ++i) trainer.WaitFor("never", Millis(100));
+    const TimePoint deadline = std::chrono::steady_clock::now() + kLong;
+    while (!done() && std::chrono::steady_clock::now() < deadline) trainer.WaitFor("never", Millis(20));
     return done();
   }
 };
