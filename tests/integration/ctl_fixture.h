@@ -70,7 +70,7 @@ class CkptctlTest : public ::testing::Test {
 
   // The trainer has ended; step 20 is durable, and older_ before it. (Under load a save may be dropped.)
   void Train(const std::string& job) {
-    auto trainer = node_->Train(Args("--job " + job + " --steps 20 --every 5 --step-ms 10"));
+    auto trainer = node_->Train(Args("--job " + job + " --steps 20 --every 5 --step-ms 40"));
     ASSERT_EQ(trainer->Wait(), 0) << trainer->Errors() << node_->AgentLog();
     ASSERT_EQ(trainer->Last("DURABLE"), 20u);
     for (const std::string& line : trainer->lines()) {
