@@ -13,6 +13,7 @@ namespace {
 
 constexpr size_t kWorkers = 4;  // three may be busy with long streams, and list still answers
 constexpr size_t kQueue = 32;
+constexpr Nanos kPatience = std::chrono::seconds(1);  // a worker that is not in the storage ends sooner
 
 v1::VersionResponse ThisVersion() {
   v1::VersionResponse response;
@@ -54,6 +55,13 @@ absl::StatusOr<std::unique_ptr<Admin>> Admin::Start(Agent& agent) {
   CKPTD_ASSIGN_OR_RETURN(listen.group, SocketGroup(agent.config()));
   CKPTD_ASSIGN_OR_RETURN(admin->server_, AdminServer::Start(agent.loop(), *admin, listen));
   return admin;
+}
+
+bool Admin::Stop() {
+  if (server_) server_->StopListening();
+  gate_.Close();
+  waits_.Close();
+  return workers_.StopWithin(kPatience);
 }
 
 // Whoever waits is let go first: the server's end waits for every call's answer.

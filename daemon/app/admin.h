@@ -24,6 +24,8 @@ class Admin final : public AdminBackend {
  public:
   // Control thread. Listens on agent.admin_socket; `agent` outlives it.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<Admin>> Start(Agent& agent);
+  // Control thread. Lets go whoever waits. False: a worker hangs in a storage operation, and so would the destructor.
+  [[nodiscard]] bool Stop();
   // Control thread. Ends every call; waits for a worker that is inside a storage operation.
   ~Admin() override;
 

@@ -2,14 +2,16 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/core/copy/crc32c.h"
 #include "daemon/app/notify.h"
+#include "daemon/base/mutex.h"
 #include "daemon/base/status_macros.h"
-#include "daemon/base/units.h"
 #include "daemon/os/group.h"
 #include "daemon/persist/records_io.h"
 #include "daemon/storage/posix_store.h"
@@ -20,6 +22,9 @@ namespace {
 constexpr size_t kQueue = 8192;
 constexpr size_t kPosts = 65536;  // above all that the executors' queues can hold, so that no answer is lost
 constexpr Nanos kFlushPoll = std::chrono::milliseconds(50);
+constexpr Nanos kStorageAtStart = std::chrono::seconds(3);  // how long the start waits for its first answer
+constexpr Nanos kJoinWorkers = std::chrono::seconds(2);     // what is in the storage at the end and does not hang
+constexpr Nanos kShortestWatch = std::chrono::seconds(1);
 
 std::string NodeName(const Config& config) {
   if (!config.agent.node_name.empty()) return config.agent.node_name;
@@ -71,34 +76,53 @@ Agent::Agent(Config config, Files& files, const Clock& clock)
     : config_(std::move(config)), files_(files), clock_(clock), started_(clock.Monotonic()), metrics_(kVersion, "") {}
 
 Agent::~Agent() {
-  for (ThreadPool* pool : {flush_work_.get(), fetch_work_.get(), memory_work_.get(), record_work_.get()}) {
-    if (pool != nullptr) pool->Stop();
+  for (auto* pool : {&flush_work_, &fetch_work_, &chore_work_, &memory_work_, &record_work_}) {
+    if (*pool != nullptr) (*pool)->Stop();
   }
+}
+
+bool Agent::StopWorkers() {
+  const Nanos deadline = clock_.Monotonic() + (flushed_all_ ? kJoinWorkers : Nanos(0));
+  bool stopped = true;
+  for (auto* pool : {&flush_work_, &fetch_work_, &chore_work_, &record_work_}) {
+    stopped = (*pool)->StopWithin(deadline - clock_.Monotonic()) && stopped;
+  }
+  return stopped;
+}
+
+// A thread that sleeps in the kernel keeps every descriptor open until it wakes: what others wait for is closed now.
+// Memory that is still being prepared has a writer, which _exit ends; then the lock goes with the process.
+void Agent::LetGo() {
+  server_.reset();
+  if (memory_work_->StopWithin(kFlushPoll)) region_->GiveUpLock();
 }
 
 absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(Config config, Files& files, const Clock& clock) {
   std::unique_ptr<Agent> agent(new Agent(std::move(config), files, clock));
   CKPTD_ASSIGN_OR_RETURN(agent->loop_, Loop::Create(clock, kPosts));
-  CKPTD_RETURN_IF_ERROR(agent->OpenRegionAndStorage());
+  CKPTD_RETURN_IF_ERROR(agent->OpenRegion());
   agent->record_work_ = std::make_unique<ThreadPool>("ckptd-record", 2, kQueue);
   agent->fetch_work_ = std::make_unique<ThreadPool>("ckptd-fetch", 2, kQueue);
+  agent->chore_work_ = std::make_unique<ThreadPool>("ckptd-chore", 2, kQueue);
   agent->flush_work_ = std::make_unique<ThreadPool>("ckptd-flush", 4, kQueue);
   agent->memory_work_ = std::make_unique<ThreadPool>("ckptd-memory", agent->config_.region.populate_threads, kQueue);
+  CKPTD_RETURN_IF_ERROR(agent->StartServer());
+  CKPTD_RETURN_IF_ERROR(agent->OpenStorage());  // nothing that may fail comes after it: a worker may hang by now
   Agent* self = agent.get();
   agent->flusher_ = std::make_unique<Flusher>(*agent->store_, clock, *agent->flush_work_, [self](FlushOutcome outcome) {
     auto shared = std::make_shared<FlushOutcome>(std::move(outcome));
     if (!self->loop_->Post([self, shared] { self->OnFlushed(*shared); })) Log(kError, "app.post_lost");
   });
-  agent->storage_watch_ = std::make_unique<StorageWatch>(*agent->loop_, clock, *agent->store_, *agent->record_work_,
-                                                         agent->config_.storage.timeout);
-  CKPTD_RETURN_IF_ERROR(agent->StartServer());
+  agent->storage_watch_ = std::make_unique<StorageWatch>(*agent->loop_, clock, *agent->store_, *agent->calls_,
+                                                         *agent->chore_work_, agent->config_.storage.timeout);
   agent->MakeServices();
   agent->AdoptAll();
   agent->storage_watch_->Probe();
+  agent->WatchCalls();
   return agent;
 }
 
-absl::Status Agent::OpenRegionAndStorage() {
+absl::Status Agent::OpenRegion() {
   CKPTD_RETURN_IF_ERROR(MakePath(files_, ParentOf(config_.agent.socket), 0755));
   CKPTD_RETURN_IF_ERROR(MakePath(files_, ParentOf(config_.region.dir), 0755));
   region::RegionOptions region;
@@ -108,7 +132,10 @@ absl::Status Agent::OpenRegionAndStorage() {
   region.job_quota = config_.region.job_quota.bytes;
   CKPTD_ASSIGN_OR_RETURN(region_, region::Region::Open(files_, clock_, region));
   for (const std::string& warning : region_->warnings()) Log(kWarning, "region.warning").Field("text", warning);
-  CKPTD_RETURN_IF_ERROR(MakePath(files_, config_.storage.root, 0700));
+  return absl::OkStatus();
+}
+
+absl::Status Agent::OpenStorage() {
   PosixStoreOptions storage;
   storage.root = config_.storage.root;
   storage.owner = AgentIdOf(config_);
@@ -116,8 +143,54 @@ absl::Status Agent::OpenRegionAndStorage() {
   IoQueueChoice choice = QueueChoice(config_.storage.io);
   size_t depth = config_.storage.write_depth;
   storage.make_queue = MakeIoQueueFactory(choice, depth);
-  CKPTD_ASSIGN_OR_RETURN(store_, OpenPosixStore(files_, clock_, storage));
+  CKPTD_ASSIGN_OR_RETURN(disk_, MakePosixStore(files_, clock_, storage));
+  calls_ = std::make_unique<StoreCalls>(clock_, config_.storage.root);
+  store_ = MakeWatchedStore(*disk_, *calls_, /*awaited=*/false);
+  restore_store_ = MakeWatchedStore(*disk_, *calls_, /*awaited=*/true);
+  return LookAtStorage();
+}
+
+// What is wrong with the storage is an error of the start. A storage that does not answer is not: what memory holds is
+// served meanwhile, and nothing here joins the worker that hangs.
+absl::Status Agent::LookAtStorage() {
+  struct Answer {
+    Mutex mutex;
+    CondVar came;
+    std::optional<absl::Status> status CKPTD_GUARDED_BY(mutex);
+  };
+  auto answer = std::make_shared<Answer>();
+  bool taken = chore_work_->Run([this, answer] {
+    absl::Status status = MakePath(files_, config_.storage.root, 0700);
+    if (status.ok()) status = store_->Probe();
+    if (!status.ok()) Log(kError, "storage.open").Error(status);
+    MutexLock lock(answer->mutex);
+    answer->status = status;
+    answer->came.NotifyOne();
+  });
+  if (!taken) return Error(ErrorCode::INTERNAL, "no worker for the storage");
+  const auto deadline = std::chrono::steady_clock::now() + kStorageAtStart;
+  MutexLock lock(answer->mutex);
+  while (!answer->status) {
+    if (!answer->came.WaitUntil(answer->mutex, deadline)) break;
+  }
+  if (answer->status) return *answer->status;
+  Log(kWarning, "storage.silent").Field("storage", config_.storage.root).Field("text", "started without its answer");
   return absl::OkStatus();
+}
+
+// Tells the log when the storage begins to hang and when it answers again, and every rank that waits in restore() which
+// call it is that hangs: in time, before the trainer's own patience is over.
+void Agent::WatchCalls() {
+  std::optional<StoreCalls::Silence> longest = calls_->Longest();
+  const bool hangs = longest && longest->since > config_.storage.timeout;
+  if (hangs && !storage_hangs_) Log(kError, "storage.hung").Field("call", longest->ToString());
+  if (!hangs && storage_hangs_) Log(kInfo, "storage.answers");
+  storage_hangs_ = hangs;
+  std::optional<StoreCalls::Silence> awaited = calls_->Longest(/*awaited=*/true);
+  if (awaited && awaited->since > config_.storage.timeout) {
+    for (auto& [name, job] : jobs_) job->OnStorageHangs(awaited->ToString());
+  }
+  loop_->After(std::max(config_.storage.timeout / 4, kShortestWatch), [this] { WatchCalls(); });
 }
 
 absl::Status Agent::StartServer() {
@@ -136,8 +209,9 @@ absl::Status Agent::StartServer() {
 }
 
 void Agent::MakeServices() {
-  services_.reset(new Services{config_, clock_, *loop_, *region_, *store_, *record_work_, *fetch_work_, *memory_work_,
-                               *flusher_, *server_, claims_, *storage_watch_, metrics_, AgentIdOf(config_), RandomId(),
+  services_.reset(new Services{config_, clock_, *loop_, *region_, *store_, *restore_store_, *calls_, *record_work_,
+                               *fetch_work_, *chore_work_, *memory_work_, *flusher_, *server_, claims_, *storage_watch_,
+                               metrics_, AgentIdOf(config_), RandomId(),
                                [this](const std::string& job) { return ForgetJob(job); }});
 }
 
@@ -168,7 +242,7 @@ absl::StatusOr<JobRunner*> Agent::ObtainJob(const std::string& job, uint32_t uid
 
 // What a killed predecessor was writing when it died. Nobody waits for it.
 void Agent::SweepLeftovers(const std::string& job) {
-  bool taken = record_work_->Run([&store = *store_, job] {
+  bool taken = chore_work_->Run([&store = *store_, job] {
     size_t removed = RemoveJobLeftovers(store, job);
     if (removed != 0) Log(kInfo, "storage.swept").Job(job).Field("temporary_files", uint64_t{removed});
   });

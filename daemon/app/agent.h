@@ -39,6 +39,10 @@ class Agent final : public SessionHandler {
   // flushed (memory still holds it).
   void BeginShutdown();
   [[nodiscard]] bool flushed_all() const { return flushed_all_; }
+  // After Run(). False: a worker hangs in the storage, and so would the destructor.
+  [[nodiscard]] bool StopWorkers();
+  // Then only _exit() may follow: trainers connect to the successor, which may take the region at once.
+  void LetGo();
 
   // What ckptctl may ask; see admin.h.
   void SetDraining(bool on);
@@ -70,7 +74,10 @@ class Agent final : public SessionHandler {
   };
 
   Agent(Config config, Files& files, const Clock& clock);
-  absl::Status OpenRegionAndStorage();
+  absl::Status OpenRegion();
+  absl::Status OpenStorage();
+  absl::Status LookAtStorage();
+  void WatchCalls();
   absl::Status StartServer();
   void MakeServices();
   void AdoptAll();
@@ -97,7 +104,10 @@ class Agent final : public SessionHandler {
   AgentMetrics metrics_;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<region::Region> region_;
+  std::unique_ptr<Store> disk_;
+  std::unique_ptr<StoreCalls> calls_;
   std::unique_ptr<Store> store_;
+  std::unique_ptr<Store> restore_store_;
   std::unique_ptr<Server> server_;
   Claims claims_;
   std::unique_ptr<Flusher> flusher_;
@@ -108,9 +118,11 @@ class Agent final : public SessionHandler {
   std::map<SessionId, Binding> bindings_;
   bool draining_ = false;
   bool flushed_all_ = true;
+  bool storage_hangs_ = false;  // as it was told last
   // Last, so that they are joined first: their work refers to everything above.
   std::unique_ptr<ThreadPool> record_work_;
   std::unique_ptr<ThreadPool> fetch_work_;
+  std::unique_ptr<ThreadPool> chore_work_;
   std::unique_ptr<ThreadPool> flush_work_;
   std::unique_ptr<ThreadPool> memory_work_;
 };

@@ -1,5 +1,5 @@
-// The effects of the job machine, one overload each. Storage operations run on the record executor (verification on the
-// fetch executor) and answer with the event named in room job.
+// The effects of the job machine, one overload each. Storage operations run on the record executor (those of deletion
+// on the chore executor) and answer with the event named in room job.
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -24,23 +24,20 @@ struct JobEffects {
 
   // The answer is an event with a `status` and an `op`.
   template <typename Request>
-  void Ask(Executor& executor, const Request& request) const {
+  void Ask(Executor& executor, Store& store, const Request& request) const {
     JobRunner* self = &runner;
-    JobStorage storage(self->services_.store, self->services_.metrics, self->name());
+    JobStorage storage(store, self->services_.metrics, self->name());
     using Answer = decltype(storage(request));
     auto answer = std::make_shared<Answer>();
-    // Reading a whole step back may take longer than a storage may be silent.
-    const bool quick = !std::is_same_v<Request, job::VerifyStep>;
-    const uint64_t operation = quick ? self->services_.storage_watch.Begin() : 0;
     RunAsync<absl::Status>(
         self->services_.loop, executor,
         [answer, storage, request] {
           *answer = storage(request);
           return absl::OkStatus();
         },
-        [self, answer, operation, op = request.op](const absl::Status& ran) {
+        [self, answer, op = request.op](const absl::Status& ran) {
           if (!ran.ok()) answer->status = ran;
-          self->services_.storage_watch.End(operation, answer->status, kWrites<Request>);
+          self->services_.storage_watch.Answered(answer->status, kWrites<Request>);
           answer->op = op;
           if (!answer->status.ok()) Log(kWarning, "job.storage").Job(self->name()).Error(answer->status);
           self->Post(std::move(*answer));
@@ -76,13 +73,30 @@ struct JobEffects {
   }
   void operator()(const job::StartTimer& e) const {
     JobRunner* self = &runner;
-    runner.services_.loop.After(e.after, [self, e] { self->Post(job::TimerFired{e.kind, e.key}); });
+    runner.services_.loop.After(e.after, [self, e] {
+      if (e.kind == job::TimerKind::kJoin) TellOfSilence(*self, e.key);
+      self->Post(job::TimerFired{e.kind, e.key});
+    });
+  }
+  // The patience of one restore() is over; if the storage has been silent for much of it, that is the reason.
+  static void TellOfSilence(JobRunner& runner, Ticket ticket) {
+    constexpr Nanos kSuspicious = std::chrono::seconds(1);
+    auto silence = runner.services_.calls.Longest(/*awaited=*/true);
+    if (silence && silence->since > kSuspicious) runner.Post(job::StorageHangs{ticket, silence->ToString()});
   }
 
-  void operator()(const job::VerifyStep& e) const { Ask(runner.services_.fetch_work, e); }
-  template <typename Record>  // all others: small, and never behind a reader
+  // What nobody waits for: deletion, which an attempt must never stand behind.
+  void operator()(const job::VerifyStep& e) const { Chore(e); }
+  void operator()(const job::PutMarker& e) const { Chore(e); }
+  void operator()(const job::RemoveMarker& e) const { Chore(e); }
+  void operator()(const job::DeleteStep& e) const { Chore(e); }
+  template <typename Request>
+  void Chore(const Request& e) const {
+    Ask(runner.services_.chore_work, runner.services_.store, e);
+  }
+  template <typename Record>  // all others: small, and restore() may wait for them
   void operator()(const Record& e) const {
-    Ask(runner.services_.record_work, e);
+    Ask(runner.services_.record_work, runner.services_.restore_store, e);
   }
   void operator()(const job::DeleteEnded& e) const {
     auto found = runner.deletions_.find(e.request);

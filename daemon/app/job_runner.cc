@@ -114,6 +114,8 @@ void JobRunner::Work(Item item) {
   Execute(effects);
 }
 
+void JobRunner::OnStorageHangs(const std::string& call) { Post(job::StorageHangs{0, call}); }
+
 void JobRunner::Post(job::Event event) { Push(std::move(event)); }
 void JobRunner::PostToRank(Rank rank, snapshot::Event event) { Push(RankItem(rank, std::move(event))); }
 

@@ -40,6 +40,8 @@ class JobRunner {
   void OnFlushed(const FlushOutcome& outcome);
   void SetDraining(bool on);
   void SetRetention(const RetentionConfig& retention);
+  // `call` has hung for longer than storage.timeout, and restore() waits for what it is part of.
+  void OnStorageHangs(const std::string& call);
   // Nothing that still comes from workers is looked at any more: the job's region may go.
   void Stop() { stopped_ = true; }
 

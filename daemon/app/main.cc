@@ -114,29 +114,41 @@ absl::Status WatchSignals(Agent& agent, SignalFd& signals, const Flags& flags, c
   });
 }
 
-absl::StatusOr<bool> RunAgent(const Flags& flags, Config config, const Config& defaults) {
-  SetLogLevel(config.agent.log_level);
-  CKPTD_ASSIGN_OR_RETURN(auto signals, SignalFd::Create({SIGTERM, SIGINT, SIGHUP}));
-  CKPTD_ASSIGN_OR_RETURN(auto agent, Agent::Start(std::move(config), PosixFiles(), SystemClock()));
-  CKPTD_RETURN_IF_ERROR(WatchSignals(*agent, signals, flags, defaults));
-  CKPTD_ASSIGN_OR_RETURN(auto surface, Surface::Start(*agent));
-  StartWatchdog(agent->loop());
-  NotifyReady("running");
-  Log(kInfo, "agent.ready")
-      .Field("socket", agent->config().agent.socket)
-      .Field("storage", agent->config().storage.root);
-  CKPTD_RETURN_IF_ERROR(agent->Run());
-  bool all = agent->flushed_all();
-  Log(all ? kInfo : kWarning, "agent.end").Field("flushed", all ? "all" : "not all: memory still holds the rest");
-  // A worker that hangs in the storage cannot be joined; the region holds what it was writing.
-  if (!all) _exit(0);
-  return all;
-}
-
 int Fail(const absl::Status& status) {
   const ErrorInfo& info = InfoOf(CodeOf(status));
   std::fprintf(stderr, "ckptd: %s\n  next: %s\n", std::string(status.message()).c_str(), info.next_step);
   return info.exit_code;
+}
+
+// A worker that hangs in the storage cannot be joined: then the process goes without it, and the region holds what it
+// was writing.
+int End(Agent& agent, Surface* surface, const absl::Status& status) {
+  const int code = status.ok() ? 0 : Fail(status);
+  const bool answered = surface == nullptr || surface->Stop();
+  if (agent.StopWorkers() && answered) return code;
+  agent.LetGo();
+  _exit(code);
+}
+
+absl::Status Serve(Agent& agent) {
+  StartWatchdog(agent.loop());
+  NotifyReady("running");
+  Log(kInfo, "agent.ready").Field("socket", agent.config().agent.socket).Field("storage", agent.config().storage.root);
+  CKPTD_RETURN_IF_ERROR(agent.Run());
+  bool all = agent.flushed_all();
+  Log(all ? kInfo : kWarning, "agent.end").Field("flushed", all ? "all" : "not all: memory still holds the rest");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> RunAgent(const Flags& flags, Config config, const Config& defaults) {
+  SetLogLevel(config.agent.log_level);
+  CKPTD_ASSIGN_OR_RETURN(auto signals, SignalFd::Create({SIGTERM, SIGINT, SIGHUP}));
+  CKPTD_ASSIGN_OR_RETURN(auto agent, Agent::Start(std::move(config), PosixFiles(), SystemClock()));
+  absl::Status watched = WatchSignals(*agent, signals, flags, defaults);
+  if (!watched.ok()) return End(*agent, nullptr, watched);
+  auto surface = Surface::Start(*agent);
+  if (!surface.ok()) return End(*agent, nullptr, surface.status());
+  return End(*agent, surface->get(), Serve(*agent));
 }
 
 int Main(int argc, char** argv) {
@@ -150,7 +162,7 @@ int Main(int argc, char** argv) {
   if (flags->check) return std::fputs(PrintConfig(*config).c_str(), stdout), 0;
   for (const std::string& note : defaults.notes) Log(kWarning, "config.note").Field("text", note);
   auto ran = RunAgent(*flags, *std::move(config), defaults.config);
-  return ran.ok() ? 0 : Fail(ran.status());
+  return ran.ok() ? *ran : Fail(ran.status());
 }
 
 }  // namespace

@@ -198,9 +198,8 @@ struct RankEffects {
     using Read = absl::StatusOr<v1::Sidecar>;
     RunAsync<Read>(
         runner.services_.loop, runner.services_.fetch_work,
-        [&store = runner.services_.store, job = runner.options_.job, id = e.snapshot, rank = runner.options_.rank] {
-          return CommittedSidecar(store, job, id, rank);
-        },
+        [&store = runner.services_.restore_store, job = runner.options_.job, id = e.snapshot,
+         rank = runner.options_.rank] { return CommittedSidecar(store, job, id, rank); },
         [self, e](const Read& read) {
           self->options_.enqueue([self, e, read] { RankEffects{*self}.PlaceLayout(e.snapshot, read); });
         });
@@ -212,7 +211,7 @@ struct RankEffects {
     LayoutIntake::Order order;
     order.world = sidecar->world_size();
     order.chunk_bytes = sidecar->chunk_bytes();
-    order.headers = [&store = runner.services_.store, job = runner.options_.job, side = *sidecar] {
+    order.headers = [&store = runner.services_.restore_store, job = runner.options_.job, side = *sidecar] {
       return ReadHeaders(store, job, side, uint64_t{512} << 20);
     };
     order.done = [self, snapshot](absl::StatusOr<region::LayoutSet*> set, bool) {
@@ -235,8 +234,8 @@ struct RankEffects {
     uint64_t slot_bytes = set->head().block.slot_bytes;
     RunAsync<Result>(
         runner.services_.loop, runner.services_.fetch_work,
-        [&store = runner.services_.store, job = runner.options_.job, rank = runner.options_.rank, id = e.snapshot, file,
-         slot_bytes] { return FetchInto(store, job, rank, id, *file, slot_bytes); },
+        [&store = runner.services_.restore_store, job = runner.options_.job, rank = runner.options_.rank,
+         id = e.snapshot, file, slot_bytes] { return FetchInto(store, job, rank, id, *file, slot_bytes); },
         [self, e, slot_bytes](const Result& result) {
           self->options_.enqueue([self, e, slot_bytes, result] {
             self->metrics_.Fetched(result.status(), slot_bytes);

@@ -21,6 +21,7 @@
 #include "daemon/session/claims.h"
 #include "daemon/session/server.h"
 #include "daemon/storage/store.h"
+#include "daemon/storage/store_calls.h"
 
 namespace ckptd {
 
@@ -32,8 +33,11 @@ struct Services {
   Loop& loop;
   region::Region& region;
   Store& store;
-  Executor& record_work;  // small records: never behind a flush
-  Executor& fetch_work;   // reading snapshots back, verifying steps
+  Store& restore_store;   // the same, for what restore() waits for
+  StoreCalls& calls;      // under way in either
+  Executor& record_work;  // small records, with restore_store only: never behind what nobody waits for
+  Executor& fetch_work;   // reading snapshots back for a restore, with restore_store only
+  Executor& chore_work;   // verifying, deleting, sweeping
   Executor& memory_work;  // populating slots, parsing headers, checking slots
   Flusher& flusher;
   Server& server;

@@ -196,7 +196,7 @@ void FillAgent(Agent& agent, v1::AgentStatus* out) {
   storage->set_root(services.config.storage.root);
   storage->set_io(services.store.Describe());
   storage->set_flushes_running(static_cast<uint32_t>(services.flusher.active()));
-  services.storage_watch.Fill(services.flusher.LongestSilence(), storage);
+  services.storage_watch.Fill(storage);
 }
 
 }  // namespace

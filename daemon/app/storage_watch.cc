@@ -1,11 +1,9 @@
 #include "daemon/app/storage_watch.h"
 
-#include <algorithm>
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/app/services.h"
-#include "daemon/base/units.h"
 
 namespace ckptd {
 namespace {
@@ -55,9 +53,8 @@ struct Probed {
 void StorageWatch::Probe() {
   if (probing_) return;
   probing_ = true;
-  const uint64_t operation = Begin();
   RunAsync<absl::StatusOr<Probed>>(
-      loop_, records_,
+      loop_, chores_,
       [&store = store_]() -> absl::StatusOr<Probed> {
         (void)store.RemoveLeftovers("");  // of a probe that was killed
         Probed probed;
@@ -65,21 +62,11 @@ void StorageWatch::Probe() {
         if (auto space = store.Space(); space.ok()) probed.free_bytes = space->available;
         return probed;
       },
-      [this, operation](const absl::StatusOr<Probed>& probed) {
+      [this](const absl::StatusOr<Probed>& probed) {
         probing_ = false;
         if (probed.ok()) free_bytes_ = probed->free_bytes;
-        End(operation, probed.ok() ? probed->writable : probed.status(), /*wrote=*/true);
+        Answered(probed.ok() ? probed->writable : probed.status(), /*wrote=*/true);
       });
-}
-
-uint64_t StorageWatch::Begin() {
-  running_[++last_operation_] = clock_.Monotonic();
-  return last_operation_;
-}
-
-void StorageWatch::End(uint64_t operation, const absl::Status& status, bool wrote) {
-  running_.erase(operation);
-  Learn(status, wrote);
 }
 
 void StorageWatch::Flushed(const FlushOutcome& outcome) {
@@ -90,10 +77,10 @@ void StorageWatch::Flushed(const FlushOutcome& outcome) {
   }
   failed_flushes_.erase(rank);
   if (absl::Status said = OfStorage(outcome.status); !said.ok()) failed_flushes_[rank] = {said, clock_.Monotonic()};
-  Learn(outcome.status, !absl::IsCancelled(outcome.status));
+  Answered(outcome.status, !absl::IsCancelled(outcome.status));
 }
 
-void StorageWatch::Learn(const absl::Status& status, bool wrote) {
+void StorageWatch::Answered(const absl::Status& status, bool wrote) {
   const absl::Status said = OfStorage(status);
   if (!said.ok()) {
     last_error_ = std::string(said.message());
@@ -120,10 +107,10 @@ void StorageWatch::ProbeAgain() {
 
 bool StorageWatch::Forgotten(const FailedFlush& flush) const { return clock_.Monotonic() - flush.when > kForgetFlush; }
 
-absl::Status StorageWatch::Health(Nanos silence) const {
-  for (const auto& [operation, since] : running_) silence = std::max(silence, clock_.Monotonic() - since);
-  if (silence > timeout_) {
-    return Error(ErrorCode::STORAGE_HUNG, absl::StrCat("the storage has not answered for ", FormatDuration(silence)));
+absl::Status StorageWatch::Health() const {
+  auto longest = calls_.Longest();
+  if (longest && longest->since > timeout_) {
+    return Error(ErrorCode::STORAGE_HUNG, absl::StrCat("hung: ", longest->ToString()));
   }
   // A full storage takes a small file and no snapshot, so what a flush said stands beside what a probe says.
   for (const auto& [rank, flush] : failed_flushes_) {
@@ -132,8 +119,8 @@ absl::Status StorageWatch::Health(Nanos silence) const {
   return last_;
 }
 
-void StorageWatch::Fill(Nanos silence, v1::StorageStatus* out) const {
-  const absl::Status health = Health(silence);
+void StorageWatch::Fill(v1::StorageStatus* out) const {
+  const absl::Status health = Health();
   out->set_state(ToState(health));
   if (health.ok() && !used_) out->set_state(v1::StorageStatus::UNKNOWN);
   out->set_last_error(health.ok() ? last_error_ : std::string(health.message()));

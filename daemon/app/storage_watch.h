@@ -18,6 +18,7 @@
 #include "daemon/os/loop.h"
 #include "daemon/persist/flusher.h"
 #include "daemon/storage/store.h"
+#include "daemon/storage/store_calls.h"
 #include "proto/ckptd/v1/status.pb.h"
 
 namespace ckptd {
@@ -25,21 +26,19 @@ namespace ckptd {
 class StorageWatch {
  public:
   // All outlive it. `timeout` may change live.
-  StorageWatch(Loop& loop, const Clock& clock, Store& store, Executor& records, const Nanos& timeout)
-      : loop_(loop), clock_(clock), store_(store), records_(records), timeout_(timeout) {}
+  StorageWatch(Loop& loop, const Clock& clock, Store& store, StoreCalls& calls, Executor& chores, const Nanos& timeout)
+      : loop_(loop), clock_(clock), store_(store), calls_(calls), chores_(chores), timeout_(timeout) {}
 
   // Asks now, unless it is asking.
   void Probe();
 
-  // An operation of a few records went to an executor; then what it said. `wrote`: it put something on the storage, so
-  // its success shows that this can be done.
-  [[nodiscard]] uint64_t Begin();
-  void End(uint64_t operation, const absl::Status& status, bool wrote);
+  // What an operation said. `wrote`: it put something on the storage, so its success shows that this can be done.
+  void Answered(const absl::Status& status, bool wrote);
   void Flushed(const FlushOutcome& outcome);
 
-  // OK, or what is wrong, with one of the codes STORAGE_*. `silence` is Flusher::LongestSilence().
-  [[nodiscard]] absl::Status Health(Nanos silence) const;
-  void Fill(Nanos silence, v1::StorageStatus* out) const;
+  // OK, or what is wrong, with one of the codes STORAGE_*.
+  [[nodiscard]] absl::Status Health() const;
+  void Fill(v1::StorageStatus* out) const;
 
  private:
   struct FailedFlush {
@@ -47,17 +46,15 @@ class StorageWatch {
     Nanos when{0};
   };
 
-  void Learn(const absl::Status& status, bool wrote);
   void ProbeAgain();
   [[nodiscard]] bool Forgotten(const FailedFlush& flush) const;
 
   Loop& loop_;
   const Clock& clock_;
   Store& store_;
-  Executor& records_;
+  StoreCalls& calls_;
+  Executor& chores_;
   const Nanos& timeout_;
-  uint64_t last_operation_ = 0;
-  std::map<uint64_t, Nanos> running_;                                   // since when
   std::map<std::pair<std::string, Rank>, FailedFlush> failed_flushes_;  // by whose last flush it was
   bool used_ = false;
   bool probing_ = false;

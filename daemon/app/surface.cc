@@ -18,6 +18,14 @@ class RealSurface final : public Surface {
  public:
   explicit RealSurface(std::unique_ptr<HttpServer> web) : web_(std::move(web)) {}
 
+  bool Stop() override {
+    web_.reset();
+#ifdef CKPTD_GRPC
+    if (admin_) return admin_->Stop();
+#endif
+    return true;
+  }
+
   absl::Status StartAdmin([[maybe_unused]] Agent& agent) {
 #ifdef CKPTD_GRPC
     if (agent.config().agent.admin_socket == "off") return absl::OkStatus();

@@ -15,6 +15,9 @@ class Surface {
   // Control thread; `agent` outlives it.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<Surface>> Start(Agent& agent);
   virtual ~Surface() = default;
+  // First, before the agent's own workers are stopped: a successor may listen. False: somebody's question still hangs
+  // in the storage, and the Surface cannot be destroyed.
+  [[nodiscard]] virtual bool Stop() = 0;
 };
 
 }  // namespace ckptd

@@ -239,9 +239,9 @@ void AddStorageKeys(std::vector<Key>* keys) {
       "O_DIRECT: past the page cache; auto uses it where the file system can."));
   keys->push_back(Count("storage.write_depth", Key::kRestart, CKPTD_FIELD(storage.write_depth), 1, 256,
                         "Reads and writes in flight."));
-  keys->push_back(Duration("storage.timeout", Key::kLive, CKPTD_FIELD(storage.timeout), std::chrono::seconds(1),
-                           std::chrono::hours(1),
-                           "A flush that makes no progress for so long is reported as a hung storage."));
+  keys->push_back(Duration(
+      "storage.timeout", Key::kLive, CKPTD_FIELD(storage.timeout), std::chrono::seconds(1), std::chrono::hours(1),
+      "A call to the storage that hears nothing for so long is reported as hung; a restore that waits for it fails."));
 }
 
 void AddPolicyKeys(std::vector<Key>* keys) {

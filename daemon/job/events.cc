@@ -24,6 +24,9 @@ struct Printer {
   std::string operator()(const ReportReceived& e) const {
     return absl::StrCat("ReportReceived ", e.report->ShortDebugString());
   }
+  std::string operator()(const StorageHangs& e) const {
+    return absl::StrCat("StorageHangs ticket ", e.ticket, " ", e.call);
+  }
   std::string operator()(const RankChanged& e) const {
     return absl::StrCat("RankChanged ", e.report->ShortDebugString());
   }

@@ -88,6 +88,13 @@ struct RankChanged {
   RankReportPtr report;
 };
 
+// A call to the storage that restore() waits for has hung for too long; which one is for people. What it was part of
+// may still be answered, much later.
+struct StorageHangs {
+  Ticket ticket = 0;  // whose patience is over; 0 = everybody's
+  std::string call;   // "create /data/job/attempts/a0003.json for 1m01s"
+};
+
 struct TimerFired {
   TimerKind kind = TimerKind::kResend;
   uint64_t key = 0;
@@ -174,9 +181,9 @@ struct RetentionChanged {
 };
 
 using Event =
-    std::variant<Started, Join, Withdrawn, Reaped, Resumed, StateReceived, ReportReceived, RankChanged, TimerFired,
-                 NewestRead, AttemptCreated, Listed, DecisionCreated, ManifestCreated, NewestChecked, StepVerified,
-                 MarkerPut, MarkerRemoved, StepDeleted, PinChanged, DeleteRequested, RetentionChanged>;
+    std::variant<Started, Join, Withdrawn, Reaped, Resumed, StateReceived, ReportReceived, RankChanged, StorageHangs,
+                 TimerFired, NewestRead, AttemptCreated, Listed, DecisionCreated, ManifestCreated, NewestChecked,
+                 StepVerified, MarkerPut, MarkerRemoved, StepDeleted, PinChanged, DeleteRequested, RetentionChanged>;
 
 // --------------------------------------------------------------------------------------------------------- effects
 

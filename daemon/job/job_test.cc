@@ -224,6 +224,18 @@ TEST_F(JobTest, AStoreThatHangsIsNamedWhenTheTimeIsOver) {
   EXPECT_EQ(Last<Refuse>().code, ErrorCode::STORAGE_HUNG);
 }
 
+TEST_F(JobTest, TheCallThatHangsIsToldToWhoWaits) {
+  JoinRankZero();
+  Feed(StorageHangs{8, "read /data"});
+  EXPECT_FALSE(Has<Refuse>()) << "another one's patience is over";
+  Feed(StorageHangs{0, "create /data/gpt/attempts/a0001.json for 1m01s"});
+  EXPECT_EQ(Last<Refuse>().code, ErrorCode::STORAGE_HUNG);
+  EXPECT_EQ(Last<Refuse>().ticket, 7u);
+  EXPECT_THAT(Last<Refuse>().message, HasSubstr("create /data/gpt/attempts/a0001.json for 1m01s"));
+  Feed(StorageHangs{0, "the same"});
+  EXPECT_FALSE(Has<Refuse>()) << "nobody waits any more";
+}
+
 TEST_F(JobTest, ARankWithoutRankZeroIsTold) {
   Join join;
   join.rank = 3;

@@ -61,6 +61,7 @@ class Machine::Impl {
   void On(const Reaped& event) { member_.On(event); }
   void On(const Resumed& event) { member_.On(event); }
   void On(const RankChanged& event) { member_.On(event); }
+  void On(const StorageHangs& event) { member_.On(event); }
   template <typename T>
   void On(const T& event) {
     coordinator_.On(event);

@@ -133,6 +133,14 @@ void Member::SendReport() {
   context_.Emit(ckptd::job::SendReport{state_->coordinator(), std::move(report)});
 }
 
+void Member::On(const StorageHangs& event) {
+  for (const auto& [rank, seat] : seats_) {
+    if (!seat.waiting || (event.ticket != 0 && event.ticket != seat.join.ticket)) continue;
+    Refuse(seat.join.ticket, ErrorCode::STORAGE_HUNG,
+           absl::StrCat("job ", context_.config.job, " rank ", rank, ": the storage hangs: ", event.call));
+  }
+}
+
 std::string Member::MissingRanks() const {
   if (state_ == nullptr || state_->world_size() == 0) return "0";
   std::vector<Rank> missing;

@@ -27,6 +27,7 @@ class Member {
   void On(const Resumed& event);
   void On(const StateReceived& event);
   void On(const RankChanged& event);
+  void On(const StorageHangs& event);
 
   // restore(timeout=) of a ticket is over. `phase` is the local coordinator's.
   void JoinTimedOut(Ticket ticket, Phase phase);

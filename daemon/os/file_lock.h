@@ -15,6 +15,9 @@ class FileLock {
   // another process has it. The file stays after the release: unlinking it would let two holders in.
   [[nodiscard]] static absl::StatusOr<FileLock> Acquire(const std::string& path);
 
+  // Before _exit, when a thread that the kernel cannot end would keep the file open, and with it the lock.
+  void Release() { fd_.Reset(); }
+
  private:
   explicit FileLock(UniqueFd fd) : fd_(std::move(fd)) {}
   UniqueFd fd_;

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <chrono>
 #include <csignal>
 #include <utility>
 
@@ -34,12 +35,16 @@ void Thread::Join() {
   if (thread_.joinable()) thread_.join();
 }
 
-ThreadPool::ThreadPool(const std::string& name, size_t threads, size_t queue_capacity) : queue_(queue_capacity) {
-  for (size_t i = 0; i < threads; ++i) {
-    workers_.emplace_back(name, [this] {
-      while (auto work = queue_.Pop()) (*work)();
-    });
-  }
+ThreadPool::ThreadPool(const std::string& name, size_t threads, size_t queue_capacity)
+    : queue_(queue_capacity), working_(threads) {
+  for (size_t i = 0; i < threads; ++i) workers_.emplace_back(name, [this] { Work(); });
+}
+
+void ThreadPool::Work() {
+  while (auto work = queue_.Pop()) (*work)();
+  MutexLock lock(mutex_);
+  --working_;
+  ended_.NotifyAll();
 }
 
 ThreadPool::~ThreadPool() { Stop(); }
@@ -49,6 +54,20 @@ bool ThreadPool::Run(std::function<void()> work) { return queue_.TryPush(std::mo
 void ThreadPool::Stop() {
   queue_.Close();
   for (Thread& worker : workers_) worker.Join();
+}
+
+bool ThreadPool::StopWithin(Nanos patience) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  queue_.Close();
+  {
+    MutexLock lock(mutex_);
+    while (working_ > 0) {
+      if (!ended_.WaitUntil(mutex_, deadline)) break;
+    }
+    if (working_ > 0) return false;
+  }
+  Stop();
+  return true;
 }
 
 }  // namespace ckptd

@@ -8,7 +8,9 @@
 #include <thread>
 #include <vector>
 
+#include "daemon/base/clock.h"
 #include "daemon/base/executor.h"
+#include "daemon/base/mutex.h"
 #include "daemon/base/queue.h"
 
 namespace ckptd {
@@ -36,10 +38,17 @@ class ThreadPool final : public Executor {
   [[nodiscard]] bool Run(std::function<void()> work) override;
   // Takes no more work, runs what is queued, joins. Idempotent; not from a worker.
   void Stop();
+  // The same, but false when a worker is still at its work after `patience`: it hangs, and whoever joins it does too.
+  [[nodiscard]] bool StopWithin(Nanos patience) CKPTD_EXCLUDES(mutex_);
   [[nodiscard]] size_t queued() { return queue_.size(); }
 
  private:
+  void Work() CKPTD_EXCLUDES(mutex_);
+
   BoundedQueue<std::function<void()>> queue_;
+  Mutex mutex_;
+  CondVar ended_;
+  size_t working_ CKPTD_GUARDED_BY(mutex_);  // threads that have not ended
   std::vector<Thread> workers_;
 };
 

@@ -1,6 +1,5 @@
 #include "daemon/persist/flusher.h"
 
-#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <set>
@@ -27,7 +26,6 @@ struct Flusher::Task {
   std::set<uint32_t> written;
   bool stream_failed = false;
   std::atomic<uint64_t> written_bytes{0};
-  std::atomic<Nanos> heard{Nanos(0)};  // when its worker last came from the storage; 0 = no worker is at it
 };
 
 Flusher::Flusher(Store& store, const Clock& clock, Executor& workers, Listener listener)
@@ -82,17 +80,6 @@ size_t Flusher::active() {
   return tasks_.size();
 }
 
-Nanos Flusher::LongestSilence() {
-  const Nanos now = clock_.Monotonic();
-  Nanos longest{0};
-  MutexLock lock(mutex_);
-  for (const auto& [key, task] : tasks_) {
-    const Nanos heard = task->heard;
-    if (heard != Nanos(0)) longest = std::max(longest, now - heard);
-  }
-  return longest;
-}
-
 uint64_t Flusher::WrittenBytes(const FlushKey& key) {
   std::shared_ptr<Task> task = Find(key);
   return task ? task->written_bytes.load() : 0;
@@ -126,7 +113,6 @@ void Flusher::Schedule(const std::shared_ptr<Task>& task) {
 
 void Flusher::Work(const std::shared_ptr<Task>& task) {
   while (true) {
-    task->heard = clock_.Monotonic();
     std::vector<uint32_t> chunks;
     std::optional<FlushSeal> seal;
     bool discarded = false;
@@ -136,7 +122,6 @@ void Flusher::Work(const std::shared_ptr<Task>& task) {
       chunks.swap(task->chunks);
       seal.swap(task->seal);
       if (!discarded && chunks.empty() && !seal) {
-        task->heard = Nanos(0);
         task->working = false;
         return;
       }
@@ -154,7 +139,6 @@ void Flusher::StreamChunks(Task& task, const std::vector<uint32_t>& chunks) {
     if (task.stream_failed || !task.written.insert(chunk).second) continue;
     task.stream_failed = !task.flush->WriteChunk(chunk).ok();
     task.written_bytes = task.flush->written_bytes();
-    task.heard = clock_.Monotonic();
   }
 }
 
@@ -167,7 +151,6 @@ absl::StatusOr<v1::Sidecar> Flusher::FinishTask(Task& task, const FlushSeal& sea
     if (!task.written.insert(chunk).second) continue;
     CKPTD_RETURN_IF_ERROR(task.flush->WriteChunk(chunk));
     task.written_bytes = task.flush->written_bytes();
-    task.heard = clock_.Monotonic();
   }
   return task.flush->Finish(seal);
 }

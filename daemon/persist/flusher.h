@@ -56,8 +56,6 @@ class Flusher {
   void Discard(const FlushKey& key);
 
   [[nodiscard]] size_t active() CKPTD_EXCLUDES(mutex_);
-  // For how long the slowest flush that a worker is at has written nothing; 0 when no worker is at any.
-  [[nodiscard]] Nanos LongestSilence() CKPTD_EXCLUDES(mutex_);
   [[nodiscard]] uint64_t WrittenBytes(const FlushKey& key) CKPTD_EXCLUDES(mutex_);  // 0 when not active
 
  private:

@@ -176,51 +176,6 @@ TEST(Flusher, ASealedFlushThatIsDiscardedSaysCancelled) {
   EXPECT_THAT(NamesIn(PosixFiles(), world.dir.path()), IsEmpty());
 }
 
-// Takes as long as `before` says for each transfer.
-class SlowQueue final : public IoQueue {
- public:
-  explicit SlowQueue(std::function<void()> before) : before_(std::move(before)) {}
-  absl::Status Submit(const IoRequest& request) override {
-    before_();
-    return inner_->Submit(request);
-  }
-  void Wait(std::vector<IoCompletion>& done) override { inner_->Wait(done); }
-  size_t in_flight() const override { return inner_->in_flight(); }
-  size_t depth() const override { return inner_->depth(); }
-  absl::string_view name() const override { return inner_->name(); }
-
- private:
-  const std::function<void()> before_;
-  const std::unique_ptr<IoQueue> inner_ = MakeInlineIoQueue(2);
-};
-
-TEST(Flusher, TellsHowLongTheStorageHasSaidNothing) {
-  TempDir dir;
-  FakeClock clock;
-  Flusher* flusher = nullptr;
-  Nanos silence{0};
-  PosixStoreOptions options;
-  options.root = dir.path();
-  auto slow = [&] {
-    clock.Advance(std::chrono::seconds(61));
-    silence = flusher->LongestSilence();
-  };
-  options.make_queue = [&] { return std::make_unique<SlowQueue>(slow); };
-  auto store = *OpenPosixStore(PosixFiles(), SystemClock(), options);
-  TestSlot slot = MakeSlot(1);
-  ManualExecutor executor;
-  Flusher under_test(*store, clock, executor, [](const FlushOutcome&) {});
-  flusher = &under_test;
-  under_test.Begin(kKey, SourceOf(kJob, 0, 1, kId, slot));
-  under_test.ChunksDone(kKey, {0});
-  clock.Advance(std::chrono::hours(1));
-  EXPECT_EQ(under_test.LongestSilence(), Nanos(0)) << "waiting for a worker is not waiting for the storage";
-  executor.Step();
-  EXPECT_EQ(silence, std::chrono::seconds(61));
-  clock.Advance(std::chrono::hours(1));
-  EXPECT_EQ(under_test.LongestSilence(), Nanos(0)) << "nothing to do";
-}
-
 TEST(Flusher, AQueueThatIsFullFailsTheSealNotTheStream) {
   RealWorld world;
   TestSlot slot = MakeSlot(1);

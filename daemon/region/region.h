@@ -103,6 +103,10 @@ class Region {
   [[nodiscard]] absl::StatusOr<RegionUsage> Usage();
   [[nodiscard]] Quota& quota() { return *context_->quota; }
 
+  // The last call, before _exit: a successor may take the directory while this process still dies (FileLock). No
+  // thread may write to the region any more.
+  void GiveUpLock() { lock_.Release(); }
+
  private:
   Region(Files& files, RegionOptions options, FileLock lock)
       : files_(files), options_(std::move(options)), lock_(std::move(lock)) {}

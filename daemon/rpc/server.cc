@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "daemon/base/errors.h"
@@ -32,7 +33,7 @@ std::unique_ptr<grpc::Server> BuildServer(grpc::Service* service) {
 
 struct AdminServer::Impl {
   Loop& loop;
-  UnixListener listener;
+  std::optional<UnixListener> listener;
   std::unique_ptr<grpc::Service> service;
   std::unique_ptr<grpc::Server> server;
   bool stopped = false;
@@ -51,23 +52,29 @@ absl::StatusOr<std::unique_ptr<AdminServer>> AdminServer::Start(Loop& loop, Admi
   std::unique_ptr<AdminServer> out(new AdminServer(
       std::unique_ptr<Impl>(new Impl{loop, std::move(listener), std::move(service), std::move(server)})));
   CKPTD_RETURN_IF_ERROR(
-      loop.Watch(out->impl_->listener.fd(), EPOLLIN, [self = out.get()](uint32_t) { self->AcceptAll(); }));
+      loop.Watch(out->impl_->listener->fd(), EPOLLIN, [self = out.get()](uint32_t) { self->AcceptAll(); }));
   return out;
 }
 
 void AdminServer::AcceptAll() {
   for (;;) {
-    auto accepted = impl_->listener.Accept();
+    auto accepted = impl_->listener->Accept();
     if (!accepted.ok()) Log(kWarning, "admin.accept").Error(accepted.status());
     if (!accepted.ok() || !accepted->has_value()) return;
     grpc::AddInsecureChannelFromFd(impl_->server.get(), (*accepted)->fd.Release());
   }
 }
 
+void AdminServer::StopListening() {
+  if (!impl_->listener) return;
+  impl_->loop.Unwatch(impl_->listener->fd());
+  impl_->listener.reset();
+}
+
 void AdminServer::Stop(Nanos grace) {
   if (impl_->stopped) return;
   impl_->stopped = true;
-  impl_->loop.Unwatch(impl_->listener.fd());
+  StopListening();
   impl_->server->Shutdown(std::chrono::system_clock::now() + grace);
   impl_->server->Wait();
 }

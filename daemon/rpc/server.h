@@ -25,7 +25,9 @@ class AdminServer {
                                                                           const AdminLimits& limits = {});
   ~AdminServer();  // Stop(0)
 
-  // No new connections; calls go on for at most `grace`, then they are cancelled. Returns when all have ended, so the
+  // No new connections, and the path is free for another server. Idempotent.
+  void StopListening();
+  // The same; calls go on for at most `grace`, then they are cancelled. Returns when all have ended, so the
   // backend must complete every call that is cancelled. Idempotent.
   void Stop(Nanos grace);
 

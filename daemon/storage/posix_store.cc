@@ -1,11 +1,13 @@
 #include "daemon/storage/posix_store.h"
 
+#include <atomic>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "daemon/base/errors.h"
+#include "daemon/base/mutex.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/os/probe.h"
 #include "daemon/storage/io_pool.h"
@@ -46,14 +48,15 @@ class PosixStore final : public Store {
         publisher_(files, options_.owner),
         pool_(options_.make_queue) {}
 
-  absl::Status Open() {
+  absl::Status Probe() override {
     CKPTD_ASSIGN_OR_RETURN(FileInfo root, files_.Stat(options_.root));
     if (root.type != FileType::kDirectory) {
       return Error(ErrorCode::REFUSED, absl::StrCat(options_.root, ": not a directory"));
     }
     CKPTD_ASSIGN_OR_RETURN(auto queue, pool_.BorrowQueue());
-    queue_name_ = std::string(queue->name());
     direct_ = options_.direct && ProbeDirectIo(files_, options_.root).ok();
+    MutexLock lock(mutex_);
+    described_ = absl::StrCat(queue->name(), direct_ ? ", direct" : ", buffered");
     return absl::OkStatus();
   }
 
@@ -140,7 +143,10 @@ class PosixStore final : public Store {
   }
 
   absl::StatusOr<SpaceInfo> Space() override { return files_.Space(options_.root); }
-  std::string Describe() const override { return absl::StrCat(queue_name_, direct_ ? ", direct" : ", buffered"); }
+  std::string Describe() const override {
+    MutexLock lock(mutex_);
+    return described_;
+  }
 
  private:
   std::string PathOf(absl::string_view name) const {
@@ -172,20 +178,26 @@ class PosixStore final : public Store {
   const PosixStoreOptions options_;
   Publisher publisher_;
   IoPool pool_;
-  std::string queue_name_;
-  bool direct_ = false;
+  std::atomic<bool> direct_{false};
+  mutable Mutex mutex_;
+  std::string described_ CKPTD_GUARDED_BY(mutex_) = "not looked at yet";
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Store>> OpenPosixStore(Files& files, const Clock& clock,
+absl::StatusOr<std::unique_ptr<Store>> MakePosixStore(Files& files, const Clock& clock,
                                                       const PosixStoreOptions& options) {
   if (!absl::StartsWith(options.root, "/") || options.io_bytes == 0 || options.io_bytes % kDirectAlignment != 0) {
     return Error(ErrorCode::INVALID_ARGUMENT,
                  absl::StrCat("storage root '", options.root, "', transfers of ", options.io_bytes, " bytes"));
   }
-  auto store = std::make_unique<PosixStore>(files, clock, options);
-  CKPTD_RETURN_IF_ERROR(store->Open());
+  return std::make_unique<PosixStore>(files, clock, options);
+}
+
+absl::StatusOr<std::unique_ptr<Store>> OpenPosixStore(Files& files, const Clock& clock,
+                                                      const PosixStoreOptions& options) {
+  CKPTD_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, MakePosixStore(files, clock, options));
+  CKPTD_RETURN_IF_ERROR(store->Probe());
   return store;
 }
 

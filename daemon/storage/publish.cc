@@ -78,6 +78,7 @@ void Publisher::Discard(TempFile temp) {
 
 absl::Status Publisher::MakeDurable(File& file) {
   CKPTD_FP("publish.after_write");
+  CKPTD_RETURN_IF_ERROR(CKPTD_FP_STATUS("publish.sync"));
   CKPTD_RETURN_IF_ERROR(file.Sync());
   CKPTD_FP("publish.after_fsync");
   return file.Close();

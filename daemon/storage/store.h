@@ -66,6 +66,10 @@ class Store {
  public:
   virtual ~Store() = default;
 
+  // Looks whether the root is there, and what its file system can do. Everything else also works before, in the slower
+  // way.
+  [[nodiscard]] virtual absl::Status Probe() = 0;
+
   // A record, atomically: afterwards the name is absent or holds exactly `bytes`. Makes missing directories.
   // kAlreadyExists: another one won; what it wrote is complete and durable.
   [[nodiscard]] virtual absl::Status CreateExclusive(const std::string& name, absl::string_view bytes) = 0;

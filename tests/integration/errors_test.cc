@@ -129,6 +129,67 @@ TEST(Errors, FullStorageGetsRoomAgain) {
   EXPECT_GE(NumberField(Restored(*again), "step"), trainer->Last("CAPTURED"));
 }
 
+// The record of an attempt needs room as well.
+TEST(Errors, FullStorageAtRestore) {
+  Tmpfs tmpfs("2m");
+  if (!tmpfs.mounted()) GTEST_SKIP() << kNoMount;
+  Node node({.region = "", .storage = tmpfs.path(), .settings = {}});
+  ASSERT_TRUE(node.StartAgent());
+  auto first = node.Train(Args("--steps 10 --every 5 --step-ms 5"));
+  ASSERT_EQ(first->Wait(), 0);
+  {
+    std::ofstream file(tmpfs.path() + "/foreign", std::ios::binary);
+    file << std::string(4 << 20, 'x');
+  }
+  auto refused = node.Train(Args("--steps 20 --restore-ms 2000"));
+  EXPECT_EQ(refused->Wait(), 1);
+  ExpectSays(refused->Errors(), "STORAGE_FULL");
+  fs::remove(tmpfs.path() + "/foreign");
+  auto again = node.Train(Args("--steps 20 --every 5 --step-ms 5"));
+  EXPECT_EQ(NumberField(Restored(*again), "step"), 10u);
+}
+
+// EIO of a transfer, and of the fsync of image, sidecar and manifest: each is told, written anew, and durable in the
+// end.
+TEST(Errors, BrokenStorageAtEveryPlaceOfASave) {
+  // The first fsyncs are of attempt record and decision.
+  for (const char* failing :
+       {"io_queue.transfer=error:5@1", "publish.sync=error:5@3", "publish.sync=error:5@4", "publish.sync=error:5@5"}) {
+    Node node;
+    ASSERT_TRUE(node.StartAgent({std::string("CKPTD_FAILPOINTS=") + failing}));
+    auto trainer = node.Train(Args("--steps 5 --every 5 --step-ms 5"));
+    ExpectSameEnd(node, *trainer, "--steps 5");
+    EXPECT_EQ(trainer->Last("DURABLE"), 5u) << failing << node.AgentLog();
+    if (node.AgentLog().find("Input/output error") == std::string::npos) {
+      GTEST_SKIP() << "skipped: built without failpoints";
+    }
+  }
+}
+
+// EIO of the attempt's record or of what is written next ends the restore with its sentence (a commit that was late may
+// be in between, and is only tried again); the next one works.
+TEST(Errors, BrokenStorageAtRestore) {
+  for (int failing : {1, 2}) {
+    Node node;
+    ASSERT_TRUE(node.StartAgent());
+    auto first = node.Train(Args("--steps 10 --every 5 --step-ms 5"));
+    ASSERT_EQ(first->Wait(), 0);
+    node.KillAgent();
+    ASSERT_TRUE(node.StartAgent({"CKPTD_FAILPOINTS=publish.sync=error:5@" + std::to_string(failing)}));
+    auto trainer = node.Train(Args("--steps 20 --every 5 --step-ms 5 --restore-ms 10000"));
+    const int ended = trainer->Wait();
+    if (node.AgentLog().find("Input/output error") == std::string::npos) {
+      GTEST_SKIP() << "skipped: built without failpoints";
+    }
+    EXPECT_TRUE(ended == 1 || failing != 1) << "the record of the attempt was not written, and nobody was told";
+    if (ended != 0) {
+      ExpectSays(trainer->Errors(), "STORAGE_IO");
+      trainer = node.Train(Args("--steps 20 --every 5 --step-ms 5"));
+    }
+    EXPECT_EQ(NumberField(Restored(*trainer), "step"), 10u) << failing;
+  }
+}
+
 TEST(Errors, ReadOnlyStorage) {
   Tmpfs tmpfs("200m");
   if (!tmpfs.mounted()) GTEST_SKIP() << kNoMount;

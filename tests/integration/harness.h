@@ -34,6 +34,8 @@ class Node {
   void KillAgent();  // SIGKILL, reaped
   // SIGTERM: flushes and ends; the exit status.
   int StopAgent(Millis timeout = kLong);
+  // The agent is the caller's, and another may be started.
+  [[nodiscard]] std::unique_ptr<Child> TakeAgent() { return std::move(agent_); }
   [[nodiscard]] Child* agent() const { return agent_.get(); }
   [[nodiscard]] std::string AgentLog() const;
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from ckptd import selfcheck
 from ckptd.identity import job_name, place
+from ckptd.session import error
 from conftest import BUILD
 from torch import nn
 
@@ -205,3 +206,11 @@ def test_selfcheck_policy():
     assert [i for i, x in enumerate(due) if x] == [0, 100, 200]
     check.new_layout()
     assert check.due() and not selfcheck.SelfCheck("off").due()
+
+
+def test_what_the_storage_does_to_a_restore_is_a_restore_error(monkeypatch, tmp_path):
+    library(monkeypatch, tmp_path)
+    hung = -15
+    assert type(error(hung)) is ckptd.SaveError
+    told = error(hung, ckptd.RestoreError)
+    assert type(told) is ckptd.RestoreError and told.code == "STORAGE_HUNG" and "Next step: the storage" in str(told)

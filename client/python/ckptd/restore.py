@@ -58,7 +58,7 @@ class Restorer:
             if isinstance(failure, Exception) and status in (_MISMATCH, _FAILED):
                 raise failure
             if ended < 0:
-                raise error(ended) from failure
+                raise error(ended, _errors.RestoreError) from failure
             if ended != _lib.RELOAD:
                 return self._result(view, time.monotonic() - began)
 
@@ -70,7 +70,7 @@ class Restorer:
         )  # fmt: skip
         status = self._lib.ckpt_restore_begin(self._session.handle, ctypes.byref(asked), ctypes.byref(view))
         if status:
-            raise error(status)
+            raise error(status, _errors.RestoreError)
         return view
 
     def _result(self, view: _lib.RestoredView, seconds: float) -> Restored:

@@ -36,9 +36,14 @@ def nanoseconds(seconds: float | None) -> int:
     return int(min(FOREVER if seconds is None else max(seconds, 0.0), FOREVER) * 1e9)
 
 
-def error(status: int) -> Exception:
-    """The exception for a status of the call that just failed on this thread."""
-    return _errors.make(_errors.code_name(status), _lib.sentence() or "libckpt failed")
+def error(status: int, instead_of_save: type[Exception] | None = None) -> Exception:
+    """The exception for a status of the call that just failed on this thread. instead_of_save: where no save was
+    dropped, the class of what is a SaveError elsewhere (a full or hung storage)."""
+    name, sentence = _errors.code_name(status), _lib.sentence() or "libckpt failed"
+    told = _errors.make(name, sentence)
+    if instead_of_save is not None and isinstance(told, _errors.SaveError):
+        return _errors.make(name, sentence, instead_of_save)
+    return told
 
 
 class Session:
