@@ -77,7 +77,7 @@ void Admin::OnControl(std::function<void()> work, const std::function<void(absl:
 }
 
 template <typename Request, typename Response>
-void Admin::OnWorker(AdminCallPtr call, Request request, Done<Response> done,
+void Admin::OnWorker(const AdminCallPtr& call, Request request, Done<Response> done,
                      absl::StatusOr<Response> (*work)(AdminContext&, const AdminCall&, const Request&)) {
   bool taken =
       workers_.Run([this, call, request = std::move(request), done, work] { done(work(context_, *call, request)); });
@@ -85,7 +85,7 @@ void Admin::OnWorker(AdminCallPtr call, Request request, Done<Response> done,
 }
 
 template <typename Request, typename Message>
-void Admin::StreamOnWorker(AdminStreamPtr<Message> stream, Request request, Ended ended,
+void Admin::StreamOnWorker(const AdminStreamPtr<Message>& stream, Request request, const Ended& ended,
                            absl::Status (*work)(AdminContext&, AdminStream<Message>&, const Request&)) {
   bool taken = workers_.Run(
       [this, stream, request = std::move(request), ended, work] { ended(work(context_, *stream, request)); });

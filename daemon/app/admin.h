@@ -49,10 +49,10 @@ class Admin final : public AdminBackend {
   // `work` on the control thread, or `failed` when the agent is stopping.
   void OnControl(std::function<void()> work, const std::function<void(absl::Status)>& failed);
   template <typename Request, typename Response>
-  void OnWorker(AdminCallPtr call, Request request, Done<Response> done,
+  void OnWorker(const AdminCallPtr& call, Request request, Done<Response> done,
                 absl::StatusOr<Response> (*work)(AdminContext&, const AdminCall&, const Request&));
   template <typename Request, typename Message>
-  void StreamOnWorker(AdminStreamPtr<Message> stream, Request request, Ended ended,
+  void StreamOnWorker(const AdminStreamPtr<Message>& stream, Request request, const Ended& ended,
                       absl::Status (*work)(AdminContext&, AdminStream<Message>&, const Request&));
 
   Agent& agent_;

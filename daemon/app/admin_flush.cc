@@ -85,8 +85,9 @@ v1::FlushResponse LookAtFlush(JobRunner& job) {
 
 FlushWaits::~FlushWaits() { Close(); }
 
-void FlushWaits::Flush(AdminCallPtr call, const v1::FlushRequest& request, AdminBackend::Done<v1::FlushResponse> done) {
-  const std::string name = request.job();
+void FlushWaits::Flush(AdminCallPtr call, const v1::FlushRequest& request,
+                       const AdminBackend::Done<v1::FlushResponse>& done) {
+  const std::string& name = request.job();
   JobRunner* job = agent_.FindJob(name);
   if (job == nullptr)
     return done(Error(ErrorCode::NOT_FOUND, absl::StrCat("job ", name, " is not known to this agent")));
@@ -109,7 +110,7 @@ void FlushWaits::Flush(AdminCallPtr call, const v1::FlushRequest& request, Admin
   });
 }
 
-void FlushWaits::Drain(AdminCallPtr call, AdminBackend::Done<v1::DrainResponse> done) {
+void FlushWaits::Drain(AdminCallPtr call, const AdminBackend::Done<v1::DrainResponse>& done) {
   agent_.SetDraining(true);
   Add(std::move(call), [this, done](bool last) {
     v1::DrainResponse response;

@@ -19,8 +19,8 @@ class FlushWaits {
   explicit FlushWaits(Agent& agent) : agent_(agent) {}
   ~FlushWaits();
 
-  void Flush(AdminCallPtr call, const v1::FlushRequest& request, AdminBackend::Done<v1::FlushResponse> done);
-  void Drain(AdminCallPtr call, AdminBackend::Done<v1::DrainResponse> done);
+  void Flush(AdminCallPtr call, const v1::FlushRequest& request, const AdminBackend::Done<v1::FlushResponse>& done);
+  void Drain(AdminCallPtr call, const AdminBackend::Done<v1::DrainResponse>& done);
   // All are answered now.
   void Close();
 

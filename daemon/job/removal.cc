@@ -82,6 +82,12 @@ void Removal::On(const NewestRead& event) {
               absl::StrCat("job ", context_.config.job, ": agent ", coordinator, " coordinates attempt ",
                            event.record.attempt(), ". Ask that agent; or, if it is gone for good, add --force here")));
   }
+  // It may still decide, for a parent that is about to be deleted here; a decision above it would not void that.
+  if (event.found && !event.decided && event.record.rank0_ticket() != 0) {
+    return End(
+        Error(ErrorCode::REFUSED, absl::StrCat("job ", context_.config.job, ": attempt ", event.record.attempt(),
+                                               " has not decided what to restore. Ask again when the job trains")));
+  }
   attempt_ = std::max(event.record.attempt(), wanted_.seen) + 1;
   stage_ = Stage::kCreating;
   CreateAttempt request;

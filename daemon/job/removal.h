@@ -6,8 +6,9 @@
 // The record takes the right to delete from every older coordinator, and from this one as soon as a restore() opens a
 // higher attempt: the check after the marker sees it, the marker goes away, and nothing was deleted. Without a decision
 // the attempt has no snapshots and no place on the lineage; the history is that of the newest decided one, and all of
-// it counts: no run stands on its parent. Its rank-0 ticket is 0, so an agent that starts does not wait for its ranks.
-// A look comes first so that a request that is refused anyway leaves no record.
+// it counts: no run stands on its parent. So an attempt that was opened and has not decided yet is not overtaken: its
+// late decision would be the newest, and could name what goes here. The record's rank-0 ticket is 0, so an agent that
+// starts does not wait for its ranks. A look comes first so that a request that is refused anyway leaves no record.
 //
 // Pure: one request at a time goes out, the owner does it and feeds the answer. Whether a coordinator lives on this
 // agent is the owner's to know: it answers CreateAttempt with an error when one does.

@@ -1,6 +1,8 @@
 // rm without a coordinator, against a storage in memory.
 #include "daemon/job/removal.h"
 
+#include <algorithm>
+
 #include "daemon/base/errors.h"
 #include "daemon/job/lineage.h"
 #include "gmock/gmock.h"
@@ -59,7 +61,10 @@ class RemovalTest : public testing::Test {
 
   Event Do(const List& e) { return Listed{e.op, absl::OkStatus(), decisions_, steps_}; }
   Event Do(const ReadNewest& e) {
-    return NewestRead{e.op, absl::OkStatus(), newest_.attempt() != 0, newest_, false, {}};
+    const bool decided = std::any_of(decisions_.begin(), decisions_.end(), [&](const v1::DecisionRecord& decision) {
+      return decision.attempt() == newest_.attempt();
+    });
+    return NewestRead{e.op, absl::OkStatus(), newest_.attempt() != 0, newest_, decided, {}};
   }
   Event Do(const CreateAttempt& e) {
     if (e.record.attempt() <= newest_.attempt()) return AttemptCreated{e.op, absl::AlreadyExistsError("record")};
@@ -108,6 +113,16 @@ class RemovalTest : public testing::Test {
   std::vector<std::string> asked_;
   std::vector<SnapshotId> verified_, gone_;
 };
+
+// Its decision could come late, be the newest, and name what is deleted here.
+TEST_F(RemovalTest, AnAttemptThatHasNotDecidedIsNotOvertaken) {
+  newest_.set_attempt(2);
+  EXPECT_THAT(std::string(RemoveOne(kTen, /*take_over=*/true).message()), HasSubstr("attempt 2 has not decided"));
+  EXPECT_EQ(newest_.attempt(), 2u);
+  EXPECT_THAT(gone_, IsEmpty());
+  newest_.set_rank0_ticket(0);  // opened by an rm: it never decides
+  EXPECT_TRUE(RemoveOne(kTen).ok());
+}
 
 TEST_F(RemovalTest, OpensAnAttemptWithoutATicketAndDeletes) {
   EXPECT_TRUE(RemoveOne(kTen).ok());

@@ -68,8 +68,9 @@ class UnaryReactor final : public grpc::ServerUnaryReactor {
     if (result.ok() && result->ByteSizeLong() >= kMaxAdminMessage) {
       result = Error(ErrorCode::REFUSED, "the answer is above 1 MiB: name one job");
     }
-    if (result.ok()) *response_ = *std::move(result);
-    Finish(ToGrpc(result.status(), context_));
+    const absl::Status status = result.status();
+    if (status.ok()) *response_ = *std::move(result);
+    Finish(ToGrpc(status, context_));
   }
 
   void OnCancel() override { state_->MarkCancelled(); }

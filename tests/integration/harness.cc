@@ -48,7 +48,7 @@ bool Names(const std::vector<std::string>& arguments, const std::string& flag) {
 
 }  // namespace
 
-Node::Node(NodeOptions options) : base_(MakeTemp("/tmp")), tiny_(options.tiny_trainer) {
+Node::Node(const NodeOptions& options) : base_(MakeTemp("/tmp")), tiny_(options.tiny_trainer) {
   region_ = options.region.empty() ? MakeTemp("/dev/shm") : options.region;
   storage_ = options.storage.empty() ? base_ + "/storage" : options.storage;
   chmod(base_.c_str(), 0755);  // for trainers of another user
@@ -174,7 +174,8 @@ std::vector<std::pair<uint64_t, std::string>> WholeSteps(const Node& node, const
   std::string root = node.storage() + "/" + job;
   for (const std::string& name : FilesWith(root, "/rank-00000-of-00001.json")) {
     std::string folder = name.substr(0, name.find('/'));
-    steps.emplace_back(strtoull(folder.c_str() + 5, nullptr, 10), root + "/" + folder);
+    const uint64_t step = strtoull(folder.c_str() + 5, nullptr, 10);
+    steps.emplace_back(step, folder.insert(0, root + "/"));
   }
   std::sort(steps.begin(), steps.end());
   return steps;

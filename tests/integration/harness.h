@@ -22,7 +22,7 @@ struct NodeOptions {
 
 class Node {
  public:
-  explicit Node(NodeOptions options = {});
+  explicit Node(const NodeOptions& options = {});
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;

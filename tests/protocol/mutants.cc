@@ -20,7 +20,7 @@ const std::vector<Mutant>& Mutants() {
        [](Rules* r) { r->job.newest_check_after_manifest = false; }},
       {"dropped steps freed by G", "I5", 600000, [](Rules* r) { r->job.drop_passed_steps = false; }},
       {"lineage, not highest number", "I6", 80000, [](Rules* r) { r->job.lineage_not_number = false; }},
-      {"successor re-read before deletion", "I7", 300000, [](Rules* r) { r->job.verify_before_delete = false; }},
+      {"successor re-read before deletion", "I7", 700000, [](Rules* r) { r->job.verify_before_delete = false; }},
       {"deletion marker", "I7", 10000000, [](Rules* r) { r->job.deletion_marker = false; }},
       {"check after marker", "I7", 15000000, [](Rules* r) { r->job.check_after_marker = false; }},
       {"listing skips marked", "I7", 10000000, [](Rules* r) { r->job.listing_skips_marked = false; }},
