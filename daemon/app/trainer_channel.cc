@@ -85,30 +85,32 @@ void TrainerChannel::Grant(const snapshot::Owner& owner, const snapshot::SlotId&
   services_.server.Hint(SessionOf(owner.process), MessageType::kGrant, message);
 }
 
-void TrainerChannel::NoteSealed(const SnapshotId& id) {
-  if (id.attempt != attempt_) outcomes_.clear();
+void TrainerChannel::NoteSaved(const SnapshotId& id) {
+  if (id.attempt < attempt_) return;  // a fenced process still speaks
+  if (id.attempt > attempt_) outcomes_.clear();
   attempt_ = id.attempt;
   Remember(id.step);
 }
 
 void TrainerChannel::Remember(StepId step) {
+  auto same = [step](const StepOutcome& outcome) { return outcome.step == step; };
+  if (step == 0 || std::any_of(outcomes_.begin(), outcomes_.end(), same)) return;
   outcomes_.push_back({step, 0, 0});
   if (outcomes_.size() > kMaxOutcomes) outcomes_.pop_front();
 }
 
 void TrainerChannel::NoteProblem(const absl::Status& status) { last_problem_ = status; }
 
-// A step below the newest captured one that was not captured itself never will be. The newest captured and the newest
-// durable one may have been sealed by an agent that died before it could tell: a trainer may still wait for them.
+// A step below the newest captured one, or below G, that was not captured itself never will be. The newest captured and
+// the newest durable one may have been sealed by an agent that died before it could tell: a trainer may still wait for
+// them.
 void TrainerChannel::Settle(const snapshot::SendNews& news) {
-  for (StepId step : {news.durable, news.captured}) {
-    auto same = [step](const StepOutcome& outcome) { return outcome.step == step; };
-    if (step != 0 && std::none_of(outcomes_.begin(), outcomes_.end(), same)) Remember(step);
-  }
+  for (StepId step : {news.durable, news.captured}) Remember(step);
   for (StepOutcome& outcome : outcomes_) {
     if (outcome.step == news.captured) outcome.flags |= kStepCaptured;
     if (outcome.step == news.durable) outcome.flags |= kStepCaptured | kStepDurable;
-    bool passed_over = outcome.step < news.captured && (outcome.flags & kStepCaptured) == 0;
+    const bool below = outcome.step < std::max(news.captured, news.floor);
+    const bool passed_over = below && (outcome.flags & kStepCaptured) == 0;
     if (!passed_over) continue;
     outcome.flags |= kStepDropped;
     outcome.code = static_cast<uint32_t>(ErrorCode::BELOW_FLOOR);

@@ -107,8 +107,8 @@ struct Printer {
     return absl::StrCat("SendGo a", e.attempt, " ticket ", e.ticket, " start ", e.start);
   }
   std::string operator()(const SendNews& e) const {
-    return absl::StrCat("SendNews a", e.attempt, " captured ", e.captured, " durable ", e.durable, " fenced by ",
-                        e.fenced_by);
+    return absl::StrCat("SendNews a", e.attempt, " captured ", e.captured, " durable ", e.durable, " floor ", e.floor,
+                        " fenced by ", e.fenced_by);
   }
   std::string operator()(const ReportChanged& e) const {
     return absl::StrCat("ReportChanged ", e.report->ShortDebugString());

@@ -285,6 +285,7 @@ struct SendNews {
   AttemptId attempt = 0;  // of the process
   StepId captured = 0;    // newest of that attempt, 0 = none
   StepId durable = 0;     // newest on the lineage, 0 = none
+  StepId floor = 0;       // G: steps of that attempt below it that are not captured never will be
   AttemptId fenced_by = 0;
 };
 

@@ -13,7 +13,7 @@ void SetRef(const SnapshotId& id, v1::SnapshotRef* ref) {
 
 bool operator!=(const SendNews& a, const SendNews& b) {
   return a.process != b.process || a.attempt != b.attempt || a.captured != b.captured || a.durable != b.durable ||
-         a.fenced_by != b.fenced_by;
+         a.floor != b.floor || a.fenced_by != b.fenced_by;
 }
 
 }  // namespace
@@ -50,11 +50,15 @@ void Machine::Impl::SendReport() {
 void Machine::Impl::SendNewsIfChanged() {
   if (process_ == 0 || running_ == 0) return;
   SendNews news = news_;  // a fenced process keeps what it was told of its own attempt
-  if (news_.process != process_ || news_.attempt != running_) news = {process_, running_, 0, 0, 0};
+  if (news_.process != process_ || news_.attempt != running_) news = {process_, running_, 0, 0, 0, 0};
   if (watermark_.attempt == running_) news.captured = watermark_.step;
-  if (running_ == seen_) news.durable = durable_.step;
+  if (running_ == seen_) {
+    news.durable = durable_.step;
+    news.floor = floor_;
+  }
   news.fenced_by = running_ < seen_ ? seen_ : 0;
-  if (!(news != news_)) return;
+  if (!(news != news_) && !dropped_late_) return;
+  dropped_late_ = false;
   news_ = news;
   Emit(news);
 }

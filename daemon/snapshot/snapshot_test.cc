@@ -409,6 +409,18 @@ TEST_F(SnapshotTest, DrainingLendsNothing) {
   EXPECT_EQ(All<OpenGrant>().size(), 1u);
 }
 
+// The last save of a run: no capture comes after it that would tell its trainer.
+TEST_F(SnapshotTest, NewsTellOfACaptureThatEndedBelowTheFloor) {
+  const OpenGrant grant = Run();
+  Feed(Bell(grant, CaptureState::kOpen, 10));
+  Feed(JobState{State(1, v1::State::RUN, {}, {}, 12)});
+  ASSERT_EQ(All<SendNews>().size(), 1u);
+  EXPECT_EQ(All<SendNews>()[0].floor, 12u);
+  Feed(Bell(grant, CaptureState::kComplete, 10));
+  ASSERT_EQ(All<SendNews>().size(), 1u) << "again: the step was not known when the floor was told";
+  EXPECT_EQ(All<SendNews>()[0].captured, 0u);
+}
+
 TEST_F(SnapshotTest, NewsTellCapturedDurableAndFenced) {
   const OpenGrant grant = Run();
   Feed(Bell(grant, CaptureState::kComplete, 10));

@@ -63,7 +63,7 @@ TEST_P(Worlds, OneRankKilledAllRestarted) {
 TEST_P(Worlds, RegionGone) {
   Node node;
   ASSERT_TRUE(node.StartAgent());
-  std::string line = "--every 5 --step-ms 5 --steps 20";
+  std::string line = "--every 5 --step-ms 20 --steps 40";
   Ranks ranks = TrainAll(node, GetParam(), line);
   ExpectSameEnd(node, ranks, line);
   uint64_t durable = ranks[0]->Last("DURABLE");
@@ -71,7 +71,7 @@ TEST_P(Worlds, RegionGone) {
   EXPECT_EQ(node.StopAgent(), 0);
   node.LoseRegion();
   ASSERT_TRUE(node.StartAgent());
-  line = "--every 5 --step-ms 5 --steps 40";
+  line = "--every 5 --step-ms 20 --steps 60";
   Ranks again = TrainAll(node, GetParam(), line);
   EXPECT_EQ(RestoredStep(again), durable) << node.AgentLog();
   ExpectSameEnd(node, again, line);

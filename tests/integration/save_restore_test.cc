@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kRegion = 1;  // ckpt_restored.source
 constexpr uint64_t kStorage = 5;
-constexpr char kRun[] = "--steps 40 --every 5 --step-ms 2";
+constexpr char kRun[] = "--steps 40 --every 5 --step-ms 10";
 
 // Runs to the end and compares with the undisturbed run.
 void ExpectSameEnd(Node& node, Child& trainer, const std::string& line) {
@@ -81,7 +81,7 @@ TEST(SaveRestore, AgentKilledUnderARunningTrainer) {
 TEST(SaveRestore, RegionGoneIsReadFromStorage) {
   Node node;
   ASSERT_TRUE(node.StartAgent());
-  auto trainer = node.Train(Args("--steps 20 --every 5 --step-ms 2 --kill-at 20:durable"));
+  auto trainer = node.Train(Args("--steps 20 --every 5 --step-ms 40 --kill-at 20:durable"));
   ASSERT_EQ(trainer->Wait(), -SIGKILL) << "step 20 did not become durable";
   node.KillAgent();
   node.LoseRegion();
