@@ -13,9 +13,10 @@
 namespace ckptd {
 namespace {
 
-// Monotonic times of the trainer as wall clock times, for people.
+// Monotonic times of the trainer as wall clock times, for people. Any number may stand in a bell, so it may wrap.
 int64_t ToWall(const Clock& clock, uint64_t monotonic_ns) {
-  return clock.Wall().count() - clock.Monotonic().count() + static_cast<int64_t>(monotonic_ns);
+  const auto offset = static_cast<uint64_t>(clock.Wall().count() - clock.Monotonic().count());
+  return static_cast<int64_t>(offset + monotonic_ns);
 }
 
 }  // namespace

@@ -273,9 +273,10 @@ void RankRunner::VerifyAdopted(const snapshot::SlotId& slot) {
   const region::SlotSnapshot& now = set->Slot(slot.index);
   SnapshotId id = now.record->id();
   Loop& loop = services_.loop;
-  auto done = [this, slot, id, &loop](const absl::Status& status) {
-    (void)loop.Post(
-        [this, slot, id, status] { options_.enqueue([this, slot, id, status] { Verified(slot, id, status); }); });
+  auto done = [this, slot, id, &loop](absl::Status status) {  // moved on: one thread at a time owns it
+    (void)loop.Post([this, slot, id, status = std::move(status)] {
+      options_.enqueue([this, slot, id, status] { Verified(slot, id, status); });
+    });
   };
   auto started = region::StartVerify(set->FileOf(slot.index), now.record, services_.memory_work, done);
   if (!started.ok()) Log(kWarning, "slot.verify").Job(options_.job).Rank(options_.rank).Error(started.status());

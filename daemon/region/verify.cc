@@ -45,7 +45,7 @@ absl::Status VerifySlot(const SlotFile& file, const SlotRecord& record, Progress
 
 absl::StatusOr<std::shared_ptr<Progress>> StartVerify(std::shared_ptr<const SlotFile> file,
                                                       std::shared_ptr<const SlotRecord> record, Executor& executor,
-                                                      std::function<void(const absl::Status&)> done) {
+                                                      std::function<void(absl::Status)> done) {
   auto progress = std::make_shared<Progress>(record->slot_bytes);
   bool taken = executor.Run([file = std::move(file), record = std::move(record), progress, done = std::move(done)] {
     done(VerifySlot(*file, *record, *progress));

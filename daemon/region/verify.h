@@ -21,7 +21,7 @@ namespace ckptd::region {
 [[nodiscard]] absl::StatusOr<std::shared_ptr<Progress>> StartVerify(std::shared_ptr<const SlotFile> file,
                                                                     std::shared_ptr<const SlotRecord> record,
                                                                     Executor& executor,
-                                                                    std::function<void(const absl::Status&)> done);
+                                                                    std::function<void(absl::Status)> done);
 
 }  // namespace ckptd::region
 

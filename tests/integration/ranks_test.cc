@@ -83,12 +83,12 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Worlds, testing::Values(2, 4));
 TEST(Ranks, DroppedDifferentSteps) {
   Node node;
   ASSERT_TRUE(node.StartAgent());
-  Ranks ranks = TrainAll(node, 2, "--every 2 --steps 100000 --step-ms 3", {"", "--bytes 8000000"});
+  Ranks ranks = TrainAll(node, 2, "--every 2 --steps 100000 --step-ms 10", {"", "--bytes 2000000"});
   ASSERT_TRUE(ranks[0]->WaitFor("DROPPED")) << "nothing was dropped: the test shows nothing";
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(ranks[0]->WaitFor("CAPTURED")) << node.AgentLog();
   for (auto& rank : ranks) rank->Kill();
   uint64_t captured = LastCaptured(ranks);
-  Ranks again = TrainAll(node, 2, "--every 2 --steps 100000 --step-ms 3", {"", "--bytes 8000000"});
+  Ranks again = TrainAll(node, 2, "--every 2 --steps 100000 --step-ms 10", {"", "--bytes 2000000"});
   EXPECT_GE(RestoredStep(again), captured);
   for (int i = 0; i < 2; ++i) EXPECT_TRUE(again[1]->WaitFor("CAPTURED")) << node.AgentLog();
 }
@@ -97,7 +97,7 @@ TEST(Ranks, MissingRankIsNamed) {
   Node node;
   ASSERT_TRUE(node.StartAgent());
   auto zero = node.Train(Args("--world 3 --rank 0 --steps 5 --restore-ms 4000"));
-  auto two = node.Train(Args("--world 3 --rank 2 --steps 5 --restore-ms 4000"));
+  auto two = node.Train(Args("--world 3 --rank 2 --steps 5 --restore-ms 7000"));
   EXPECT_EQ(zero->Wait(), 1);
   EXPECT_EQ(two->Wait(), 1);
   EXPECT_NE(zero->Errors().find("ranks 1 did not call restore()"), std::string::npos) << zero->Errors();

@@ -79,7 +79,7 @@ TEST(SaveRestore, AgentKilledUnderARunningTrainer) {
 }
 
 TEST(SaveRestore, RegionGoneIsReadFromStorage) {
-  Node node;
+  Node node({.region = "", .storage = "", .settings = {{"region.slots", "4"}}});  // no save is dropped
   ASSERT_TRUE(node.StartAgent());
   auto trainer = node.Train(Args("--steps 20 --every 5 --step-ms 40 --kill-at 20:durable"));
   ASSERT_EQ(trainer->Wait(), -SIGKILL) << "step 20 did not become durable";
@@ -166,7 +166,7 @@ TEST(SaveRestore, DamagedSlotIsNotUsed) {
 }
 
 TEST(SaveRestore, RollBackStaysRolledBack) {
-  Node node({.region = "", .storage = "", .settings = {{"retention.keep_last", "8"}}});
+  Node node({.region = "", .storage = "", .settings = {{"retention.keep_last", "8"}, {"region.slots", "4"}}});
   ASSERT_TRUE(node.StartAgent());
   auto first = node.Train(Args(kRun));
   ASSERT_EQ(first->Wait(), 0) << testing::PrintToString(first->lines()) << first->Errors() << node.AgentLog();

@@ -51,6 +51,8 @@ debootstrap --variant=minbase bookworm "$folder" "${mirror:-http://deb.debian.or
   { tail -n 5 "$folder.log"; exit 1; }
 rm -f "$folder/etc/apt/sources.list"
 copy_apt
+# What Debian's installer and every container runtime write, and debootstrap does not: torchrun looks up localhost.
+printf '127.0.0.1 localhost\n::1 localhost\n127.0.1.1 %s\n' "$(hostname)" >"$folder/etc/hosts"
 copy_in /etc/resolv.conf /etc/ssl/certs /usr/local/share/ca-certificates /etc/pip.conf
 git clone -q --no-hardlinks "$root" "$folder/root/ckptd"
 
