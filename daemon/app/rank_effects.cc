@@ -85,7 +85,7 @@ struct RankEffects {
     Bug("slot.seal", e.slot, status);
     if (!status.ok()) return;
     CKPTD_FP("seal.done");
-    runner.channel_.NoteSaved(e.snapshot);
+    runner.channel_.NoteSealed(e.snapshot);
     Log(kInfo, "save.captured").Job(runner.options_.job).Rank(runner.options_.rank).Snapshot(e.snapshot);
   }
 

@@ -160,11 +160,7 @@ bool RankRunner::OnResume(snapshot::ProcessId process, const ResumeRequest& requ
 
 void RankRunner::OnHint(snapshot::ProcessId process) {
   Stream(process);
-  snapshot::BellRead read = bells_.Read(process);
-  for (const snapshot::BellWord& word : read.words) {
-    if (word.state == CaptureState::kComplete) channel_.NoteSaved({read.pos_attempt, word.step});
-  }
-  Feed(std::move(read));
+  Feed(bells_.Read(process));
 }
 
 void RankRunner::OnProcessDead(snapshot::ProcessId process) {

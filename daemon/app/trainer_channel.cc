@@ -85,9 +85,8 @@ void TrainerChannel::Grant(const snapshot::Owner& owner, const snapshot::SlotId&
   services_.server.Hint(SessionOf(owner.process), MessageType::kGrant, message);
 }
 
-void TrainerChannel::NoteSaved(const SnapshotId& id) {
-  if (id.attempt < attempt_) return;  // a fenced process still speaks
-  if (id.attempt > attempt_) outcomes_.clear();
+void TrainerChannel::NoteSealed(const SnapshotId& id) {
+  if (id.attempt != attempt_) outcomes_.clear();
   attempt_ = id.attempt;
   Remember(id.step);
 }
@@ -105,7 +104,7 @@ void TrainerChannel::NoteProblem(const absl::Status& status) { last_problem_ = s
 // the newest durable one may have been sealed by an agent that died before it could tell: a trainer may still wait for
 // them.
 void TrainerChannel::Settle(const snapshot::SendNews& news) {
-  for (StepId step : {news.durable, news.captured}) Remember(step);
+  for (StepId step : {news.durable, news.captured, news.dropped}) Remember(step);
   for (StepOutcome& outcome : outcomes_) {
     if (outcome.step == news.captured) outcome.flags |= kStepCaptured;
     if (outcome.step == news.durable) outcome.flags |= kStepCaptured | kStepDurable;

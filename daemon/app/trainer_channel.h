@@ -39,7 +39,7 @@ class TrainerChannel {
   void FreshSlot(snapshot::ProcessId process, const snapshot::SlotId& slot, const region::SlotFile& file);
 
   // What this rank learnt of its own steps; NEWS repeats the last of them.
-  void NoteSaved(const SnapshotId& id);
+  void NoteSealed(const SnapshotId& id);
   void NoteProblem(const absl::Status& status);
 
  private:

@@ -44,7 +44,7 @@ void Machine::Impl::Complete(Slot& slot, const BellWord& word) {
   const bool above = word.step >= floor_ || !config_.rules.drop_below_floor;
   if (!current || !above || !whole || word.step == 0) {
     if (!whole) last_error_ = "a completed capture had no valid checksum list; it was dropped";
-    dropped_late_ = true;
+    if (slot.owner.attempt == running_) dropped_late_ = word.step;
     return Move(slot, Trigger::kCompleteStale);
   }
   const Owner owner = slot.owner;

@@ -287,6 +287,7 @@ struct SendNews {
   StepId durable = 0;     // newest on the lineage, 0 = none
   StepId floor = 0;       // G: steps of that attempt below it that are not captured never will be
   AttemptId fenced_by = 0;
+  StepId dropped = 0;  // a capture of that attempt that ended too late for G, 0 = none since the last news
 };
 
 // To room job (job::RankChanged). The fields want and world_size are the member's.

@@ -156,8 +156,8 @@ class Machine::Impl {
   bool flush_blocked_ = false;    // until RetryTimer
   bool replace_blocked_ = false;  // until RetryTimer
   bool report_dirty_ = true;
-  SendNews news_;              // last sent
-  bool dropped_late_ = false;  // a capture ended below G: its trainer, whose last save it may be, waits for news
+  SendNews news_;            // last sent
+  StepId dropped_late_ = 0;  // a capture ended below G: its trainer, whose last save it may be, waits for news
   std::string last_error_;
 };
 

@@ -1,5 +1,6 @@
 // What this rank tells the job, the trainer and the status page.
 #include <memory>
+#include <utility>
 
 #include "daemon/snapshot/impl.h"
 
@@ -57,9 +58,9 @@ void Machine::Impl::SendNewsIfChanged() {
     news.floor = floor_;
   }
   news.fenced_by = running_ < seen_ ? seen_ : 0;
-  if (!(news != news_) && !dropped_late_) return;
-  dropped_late_ = false;
+  if (!(news != news_) && dropped_late_ == 0) return;
   news_ = news;
+  news.dropped = std::exchange(dropped_late_, 0);
   Emit(news);
 }
 

@@ -418,7 +418,9 @@ TEST_F(SnapshotTest, NewsTellOfACaptureThatEndedBelowTheFloor) {
   EXPECT_EQ(All<SendNews>()[0].floor, 12u);
   Feed(Bell(grant, CaptureState::kComplete, 10));
   ASSERT_EQ(All<SendNews>().size(), 1u) << "again: the step was not known when the floor was told";
-  EXPECT_EQ(All<SendNews>()[0].captured, 0u);
+  EXPECT_EQ(All<SendNews>()[0].dropped, 10u);
+  Feed(Bell(grant, CaptureState::kComplete, 10));
+  EXPECT_THAT(All<SendNews>(), IsEmpty()) << "a word that stays in the bell is no news";
 }
 
 TEST_F(SnapshotTest, NewsTellCapturedDurableAndFenced) {
