@@ -95,7 +95,8 @@ class Agent:
             return probe.connect_ex(str(self.socket)) == 0
 
     def kill(self):
-        kill_tree(self.process)
+        self.process.kill()  # it has no children, and looking for some would give a flush the time to finish
+        self.process.wait()
 
     def stop(self):
         if self.process and self.process.poll() is None:
@@ -180,6 +181,9 @@ class Run:
             if self.process.poll() is not None:
                 raise Failed(f"the trainer ended with {self.process.returncode}, see {self.out}/trainer.log")
         return wait_for(f"'{name}' of the trainer", seconds, seen)
+
+    def ended(self):
+        return self.process.poll() is not None
 
     def last_step(self):
         path = self.out / "loss.0"

@@ -81,17 +81,36 @@ def wait_killed(run, rank):
 def flush(stage):
     run, agent = stage.run.launch(), stage.agent
     run.wait_event("first step")
-    begun = wait_for("a flush", 300, lambda: set(agent.captured_steps()) - set(agent.steps(JOB)), every=0.001)
-    died = time.time()
-    agent.kill()
-    step = max(begun)
-    if step in agent.steps(JOB):
-        raise Failed(f"step {step} was already durable when the agent died: no flush was cut")
+    step, died = cut_a_flush(run, agent)
     say(f"  SIGKILL to the agent while it flushes step {step}; training goes on, the agent starts again")
     agent.start()
     wait_for(f"step {step} to be durable", 60, lambda: step in agent.steps(JOB))
     stage.row.resumed, stage.row.lost, stage.row.seconds = f"step {step}, flush went on", 0, time.time() - died
     say(f"  step {step} is durable {stage.row.seconds:.1f} s after the kill; the trainer never stopped")
+
+
+def cut_a_flush(run, agent, tries=5):
+    """SIGKILL to the agent in the middle of a flush: (step, when). A fast disk may be done first: then the next save."""
+    for _ in range(tries):
+        wait_for("a flush", 300, lambda: flushed_now(agent) or run.ended(), every=0.001)
+        if run.ended():
+            raise Failed(f"the training ended before a flush was cut, see {run.out}/trainer.log")
+        died = time.time()
+        agent.kill()
+        step = flushed_now(agent)  # asked again: now nothing moves any more
+        if step:
+            return step, died
+        say(f"  step {agent.captured_steps()[-1]} was durable before the SIGKILL landed; once more at the next save")
+        agent.start()
+    raise Failed(f"{tries} times the step was durable before the SIGKILL landed: no flush was cut")
+
+
+def flushed_now(agent):
+    """The newest captured step while its folder is on storage and its manifest is not, else None."""
+    captured = agent.captured_steps()[-1:]
+    newest_durable = max(agent.steps(JOB), default=0)  # not the set: retention deletes older ones
+    begun = agent.steps(JOB, committed=False)
+    return next((step for step in captured if step > newest_durable and step in begun), None)
 
 
 def together(stage):
