@@ -12,22 +12,11 @@
 #include <thread>
 
 #include "tests/integration/harness.h"
+#include "tests/integration/sanitized.h"
 #include "tests/integration/tmpfs.h"
 
 namespace ckptd::harness {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-#else
-constexpr bool kSanitized = false;
-#endif
 
 constexpr uint64_t kMostResidentKib = 30 * 1024;
 

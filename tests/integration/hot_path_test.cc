@@ -14,6 +14,7 @@
 
 #include "tests/integration/count_malloc.h"
 #include "tests/integration/harness.h"
+#include "tests/integration/sanitized.h"
 
 namespace ckptd::harness {
 namespace {
@@ -46,18 +47,6 @@ uint64_t Saves(Child& trainer, int captures) {
 
 constexpr char kRun[] = "--bytes 4000000 --steps 1000000 --every 4 --step-ms 5 --tensors ";
 constexpr int kWarm = 20;  // saves until both slots were used, every worker had its turn, and a step was deleted
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-#else
-constexpr bool kSanitized = false;
-#endif
 
 // Minor and major faults of every thread: capture in the trainer; sealing, flushing, committing, reading back and
 // deleting in the agent.
