@@ -23,6 +23,7 @@ const Flag* FindFlag(const std::vector<Flag>& flags, const std::string& name) {
 
 absl::Status Unknown(const std::vector<Flag>& flags, const std::string& name) {
   std::vector<std::string> names;
+  names.reserve(flags.size());
   for (const Flag& flag : flags) names.push_back(flag.name);
   auto near = Nearest(name, names);
   return Usage(absl::StrCat(
