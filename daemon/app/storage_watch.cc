@@ -70,6 +70,7 @@ void StorageWatch::Probe() {
 }
 
 void StorageWatch::Flushed(const FlushOutcome& outcome) {
+  if (absl::IsCancelled(outcome.status)) return;  // given up by us: that says nothing of the storage
   const auto rank = std::make_pair(outcome.key.job, outcome.key.rank);
   if (outcome.status.ok()) {
     const double seconds = static_cast<double>(outcome.duration.count()) / 1e9;
@@ -77,7 +78,7 @@ void StorageWatch::Flushed(const FlushOutcome& outcome) {
   }
   failed_flushes_.erase(rank);
   if (absl::Status said = OfStorage(outcome.status); !said.ok()) failed_flushes_[rank] = {said, clock_.Monotonic()};
-  Answered(outcome.status, !absl::IsCancelled(outcome.status));
+  Answered(outcome.status, /*wrote=*/true);
 }
 
 void StorageWatch::Answered(const absl::Status& status, bool wrote) {
@@ -85,11 +86,10 @@ void StorageWatch::Answered(const absl::Status& status, bool wrote) {
   if (!said.ok()) {
     last_error_ = std::string(said.message());
     last_ = said;
-    used_ = true;
     ProbeAgain();
   } else if (status.ok() && wrote) {
     last_ = absl::OkStatus();
-    used_ = true;
+    written_ = true;
   }
 }
 
@@ -122,7 +122,7 @@ absl::Status StorageWatch::Health() const {
 void StorageWatch::Fill(v1::StorageStatus* out) const {
   const absl::Status health = Health();
   out->set_state(ToState(health));
-  if (health.ok() && !used_) out->set_state(v1::StorageStatus::UNKNOWN);
+  if (health.ok() && !written_) out->set_state(v1::StorageStatus::UNKNOWN);
   out->set_last_error(health.ok() ? last_error_ : std::string(health.message()));
   out->set_free_bytes(free_bytes_);
   out->set_write_bytes_per_second(bytes_per_second_);

@@ -56,7 +56,7 @@ class StorageWatch {
   Executor& chores_;
   const Nanos& timeout_;
   std::map<std::pair<std::string, Rank>, FailedFlush> failed_flushes_;  // by whose last flush it was
-  bool used_ = false;
+  bool written_ = false;
   bool probing_ = false;
   bool timer_ = false;
   absl::Status last_;       // of the last operation that says something
