@@ -24,7 +24,7 @@ BellSlot& Attachment::bell_slot(uint32_t slot) const {
 
 std::atomic<uint64_t>& Attachment::chunk(uint32_t slot, uint64_t chunk) const {
   auto* entries = reinterpret_cast<std::atomic<uint64_t>*>(bell_.data() + bell_chunks_offset_);
-  return entries[uint64_t{slot} * ready_.chunk_count + chunk];
+  return entries[slot * BellRow(ready_.chunk_count) + chunk];
 }
 
 const Grant& Attachment::grant() const {
@@ -103,7 +103,7 @@ int32_t Attachment::MapCtl(UniqueFd fd) {
 int32_t Attachment::MapBell(UniqueFd fd) {
   uint64_t bytes = 0;
   if (int error = FileBytes(fd.get(), &bytes)) return FileFails("bell", error);
-  uint64_t entries = uint64_t{ready_.slot_count} * ready_.chunk_count;
+  uint64_t entries = ready_.slot_count * BellRow(ready_.chunk_count);
   uint64_t need = sizeof(BellHead) + ready_.slot_count * sizeof(BellSlot) + entries * sizeof(uint64_t);
   if (bytes < need) return Fail(code::PROTOCOL, "bell: %" PRIu64 " bytes, at least %" PRIu64 " needed", bytes, need);
   int error = Mapping::Map(fd.get(), bytes, Access::kReadWrite, &bell_);

@@ -10,6 +10,7 @@
 #include <cerrno>
 
 #include "client/core/copy/crc32c.h"
+#include "client/core/copy/fill_check.h"
 #include "client/src/capture.h"
 #include "client/src/capture_word.h"
 
@@ -75,6 +76,7 @@ CopyResult CopyPieces(const Capture& capture) {
   const uint64_t chunk_bytes = attachment.ready().chunk_bytes;
   PieceCopier copier(capture.registration->pieces, capture.file->fd.get());
   CopyResult result;
+  FillCheck check(capture.epoch, capture.step, capture.attempt);
   uint32_t crc = 0;
   for (uint64_t at = 0; at < slot_bytes;) {
     if (capture.stop.load(std::memory_order_relaxed) || !IsOpen(word, capture.epoch)) {
@@ -94,8 +96,11 @@ CopyResult CopyPieces(const Capture& capture) {
     if (at < chunk_end) continue;
     attachment.chunk(capture.slot, chunk).store(ChunkEntry(capture.epoch, crc), std::memory_order_release);
     attachment.Hint();
+    check.Add(crc);
     crc = 0;
   }
+  uint64_t last = attachment.ready().chunk_count;
+  attachment.chunk(capture.slot, last).store(ChunkEntry(capture.epoch, check.value()), std::memory_order_release);
   return result;
 }
 

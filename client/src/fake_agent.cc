@@ -227,7 +227,7 @@ void FakeAgent::BuildCtl(const LayoutMessage& message) {
 void FakeAgent::BuildBell() {
   uint64_t slots = sizeof(BellHead);
   uint64_t chunks = slots + kSlots * sizeof(BellSlot);
-  uint64_t bytes = chunks + uint64_t{kSlots} * ready_.chunk_count * sizeof(uint64_t);
+  uint64_t bytes = chunks + kSlots * BellRow(ready_.chunk_count) * sizeof(uint64_t);
   bell_fd_ = Memfd(bytes);
   ASSERT_EQ(Mapping::Map(bell_fd_.get(), bytes, Access::kReadWrite, &bell_), 0);
   BellHead& head = bell();
@@ -269,7 +269,7 @@ BellSlot& FakeAgent::bell_slot(uint32_t slot) {
 
 uint64_t FakeAgent::chunk_entry(uint32_t slot, uint32_t chunk) {
   auto* entries = reinterpret_cast<std::atomic<uint64_t>*>(bell_.data() + bell().chunks_offset);
-  return entries[uint64_t{slot} * ready_.chunk_count + chunk].load(std::memory_order_acquire);
+  return entries[slot * BellRow(ready_.chunk_count) + chunk].load(std::memory_order_acquire);
 }
 
 struct Grant& FakeAgent::grant() {

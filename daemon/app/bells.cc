@@ -4,24 +4,12 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/os/event_fd.h"
 
 namespace ckptd {
-namespace {
-
-snapshot::BellWord ToWord(const region::Bell& bell, uint32_t layout, uint32_t slot, const region::BellSlotView& view) {
-  snapshot::BellWord word;
-  word.slot = {layout, slot};
-  word.epoch = view.epoch;
-  word.state = view.state;
-  word.step = view.step;
-  word.ack = view.ack;
-  word.crcs_valid = view.state == CaptureState::kComplete && bell.ReadChunks(slot, view.epoch).ok();
-  return word;
-}
-
-}  // namespace
 
 Bells::~Bells() {
   for (const auto& [key, bell] : bells_) loop_.Unwatch(bell->hint_fd());
@@ -54,6 +42,8 @@ region::Bell* Bells::Find(snapshot::ProcessId process, uint32_t layout) {
 }
 
 void Bells::Drop(std::map<Key, std::unique_ptr<region::Bell>>::iterator bell) {
+  const auto& [process, layout] = bell->first;
+  fills_.erase(fills_.lower_bound({process, layout, 0}), fills_.upper_bound({process, layout, UINT32_MAX}));
   loop_.Unwatch(bell->second->hint_fd());
   bells_.erase(bell);
 }
@@ -84,10 +74,42 @@ snapshot::BellRead Bells::Read(snapshot::ProcessId process) {
     }
     for (uint32_t slot = 0; slot < view.slots.size(); ++slot) {
       if (view.slots[slot].epoch == 0) continue;
-      read.words.push_back(ToWord(*it->second, it->first.second, slot, view.slots[slot]));
+      read.words.push_back(ToWord(it->first, *it->second, slot, view.slots[slot]));
     }
   }
   return read;
+}
+
+snapshot::BellWord Bells::ToWord(const Key& key, const region::Bell& bell, uint32_t slot,
+                                 const region::BellSlotView& view) {
+  snapshot::BellWord word;
+  word.slot = {key.second, slot};
+  word.epoch = view.epoch;
+  word.state = view.state;
+  word.step = view.step;
+  word.ack = view.ack;
+  if (view.state != CaptureState::kComplete) return word;
+  const Fill* fill = WholeFill({key.first, key.second, slot}, bell, view);
+  word.crcs_valid = fill != nullptr;
+  if (fill != nullptr) word.step = fill->view.step;
+  return word;
+}
+
+const Bells::Fill* Bells::WholeFill(const FillKey& key, const region::Bell& bell, const region::BellSlotView& view) {
+  auto known = fills_.find(key);
+  if (known != fills_.end() && known->second.view.epoch == view.epoch) return &known->second;
+  auto crcs = bell.ReadChunks(std::get<2>(key), view);
+  if (!crcs.ok()) return nullptr;
+  return &(fills_[key] = {view, *std::move(crcs)});
+}
+
+absl::StatusOr<Bells::Fill> Bells::TakeFill(snapshot::ProcessId process, const snapshot::SlotId& slot, Epoch epoch) {
+  auto found = fills_.find({process, slot.layout, slot.index});
+  if (found == fills_.end() || found->second.view.epoch != epoch || found->second.crcs.empty())
+    return Error(ErrorCode::NOT_FOUND, absl::StrCat(snapshot::ToString(slot), " epoch ", epoch, ": no fill was told"));
+  Fill fill{found->second.view, std::move(found->second.crcs)};
+  found->second.crcs.clear();
+  return fill;
 }
 
 }  // namespace ckptd

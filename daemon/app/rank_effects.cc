@@ -90,11 +90,9 @@ struct RankEffects {
   }
 
   absl::Status SealFill(const snapshot::SealSlot& e) const {
+    CKPTD_ASSIGN_OR_RETURN(Bells::Fill fill, runner.TakeFill(e.slot, e.epoch));
     region::LayoutSet* set = runner.Set(e.slot);
-    region::Bell* bell = runner.BellOf(e.slot);
-    if (set == nullptr || bell == nullptr) return Error(ErrorCode::INTERNAL, "sealed without layout or bell");
-    region::BellSlotView view = bell->ReadSlot(e.slot.index);
-    CKPTD_ASSIGN_OR_RETURN(auto crcs, bell->ReadChunks(e.slot.index, e.epoch));
+    const region::BellSlotView& view = fill.view;
     RecordHead head{};
     head.epoch = e.epoch;
     head.attempt = e.snapshot.attempt;
@@ -106,7 +104,7 @@ struct RankEffects {
     head.begin_unix_ns = ToWall(runner.services_.clock, view.begin_ns);
     head.captured_unix_ns = ToWall(runner.services_.clock, view.end_ns);
     head.blocked_ns = view.blocked_ns;
-    CKPTD_RETURN_IF_ERROR(set->WriteRecord(e.slot.index, head, std::move(crcs)));
+    CKPTD_RETURN_IF_ERROR(set->WriteRecord(e.slot.index, head, std::move(fill.crcs)));
     runner.metrics_.Captured(head, set->head().block.slot_bytes);
     return absl::OkStatus();
   }
@@ -276,7 +274,9 @@ struct RankEffects {
     seal.trace = now.record->head.trace;
     seal.captured_unix_ns = static_cast<int64_t>(now.record->head.captured_unix_ns);
     FlushKey key = runner.KeyOf(e.slot, now.epoch);
-    if (runner.streaming_.erase(key) != 0) return runner.services_.flusher.Seal(key, std::move(seal));
+    auto streamed = runner.streaming_.extract(key);
+    if (streamed && streamed.mapped().id == e.snapshot) return runner.services_.flusher.Seal(key, std::move(seal));
+    if (streamed) runner.services_.flusher.Discard(key);  // begun under a step that the sealed fill is not
     auto source = runner.SourceOf(e.slot, e.snapshot);
     if (!source.ok()) return runner.Feed(snapshot::FlushEnded{e.slot, e.snapshot, source.status()});
     runner.services_.flusher.FlushSealed(key, *std::move(source), std::move(seal));

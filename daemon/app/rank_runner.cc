@@ -171,11 +171,11 @@ void RankRunner::OnProcessDead(snapshot::ProcessId process) {
   asked_.erase(process);
 }
 
-region::Bell* RankRunner::BellOf(const snapshot::SlotId& slot) {
+absl::StatusOr<Bells::Fill> RankRunner::TakeFill(const snapshot::SlotId& slot, Epoch epoch) {
   region::LayoutSet* set = Set(slot);
-  if (set == nullptr) return nullptr;
+  if (set == nullptr) return Error(ErrorCode::INTERNAL, absl::StrCat(snapshot::ToString(slot), " has no layout"));
   const region::SlotOwner& owner = set->Slot(slot.index).owner;
-  return bells_.Find(PackProcess({owner.pid, owner.start_time}), slot.layout);
+  return bells_.TakeFill(PackProcess({owner.pid, owner.start_time}), slot, epoch);
 }
 
 FlushKey RankRunner::KeyOf(const snapshot::SlotId& slot, Epoch epoch) const {
@@ -194,6 +194,7 @@ absl::StatusOr<FlushSource> RankRunner::SourceOf(const snapshot::SlotId& slot, c
   source.id = id;
   source.images = set->head().images;
   source.chunk_bytes = set->head().block.chunk_bytes;
+  source.header_crc = set->head().block.header_crc;
   source.slot = bytes.first(set->head().block.slot_bytes);
   source.keep = std::move(file);
   return source;
@@ -222,12 +223,12 @@ void RankRunner::StreamSlot(const region::Bell& bell, uint32_t layout, uint32_t 
     auto source = SourceOf({layout, slot}, {view.attempt, view.step});
     if (!source.ok()) return;
     services_.flusher.Begin(key, *std::move(source));
-    known = streaming_.emplace(key, 0).first;
+    known = streaming_.emplace(key, Streamed{{view.attempt, view.step}}).first;
   }
   std::vector<uint32_t> chunks;
-  uint32_t done = bell.DonePrefix(slot, view.epoch, known->second);
-  for (uint32_t chunk = known->second; chunk < done; ++chunk) chunks.push_back(chunk);
-  known->second = done;
+  uint32_t& handed_over = known->second.chunks;
+  uint32_t done = bell.DonePrefix(slot, view.epoch, handed_over);
+  for (; handed_over < done; ++handed_over) chunks.push_back(handed_over);
   if (!chunks.empty()) services_.flusher.ChunksDone(key, chunks);
 }
 

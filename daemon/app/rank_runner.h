@@ -64,6 +64,11 @@ class RankRunner {
   [[nodiscard]] RankMetrics& metrics() { return metrics_; }
 
  private:
+  struct Streamed {
+    SnapshotId id;        // as the bell told it when the flush began
+    uint32_t chunks = 0;  // handed over so far
+  };
+
   friend struct RankEffects;  // rank_effects.cc: one overload per effect
 
   struct FetchedSlot {
@@ -77,7 +82,7 @@ class RankRunner {
   void Execute(const snapshot::Effects& effects);
   void NeedRoom(bool on);
   [[nodiscard]] region::LayoutSet* Set(const snapshot::SlotId& slot) { return region_.FindLayout(slot.layout); }
-  [[nodiscard]] region::Bell* BellOf(const snapshot::SlotId& slot);
+  [[nodiscard]] absl::StatusOr<Bells::Fill> TakeFill(const snapshot::SlotId& slot, Epoch epoch);
   [[nodiscard]] FlushKey KeyOf(const snapshot::SlotId& slot, Epoch epoch) const;
   [[nodiscard]] absl::StatusOr<FlushSource> SourceOf(const snapshot::SlotId& slot, const SnapshotId& id);
   void Stream(snapshot::ProcessId process);
@@ -101,7 +106,7 @@ class RankRunner {
   std::map<snapshot::ProcessId, uint32_t> asked_;    // header CRC of the last LAYOUT of each process
   SnapshotId parent_;                                // of the attempt that runs
   std::map<snapshot::SlotId, FetchedSlot> fetched_;  // until SealSlot
-  std::map<FlushKey, uint32_t> streaming_;           // fills being streamed: chunks handed over so far
+  std::map<FlushKey, Streamed> streaming_;           // fills being streamed
 };
 
 }  // namespace ckptd

@@ -80,6 +80,7 @@ v1::Sidecar RankFlush::BuildSidecar(const FlushSeal& seal) const {
   sidecar.set_trace_id(seal.trace);
   sidecar.set_captured_unix_ns(seal.captured_unix_ns);
   sidecar.set_flushed_unix_ns(clock_.Wall().count());
+  sidecar.set_header_crc32c(source_.header_crc);
   return sidecar;
 }
 

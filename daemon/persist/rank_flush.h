@@ -38,6 +38,7 @@ struct FlushSource {
   SnapshotId id;
   std::vector<ImageExtent> images;
   uint64_t chunk_bytes = 0;
+  uint32_t header_crc = 0;  // of the headers as the trainer registered them, 0 = unknown
   std::span<const std::byte> slot;
   std::shared_ptr<const void> keep;  // keeps `slot` mapped
 };

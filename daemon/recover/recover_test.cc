@@ -103,6 +103,21 @@ TEST_F(RecoverTest, AWholeStepIsGood) {
   EXPECT_THAT(Damage(), IsEmpty());
 }
 
+// As a stray write leaves it that hit the slot before the checksum was taken.
+TEST_F(RecoverTest, AHeaderThatNobodyCanReadThoughItsChecksumIsRight) {
+  const SnapshotId id{3, 1100};
+  slots_.clear();
+  slots_.emplace_back(std::vector<uint64_t>{kFirst, kSecond}, kChunk, 7);
+  slots_[0].image(1)[9] = std::byte{0xff};
+  ASSERT_TRUE(SaveStep(*store_, SystemClock(), kJob, id, slots_).ok());
+  absl::Status status = CheckStep(*store_, kJob, id, {});
+  EXPECT_EQ(CodeOf(status), ErrorCode::CORRUPT);
+  auto sidecar = CommittedSidecar(*store_, kJob, id, 0);
+  ASSERT_TRUE(sidecar.ok()) << sidecar.status();
+  EXPECT_EQ(CodeOf(ReadHeaders(*store_, kJob, *sidecar, 8192).status()), ErrorCode::CORRUPT) << "nor a restore";
+  EXPECT_THAT(std::string(status.message()), HasSubstr("not the one that the trainer registered"));
+}
+
 TEST_F(RecoverTest, ABitInEveryFile) {
   for (Rank rank = 0; rank < 2; ++rank) {
     for (uint32_t image = 0; image < 2; ++image) {

@@ -16,8 +16,9 @@
 
 namespace ckptd {
 
-// Every byte of every rank. With options.on_bad, damage is told there and the rest is still read; the status is then an
-// error only when the storage did not answer or the manifest is gone. options.sink is not called.
+// Every byte of every rank; the headers must be those that the trainer registered. With options.on_bad, damage is told
+// there and the rest is still read; the status is then an error only when the storage did not answer or the manifest is
+// gone. options.sink is not called.
 [[nodiscard]] absl::Status CheckStep(Store& store, const std::string& job, const SnapshotId& id,
                                      const CheckedReadOptions& options);
 
@@ -25,8 +26,8 @@ namespace ckptd {
 [[nodiscard]] absl::StatusOr<v1::Sidecar> CommittedSidecar(Store& store, const std::string& job, const SnapshotId& id,
                                                            Rank rank);
 
-// The headers of the rank's images, one after the other, as a layout is made of them; not yet checked against the
-// chunk checksums (the fetch that follows does).
+// The headers of the rank's images, one after the other, as a layout is made of them. CORRUPT when they are not those
+// that the trainer registered; of a sidecar that does not tell, the fetch that follows checks the chunks.
 [[nodiscard]] absl::StatusOr<std::string> ReadHeaders(Store& store, const std::string& job, const v1::Sidecar& sidecar,
                                                       uint64_t max_bytes);
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/core/copy/fill_check.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/base/units.h"
@@ -50,7 +51,7 @@ uint64_t Load(const std::atomic<uint64_t>& word) { return word.load(std::memory_
 }  // namespace
 
 uint64_t BellBytes(const CtlHead& ctl) {
-  const uint64_t entries = uint64_t{ctl.block.slot_count} * ctl.block.chunk_count;
+  const uint64_t entries = uint64_t{ctl.block.slot_count} * BellRow(ctl.block.chunk_count);
   return RoundUp(ChunksOffset(ctl.block.slot_count) + entries * sizeof(uint64_t), 4096);
 }
 
@@ -92,7 +93,7 @@ BellSlot& Bell::slot(uint32_t slot) const { return reinterpret_cast<BellSlot*>(m
 
 std::atomic<uint64_t>* Bell::chunks(uint32_t slot) const {
   auto* all = reinterpret_cast<std::atomic<uint64_t>*>(mapping_.data() + ChunksOffset(slot_count_));
-  return all + uint64_t{slot} * chunk_count_;
+  return all + slot * BellRow(chunk_count_);
 }
 
 BellView Bell::Read() const {
@@ -122,16 +123,21 @@ BellSlotView Bell::ReadSlot(uint32_t index) const {
   return view;
 }
 
-absl::StatusOr<std::vector<uint32_t>> Bell::ReadChunks(uint32_t index, Epoch epoch) const {
+absl::StatusOr<std::vector<uint32_t>> Bell::ReadChunks(uint32_t index, const BellSlotView& view) const {
   std::vector<uint32_t> crcs(chunk_count_);
   const std::atomic<uint64_t>* entries = chunks(index);
+  FillCheck check(view.epoch, view.step, view.attempt);
   for (uint32_t i = 0; i < chunk_count_; ++i) {
     const uint64_t entry = Load(entries[i]);
-    if (!ChunkDone(entry, epoch))
-      return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat("bell slot ", index, " epoch ", epoch, ": chunk ", i,
+    if (!ChunkDone(entry, view.epoch))
+      return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat("bell slot ", index, " epoch ", view.epoch, ": chunk ", i,
                                                              " of ", chunk_count_, " has no checksum"));
     crcs[i] = static_cast<uint32_t>(entry);
+    check.Add(crcs[i]);
   }
+  if (Load(entries[chunk_count_]) != ChunkEntry(view.epoch, check.value()))
+    return Error(ErrorCode::INVALID_ARGUMENT,
+                 absl::StrCat("bell slot ", index, " epoch ", view.epoch, " step ", view.step, ": its check is wrong"));
   return crcs;
 }
 

@@ -54,8 +54,9 @@ class Bell {
 
   [[nodiscard]] BellView Read() const;
   [[nodiscard]] BellSlotView ReadSlot(uint32_t slot) const;
-  // The slot's CRC list: whole, or INVALID_ARGUMENT while a chunk has no entry of `epoch`.
-  [[nodiscard]] absl::StatusOr<std::vector<uint32_t>> ReadChunks(uint32_t slot, Epoch epoch) const;
+  // The CRC list of a fill that ReadSlot() told: INVALID_ARGUMENT while a chunk has no entry of its epoch, and when the
+  // trainer's check is not that of epoch, step, attempt and list.
+  [[nodiscard]] absl::StatusOr<std::vector<uint32_t>> ReadChunks(uint32_t slot, const BellSlotView& view) const;
   // The first chunk at or after `from` that has no entry of `epoch`; chunk_count when there is none.
   [[nodiscard]] uint32_t DonePrefix(uint32_t slot, Epoch epoch, uint32_t from) const;
   [[nodiscard]] uint32_t CountChunks(uint32_t slot, Epoch epoch) const;

@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "client/core/copy/fill_check.h"
 #include "daemon/base/errors.h"
 #include "daemon/os/memfd.h"
 #include "daemon/region/job_journal.h"
@@ -171,7 +172,8 @@ class BellTest : public ::testing::Test {
   }
   static std::atomic<uint64_t>* ChunksIn(std::span<std::byte> memory, uint32_t slot) {
     auto& head = *reinterpret_cast<BellHead*>(memory.data());
-    return reinterpret_cast<std::atomic<uint64_t>*>(memory.data() + head.chunks_offset) + slot * head.chunk_count;
+    return reinterpret_cast<std::atomic<uint64_t>*>(memory.data() + head.chunks_offset) +
+           slot * BellRow(head.chunk_count);
   }
 
   CtlHead head_ = TestHead();
@@ -183,10 +185,15 @@ TEST_F(BellTest, AFillAsTheTrainerTellsIt) {
   bell_->Open(1, 9);
   BellSlot& slot = SlotIn(memory, 1);
   slot.step = 100;
+  slot.attempt = 4;
+  FillCheck check(9, 100, 4);
+  for (uint32_t crc : {50, 51, 52}) check.Add(crc);
   for (uint32_t chunk = 0; chunk < 2; ++chunk) ChunksIn(memory, 1)[chunk] = ChunkEntry(9, chunk + 50);
   EXPECT_EQ(bell_->CountChunks(1, 9), 2u);
-  EXPECT_FALSE(bell_->ReadChunks(1, 9).ok()) << "the third is missing";
+  EXPECT_FALSE(bell_->ReadChunks(1, bell_->ReadSlot(1)).ok()) << "the third is missing";
   ChunksIn(memory, 1)[2] = ChunkEntry(9, 52);
+  EXPECT_FALSE(bell_->ReadChunks(1, bell_->ReadSlot(1)).ok()) << "the check is missing";
+  ChunksIn(memory, 1)[3] = ChunkEntry(9, check.value());
   slot.word = CaptureWord(9, CaptureState::kComplete);
   reinterpret_cast<BellHead*>(memory.data())->pos = 100;
   BellView view = bell_->Read();
@@ -194,8 +201,12 @@ TEST_F(BellTest, AFillAsTheTrainerTellsIt) {
   EXPECT_EQ(view.slots[1].state, CaptureState::kComplete);
   EXPECT_EQ(view.slots[1].step, 100u);
   EXPECT_EQ(view.slots[0].state, CaptureState::kNone);
-  EXPECT_THAT(*bell_->ReadChunks(1, 9), ::testing::ElementsAre(50, 51, 52));
-  EXPECT_FALSE(bell_->ReadChunks(1, 10).ok()) << "entries of an older epoch do not count";
+  EXPECT_THAT(*bell_->ReadChunks(1, view.slots[1]), ::testing::ElementsAre(50, 51, 52));
+  for (auto wrong : {&BellSlotView::epoch, &BellSlotView::step, &BellSlotView::attempt}) {
+    BellSlotView other = view.slots[1];
+    ++(other.*wrong);
+    EXPECT_FALSE(bell_->ReadChunks(1, other).ok()) << "something else wrote over it";
+  }
   EXPECT_EQ(bell_->Abandon(1, 9), AbandonOutcome::kComplete);
   munmap(memory.data(), memory.size());
 }
@@ -243,7 +254,7 @@ TEST_F(BellTest, GarbageNeverCrashesAndViewsStaySane) {
       EXPECT_LE(slot.begin_ns, slot.end_ns);
       EXPECT_TRUE(slot.state != CaptureState::kNone || slot.epoch == 0);
     }
-    (void)bell_->ReadChunks(i % 2, random());
+    (void)bell_->ReadChunks(i % 2, {.epoch = random()});
     (void)bell_->Abandon(i % 2, random() & kMaxEpoch);
   }
   bell_->Open(0, 5);

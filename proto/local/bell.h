@@ -5,7 +5,10 @@
 //
 //   offset 0        BellHead
 //   slots_offset    BellSlot[slot_count]
-//   chunks_offset   atomic u64 [slot_count][chunk_count]:  (low 32 bits of the epoch) << 32 | CRC32C of the chunk
+//   chunks_offset   atomic u64 [slot_count][chunk_count + 1]:  (low 32 bits of the epoch) << 32 | CRC32C of the chunk;
+//                   the last entry of a row is the check of the fill: CRC32C of epoch, step, attempt and all chunk
+//                   checksums (client/core/copy/fill_check.h). A stray write of the trainer that hits step or checksums
+//                   then seals nothing; without it a wrong step number would be captured, restored and made durable.
 //
 // The capture word of a slot, (epoch << 2) | state, moves only by compare-and-swap on the whole word:
 //
@@ -15,8 +18,8 @@
 //   trainer, after ABANDONED: ack = e                         its threads have stopped writing
 //
 // A chunk's entry counts only while its epoch half equals the word's epoch. (No epoch has 32 low bits of 0: the entries
-// of a fresh bell are 0.) Entries may appear in any order; the trainer stores them with release order, then writes the
-// hint eventfd. The hint may be lost; the bell is the truth.
+// of a fresh bell are 0.) Entries may appear in any order, the check before COMPLETE; the trainer stores them with
+// release order, then writes the hint eventfd. The hint may be lost; the bell is the truth.
 //
 // `pos` is the last step passed to save(), whether it was captured or dropped.
 #ifndef CKPTD_PROTO_LOCAL_BELL_H_
@@ -39,6 +42,8 @@ enum class CaptureState : uint8_t { kNone = 0, kOpen = 1, kComplete = 2, kAbando
 [[nodiscard]] constexpr uint64_t CaptureEpoch(uint64_t word) { return word >> 2; }
 [[nodiscard]] constexpr CaptureState CaptureStateOf(uint64_t word) { return static_cast<CaptureState>(word & 3); }
 
+// Entries of a slot: its chunks, then the check.
+[[nodiscard]] constexpr uint64_t BellRow(uint64_t chunk_count) { return chunk_count + 1; }
 [[nodiscard]] constexpr uint64_t ChunkEntry(uint64_t epoch, uint32_t crc) { return epoch << 32 | crc; }
 [[nodiscard]] constexpr bool ChunkDone(uint64_t entry, uint64_t epoch) { return entry >> 32 == (epoch & 0xffffffffu); }
 

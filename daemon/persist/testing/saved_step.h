@@ -23,6 +23,7 @@ inline FlushSource SourceOf(const std::string& job, Rank rank, uint32_t world, c
   source.id = id;
   source.images = slot.images();
   source.chunk_bytes = slot.chunk_bytes();
+  source.header_crc = slot.header_crc();
   source.slot = slot.bytes();
   return source;
 }
