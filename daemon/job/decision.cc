@@ -46,11 +46,16 @@ class Chooser {
     return a.step == b.step && (a.attempt == b.attempt || !rules_.attempt_in_identity);
   }
 
-  uint32_t WorldOf(AttemptId attempt) const {
+  const v1::DecisionRecord* DecisionOf(AttemptId attempt) const {
     for (const v1::DecisionRecord& decision : in_.decisions) {
-      if (decision.attempt() == attempt) return static_cast<uint32_t>(decision.ranks_size());
+      if (decision.attempt() == attempt) return &decision;
     }
-    return 0;
+    return nullptr;
+  }
+
+  uint32_t WorldOf(AttemptId attempt) const {
+    const v1::DecisionRecord* decision = DecisionOf(attempt);
+    return decision == nullptr ? 0 : static_cast<uint32_t>(decision->ranks_size());
   }
 
   void CollectKnown() {
@@ -174,6 +179,26 @@ class Chooser {
                               WorldOf(foreign_world_.attempt), ", restore() was called with ", in_.world_size));
   }
 
+  // Parts are in memory, and yet the step was never captured: a rank that wrote to a region which is still there, and
+  // whose agent answered, has no part of it. (Of the newest captured step no part is freed.) So it is when a job dies
+  // before its first capture, and nobody should have to look at that.
+  bool NeverCaptured(const SnapshotId& id) const {
+    const v1::DecisionRecord* decision = DecisionOf(id.attempt);
+    if (decision == nullptr || in_.elsewhere.count(id) != 0 || in_.quarantined.count(id) != 0) return false;
+    return std::any_of(decision->ranks().begin(), decision->ranks().end(), [&](const v1::RankClaim& claim) {
+      const auto answer = in_.answered.find(claim.agent());
+      const bool same_region = answer != in_.answered.end() && answer->second == claim.region_id();
+      const bool same_world = claim.rank() < in_.sealed.size();
+      return same_region && claim.region_id() != 0 && same_world && in_.sealed[claim.rank()].count(id) == 0;
+    });
+  }
+
+  bool NothingExists() const {
+    return in_.excluded.empty() && std::all_of(known_.begin(), known_.end(), [&](const Known& known) {
+             return !known.committed && !OfNewerFormat(known.id) && NeverCaptured(known.id);
+           });
+  }
+
   // Nothing can be taken. 0 only when it is certain that nothing exists.
   absl::StatusOr<Choice> FreshStart() const {
     if (base_ == nullptr) return Choice{};
@@ -183,8 +208,7 @@ class Chooser {
     }
     std::sort(silent.begin(), silent.end());
     silent.erase(std::unique(silent.begin(), silent.end()), silent.end());
-    const bool proven = silent.empty() && known_.empty() && in_.excluded.empty();
-    if (proven || !rules_.all_agents_before_zero) return Choice{};
+    if ((silent.empty() && NothingExists()) || !rules_.all_agents_before_zero) return Taken({});
     return Error(
         ErrorCode::RESTORE_FAILED,
         absl::StrCat("job ", in_.job, ": no step can be restored, but it is not certain that none exists",

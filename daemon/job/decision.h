@@ -28,7 +28,8 @@ struct Inventory {
   std::vector<StoredStep> steps;
   std::vector<std::set<SnapshotId>> sealed;     // by rank
   std::map<SnapshotId, std::string> elsewhere;  // sealed at an agent where its rank did not join: not servable
-  std::set<std::string> answered;               // agents whose REPORT of this attempt came
+  std::set<SnapshotId> quarantined;             // a part of it was found damaged in memory
+  std::map<std::string, uint64_t> answered;     // agents whose REPORT of this attempt came, and their regions
   std::map<SnapshotId, std::string> excluded;   // and why
 };
 

@@ -17,7 +17,7 @@ Inventory TwoRanks() {
   inventory.world_size = 2;
   inventory.decisions = {Decision(1, {}, 2)};
   inventory.sealed.resize(2);
-  inventory.answered = {"A"};
+  inventory.answered = {{"A", 7}};
   return inventory;
 }
 
@@ -108,9 +108,14 @@ TEST(Choose, AFreshStartNeedsProof) {
   EXPECT_TRUE(Choose(inventory, {})->parent.none()) << "all agents answered, nothing exists";
   inventory.answered.clear();
   EXPECT_THAT(std::string(Choose(inventory, {}).status().message()), HasSubstr("no answer from agents A"));
-  inventory.answered = {"A"};
+  inventory.answered = {{"A", 8}};
   inventory.sealed[0] = {{1, 20}};
-  EXPECT_THAT(std::string(Choose(inventory, {}).status().message()), HasSubstr("20.a1"));
+  EXPECT_THAT(std::string(Choose(inventory, {}).status().message()), HasSubstr("20.a1")) << "another region: lost?";
+  inventory.answered = {{"A", 7}};
+  EXPECT_TRUE(Choose(inventory, {})->parent.none()) << "rank 1 has no part in a region that was never lost";
+  inventory.quarantined = {{1, 20}};
+  EXPECT_FALSE(Choose(inventory, {}).ok()) << "it had one";
+  inventory.quarantined.clear();
   inventory.sealed[0].clear();
   inventory.elsewhere = {{{1, 20}, "B"}};
   EXPECT_THAT(std::string(Choose(inventory, {}).status().message()), HasSubstr("agent B"));

@@ -43,6 +43,7 @@ void Coordinator::CollectClaims() {
       claim.set_rank(facts.rank());
       claim.set_ticket(facts.ticket());
       claim.set_agent(agent);
+      claim.set_region_id(report->region_id());
     }
   }
   for (const auto& [rank, claims] : waiting) KeepOrReplaceClaim(rank, claims);
@@ -120,7 +121,7 @@ Inventory Coordinator::TakeInventory() const {
   inventory.excluded = excluded_;
   inventory.sealed.resize(world_size_);
   for (const auto& [agent, report] : reports_) {
-    inventory.answered.insert(agent);
+    inventory.answered[agent] = report->region_id();
     for (const v1::RankReport& facts : report->ranks()) {
       const auto claim = claims_.find(facts.rank());
       const bool serves = claim != claims_.end() && claim->second.agent() == agent;
@@ -128,6 +129,7 @@ Inventory Coordinator::TakeInventory() const {
         if (serves) inventory.sealed[facts.rank()].insert(ToId(ref));
         if (!serves) inventory.elsewhere[ToId(ref)] = agent;
       }
+      for (const v1::SnapshotRef& ref : facts.quarantined()) inventory.quarantined.insert(ToId(ref));
     }
   }
   return inventory;

@@ -17,6 +17,7 @@ inline v1::DecisionRecord Decision(AttemptId attempt, const std::vector<Snapshot
     v1::RankClaim* claim = record.add_ranks();
     claim->set_rank(static_cast<Rank>(rank));
     claim->set_agent("A");
+    claim->set_region_id(7);
   }
   if (!lineage.empty()) SetRef(lineage[0], record.mutable_parent());
   for (const SnapshotId& id : lineage) {
