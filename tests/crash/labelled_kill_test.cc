@@ -149,19 +149,20 @@ class TrainerKilledAt : public testing::TestWithParam<std::string> {};
 TEST_P(TrainerKilledAt, LosesNothing) {
   Node node;
   ASSERT_TRUE(node.StartAgent());
-  constexpr char kRun[] = "--every 3 --step-ms 4 --steps ";
-  auto first = node.Train(Args(kRun + std::string("15 --kill-at 15:") + GetParam()));
+  // Two saves and two slots: the second save, where it is killed, is not dropped however slow the storage is.
+  constexpr char kRun[] = "--every 10 --step-ms 10 --steps ";
+  auto first = node.Train(Args(kRun + std::string("20 --kill-at 20:") + GetParam()));
   int ended = first->Wait();
   bool on_restore = GetParam() == "load" || GetParam() == "restore";
   EXPECT_EQ(ended, on_restore ? 0 : -SIGKILL) << first->Errors();
   if (on_restore) {
-    auto second = node.Train(Args(kRun + std::string("30 --kill-at 15:") + GetParam()));
+    auto second = node.Train(Args(kRun + std::string("40 --kill-at 20:") + GetParam()));
     EXPECT_EQ(second->Wait(), -SIGKILL) << second->Errors();
   }
-  auto last = node.Train(Args(kRun + std::string("30")));
+  auto last = node.Train(Args(kRun + std::string("40")));
   EXPECT_GE(NumberField(Restored(*last), "step"), first->Last("CAPTURED"));
   EXPECT_EQ(last->Wait(), 0) << last->Errors();
-  EXPECT_EQ(last->lines().back(), node.ExpectedDigest(Args("--steps 30")));
+  EXPECT_EQ(last->lines().back(), node.ExpectedDigest(Args("--steps 40")));
   EXPECT_EQ(node.StopAgent(), 0);
   ExpectNothingLeftBehind(node);
 }

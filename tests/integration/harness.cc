@@ -46,6 +46,16 @@ bool Names(const std::vector<std::string>& arguments, const std::string& flag) {
   return std::find(arguments.begin(), arguments.end(), flag) != arguments.end();
 }
 
+// What a sanitizer said of an agent or a trainer fails the test, also when nobody looked how that process ended.
+void ExpectNoSanitizerReport(const std::string& logs) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(logs, error)) {
+    if (entry.path().extension() != ".log") continue;
+    std::string text = ReadFile(entry.path());
+    EXPECT_EQ(text.find("Sanitizer: "), text.npos) << entry.path() << ": " << text;
+  }
+}
+
 }  // namespace
 
 Node::Node(const NodeOptions& options) : base_(MakeTemp("/tmp")), tiny_(options.tiny_trainer) {
@@ -56,8 +66,9 @@ Node::Node(const NodeOptions& options) : base_(MakeTemp("/tmp")), tiny_(options.
 }
 
 Node::~Node() {
-  bool keep = testing::Test::HasFailure() && getenv("CKPTD_KEEP") != nullptr;
   agent_.reset();
+  ExpectNoSanitizerReport(base_);
+  bool keep = testing::Test::HasFailure() && getenv("CKPTD_KEEP") != nullptr;
   std::error_code ignored;
   fs::remove_all(region_, ignored);
   if (!keep) fs::remove_all(base_, ignored);
@@ -104,7 +115,9 @@ bool Node::AwaitReady(int notify, Millis timeout) const {
   return false;
 }
 
-void Node::KillAgent() { agent_->Kill(); }
+void Node::KillAgent() {
+  EXPECT_EQ(agent_->Kill(), -SIGKILL) << "the agent had ended before it was killed: " << AgentLog();
+}
 
 int Node::StopAgent(Millis timeout) {
   agent_->Signal(SIGTERM);

@@ -31,7 +31,7 @@ class Node {
   [[nodiscard]] bool StartAgent(std::vector<std::string> environment = {});
   // How long the last StartAgent took.
   [[nodiscard]] Millis start_time() const { return start_time_; }
-  void KillAgent();  // SIGKILL, reaped
+  void KillAgent();  // SIGKILL, reaped; a failure of the test when it had ended by itself before
   // SIGTERM: flushes and ends; the exit status.
   int StopAgent(Millis timeout = kLong);
   // The agent is the caller's, and another may be started.
