@@ -12,7 +12,7 @@ run_ctest() {
   shift 2
   GTEST_OUTPUT="xml:$LOGS/$leg/gtest/" timeout -k 10 "$LEG_LIMIT" \
     ctest --test-dir "$CKPTD_ROOT/build/$preset" -j "$(nproc)" --no-tests=error --output-on-failure --timeout 300 \
-    --output-junit "$LOGS/$leg/ctest.xml" "$@"
+    --test-output-size-passed 65536 --output-junit "$LOGS/$leg/ctest.xml" "$@"
 }
 
 # safe.directory: a CI job may run as root in a checkout of another user.
@@ -120,6 +120,28 @@ show_failure() {
   echo "---- $1: the last lines of build/logs/$1/log"
   tail -n 60 "$LOGS/$1/log"
   echo "----"
+}
+
+# The commit under test, and whether what runs is not quite that.
+tested_commit() {
+  printf '%s' "$(repo_git rev-parse --short=12 HEAD)"
+  if repo_git status --porcelain | grep -qv ' tests/NIGHTLY.md$'; then
+    printf ', with changes that are not committed'
+  fi
+}
+
+# The night's result for people who come later: record_night FILE COMMIT_AT_BEGIN ARGUMENT...
+record_night() {
+  local file=$1 commit=$2
+  shift 2
+  [ "$(tested_commit)" = "$commit" ] || commit="$commit, and the sources changed during the run"
+  if printf '%s\n' "${ROWS[@]}" | python3 "$CKPTD_ROOT/tools/lib/nightly.py" "$CKPTD_ROOT/$file" "$LOGS" "$commit" \
+    "CKPTD_KILLS=$CKPTD_KILLS CKPTD_STEPS=$CKPTD_STEPS tools/test $*" "$SECONDS"; then
+    printf '\nrecorded in %s\n' "$file"
+  else
+    echo "the record could not be written: $file"
+    FAILED=$((FAILED + 1))
+  fi
 }
 
 print_table() {
