@@ -116,6 +116,7 @@ void FakeAgent::Handle(Packet& packet) {
   if (type == MessageType::kHello) {
     HelloReplyMessage reply = {};
     reply.major = kProtocolMajorMax;
+    reply.back_pressure = static_cast<uint16_t>(back_pressure.load());
     Send(reply, MessageType::kHelloReply);
   } else if (type == MessageType::kJoin) {
     auto join = Parse<JoinMessage>(packet);

@@ -42,6 +42,9 @@ int32_t Reached(State& state, uint64_t step, uint32_t level) {
     return Fail(-entry->code, "step %" PRIu64 " was dropped: %s", step, CodeNextStep(-entry->code));
   }
   if (state.fenced_by != 0) return Fail(code::FENCED, "attempt %" PRIu64 " of this job runs", state.fenced_by);
+  if (entry->code == -code::SUPERSEDED && (level & (CKPT_PROTECTED | CKPT_DURABLE)) != 0) {
+    return Fail(code::SUPERSEDED, "step %" PRIu64 " stayed in memory only: %s", step, CodeNextStep(code::SUPERSEDED));
+  }
   return 1;
 }
 
@@ -50,6 +53,7 @@ int32_t AwaitLastSave(State& state, uint64_t deadline_ns) {
   const StepState* newest = state.steps.Newest();
   if (newest == nullptr) return 0;
   uint64_t step = newest->step;
+  if (deadline_ns != 0) WantDurable(state, (newest->flags & CKPT_DROPPED) != 0 ? state.captured_step : step);
   for (;;) {
     Capture& capture = state.capture;
     if (capture.phase == Capture::Phase::kHeld) {
@@ -119,6 +123,7 @@ int32_t PollStep(State& state, uint64_t step, ckpt_step_state* out) {
 int32_t WaitForStep(State& state, uint64_t step, uint32_t level, uint64_t timeout_ns) {
   uint64_t deadline = DeadlineAfter(timeout_ns);
   MutexLock lock(state.mutex);
+  if ((level & CKPT_DURABLE) != 0 && state.steps.Find(step) != nullptr) WantDurable(state, step);
   for (;;) {
     int32_t rc = Reached(state, step, level);
     if (rc <= 0) return rc;

@@ -46,6 +46,19 @@ TEST(StepsTest, RemembersSixtyFour) {
   EXPECT_EQ(steps.Find(0), nullptr);
 }
 
+TEST(StepsTest, ADurableStepIsNeitherDroppedNorSuperseded) {
+  Steps steps;
+  steps.Add(5);
+  steps.Apply(5, CKPT_CAPTURED, CKPT_E_SUPERSEDED);
+  EXPECT_EQ(steps.Find(5)->code, CKPT_E_SUPERSEDED);
+  steps.Apply(5, CKPT_DURABLE, 0);
+  EXPECT_EQ(steps.Find(5)->code, 0);
+  steps.Apply(5, CKPT_CAPTURED, CKPT_E_SUPERSEDED);
+  steps.Apply(5, CKPT_DROPPED, CKPT_E_BELOW_FLOOR);
+  EXPECT_EQ(steps.Find(5)->code, 0);
+  EXPECT_EQ(steps.Find(5)->flags, static_cast<uint32_t>(CKPT_CAPTURED | CKPT_DURABLE));
+}
+
 TEST(StepsTest, TheFirstReasonStays) {
   Steps steps;
   steps.Add(5);

@@ -1,5 +1,6 @@
 #include "client/src/save.h"
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
@@ -131,6 +132,21 @@ int32_t Admit(State& state, const SaveRequest& request) {
   return 0;
 }
 
+// Admit, and where the agent says so wait for a slot that becomes free, as long as a gate may hold training up. The
+// step is not told to the bell meanwhile: a step that was passed without a capture is dropped on all ranks. The second
+// clock is for a GRANT that a full socket lost.
+int32_t AdmitInTime(State& state, const SaveRequest& request) {
+  constexpr uint64_t kLookAgainNs = 100'000'000;
+  const uint64_t deadline = DeadlineAfter(state.gate_timeout_ns);
+  for (;;) {
+    int32_t rc = Admit(state, request);
+    bool wait = rc == -code::NO_FREE_SLOT && state.back_pressure == BackPressure::kWait && !state.stopping;
+    uint64_t now = MonotonicNs();
+    if (!wait || now >= deadline) return rc;
+    state.changed.WaitUntil(state.mutex, std::min(deadline, now + kLookAgainNs));
+  }
+}
+
 // By the trainer's thread, without the mutex: phase kSaving is ours.
 uint64_t CopyEager(Capture& capture, const SaveRequest& request) {
   const Registration& registration = *capture.registration;
@@ -195,7 +211,7 @@ int32_t StartSave(State& state, const SaveRequest& request) {
     RefuseUngated(state);
     state.saves += 1;
     state.steps.Add(request.step);
-    rc = Admit(state, request);
+    rc = AdmitInTime(state, request);
     state.pos = request.step;
     if (rc != 0) RecordDrop(state, request.step, state.attempt, -rc, LastSentence());
     PublishPos(state);

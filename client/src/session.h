@@ -73,6 +73,7 @@ class Session {
   void OnLayoutState(const LayoutStateMessage& message);
   bool OnLayoutReady(const LayoutReadyMessage& message, std::span<UniqueFd> fds);
   void OnSlot(const SlotMessage& message, std::span<UniqueFd> fds);
+  void OnGrant();
   void OnNews(const NewsMessage& message);
   void OnResumeRefused(const ResumeRefusedMessage& message);
   void ReplaceSlots(const std::shared_ptr<Attachment>& attachment, const LayoutReadyMessage& message,

@@ -82,12 +82,14 @@ bool Session::Dispatch(Packet& packet) {
       return with(LayoutReadyMessage(), [&](auto& message) { return OnLayoutReady(message, packet.fds); });
     case MessageType::kSlot:
       return with(SlotMessage(), [&](auto& message) { OnSlot(message, packet.fds); });
+    case MessageType::kGrant:
+      return with(GrantMessage(), [&](auto&) { OnGrant(); });
     case MessageType::kNews:
       return with(NewsMessage(), [&](auto& message) { OnNews(message); });
     case MessageType::kResumeRefused:
       return with(ResumeRefusedMessage(), [&](auto& message) { OnResumeRefused(message); });
     default:
-      return true;  // GRANT is a hint, the ctl file tells; what a newer agent adds is not for us
+      return true;  // what a newer agent adds is not for us
   }
 }
 
@@ -102,6 +104,7 @@ bool Session::OnHelloReply(const HelloReplyMessage& message) {
   connection_.greeted = true;
   backoff_ns_ = 0;
   state_.connected = true;
+  state_.back_pressure = static_cast<BackPressure>(message.back_pressure);
   state_.claim.answered = true;
   state_.connect_code = 0;
   state_.changed.NotifyAll();
@@ -142,6 +145,7 @@ void Session::OnGo(const GoMessage& message) {
   state_.fenced_by = 0;
   state_.durable_step = message.durable_step;
   state_.captured_step = 0;
+  state_.wanted = 0;
   state_.pos = message.start_step;
   state_.steps.Clear();
   state_.changed.NotifyAll();
@@ -251,6 +255,13 @@ void Session::OnSlot(const SlotMessage& message, std::span<UniqueFd> fds) {
   if (OpenSlotFile(std::move(fds[0]), attachment->ready().slot_bytes, message.file_id, &file) != 0) return;
   MutexLock lock(state_.mutex);
   attachment->slots[message.slot].swap(file);
+  state_.changed.NotifyAll();
+}
+
+// The ctl file tells which; a save may wait for it.
+void Session::OnGrant() {
+  MutexLock lock(state_.mutex);
+  state_.changed.NotifyAll();
 }
 
 void Session::OnNews(const NewsMessage& from) {

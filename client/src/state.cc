@@ -77,9 +77,18 @@ void AcknowledgeUnused(State& state) {
   if (news) state.attachment->Hint();
 }
 
+void WantDurable(State& state, uint64_t step) {
+  if (step <= state.wanted) return;
+  state.wanted = step;
+  PublishPos(state);
+  if (state.attachment != nullptr) state.attachment->Hint();
+}
+
 void PublishPos(const State& state) {
   if (state.attachment == nullptr || state.steps.Newest() == nullptr) return;
   BellHead& bell = state.attachment->bell();
+  bell.wanted_attempt.store(state.attempt, std::memory_order_relaxed);
+  bell.wanted.store(state.wanted, std::memory_order_release);
   bell.pos_attempt.store(state.attempt, std::memory_order_relaxed);
   bell.pos.store(state.pos, std::memory_order_release);
 }

@@ -61,7 +61,8 @@ struct State {
   uint64_t fenced_by = 0;
   uint64_t captured_step = 0;
   uint64_t durable_step = 0;
-  int32_t agent_code = 0;  // NEWS.last_error
+  BackPressure back_pressure = BackPressure::kSkip;  // the agent's
+  int32_t agent_code = 0;                            // NEWS.last_error
 
   // The layout.
   std::shared_ptr<const Registration> registration;
@@ -73,6 +74,7 @@ struct State {
 
   // Saves.
   uint64_t pos = 0;
+  uint64_t wanted = 0;  // somebody waits for this step to be durable
   uint64_t traces = 0;
   Steps steps;
   Capture capture;
@@ -103,6 +105,9 @@ void AcknowledgeUnused(State& state);
 // Tells the bell the last step passed to ckpt_save. After the slot's step: an agent that sees the one sees the other.
 // With the mutex held.
 void PublishPos(const State& state);
+
+// Asks for `step`, or a newer one, to be flushed: the agent may be told not to flush every step. With the mutex held.
+void WantDurable(State& state, uint64_t step);
 
 }  // namespace ckptd
 

@@ -33,7 +33,7 @@ void Steps::Apply(uint64_t step, uint32_t flags, int32_t code) {
   if (state == nullptr || (state->flags & CKPT_DROPPED) != 0) return;
   if ((flags & CKPT_DURABLE) != 0) flags |= CKPT_CAPTURED;
   state->flags |= flags & (CKPT_CAPTURED | CKPT_PROTECTED | CKPT_DURABLE);
-  state->code = code;
+  state->code = (state->flags & CKPT_DURABLE) != 0 ? 0 : code;
 }
 
 }  // namespace ckptd

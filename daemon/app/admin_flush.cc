@@ -95,6 +95,7 @@ void FlushWaits::Flush(AdminCallPtr call, const v1::FlushRequest& request,
   if (now.step() == 0) {
     return done(Error(ErrorCode::NOT_FOUND, absl::StrCat("job ", name, ": nothing is captured yet")));
   }
+  if (!now.durable()) job->FlushNewest();
   if (now.durable() || !request.wait()) return done(std::move(now));
   // The step that was the newest when it was asked; newer ones may come for ever.
   SnapshotId wanted{now.attempt(), now.step()};

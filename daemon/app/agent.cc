@@ -52,6 +52,18 @@ absl::Status MakePath(Files& files, const std::string& path, uint32_t mode) {
   return MakeDirectory(files, path, mode);
 }
 
+BackPressure ToWire(BackPressureChoice choice) {
+  switch (choice) {
+    case BackPressureChoice::kWait:
+      return BackPressure::kWait;
+    case BackPressureChoice::kReplaceQueued:
+      return BackPressure::kReplaceQueued;
+    case BackPressureChoice::kSkip:
+      break;
+  }
+  return BackPressure::kSkip;
+}
+
 IoQueueChoice QueueChoice(IoChoice choice) {
   switch (choice) {
     case IoChoice::kUring:
@@ -201,6 +213,7 @@ absl::Status Agent::StartServer() {
   options.hello = HelloReplyMessage{};
   options.hello.slots = static_cast<uint32_t>(config_.region.slots);
   options.hello.region_id = region_->id();
+  options.hello.back_pressure = static_cast<uint16_t>(ToWire(config_.durability.back_pressure));
   options.hello.job_quota = config_.region.job_quota.bytes;
   SetText(options.hello.agent, kVersion);
   SetText(options.hello.node, NodeName(config_));

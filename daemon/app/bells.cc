@@ -72,6 +72,10 @@ snapshot::BellRead Bells::Read(snapshot::ProcessId process) {
       read.pos_attempt = view.pos_attempt;
       read.pos = view.pos;
     }
+    if (std::pair(view.wanted_attempt, view.wanted) > std::pair(read.wanted_attempt, read.wanted)) {
+      read.wanted_attempt = view.wanted_attempt;
+      read.wanted = view.wanted;
+    }
     for (uint32_t slot = 0; slot < view.slots.size(); ++slot) {
       if (view.slots[slot].epoch == 0) continue;
       read.words.push_back(ToWord(it->first, *it->second, slot, view.slots[slot]));

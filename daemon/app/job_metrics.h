@@ -31,6 +31,7 @@ class RankMetrics {
   // Bytes that came from storage for a restore, or why they did not.
   void Fetched(const absl::Status& status, uint64_t bytes);
   void DamagedInRegion();
+  void Superseded() { metrics_.flushes_superseded.With({job_}).Add(1); }
 
  private:
   AgentMetrics& metrics_;

@@ -37,6 +37,8 @@ job::Config JobRunner::MachineConfig(const Services& services, const std::string
   config.resend = std::chrono::seconds(1);
   config.retry = std::chrono::seconds(2);
   config.retention = ToRetention(services.config.retention);
+  config.flush.every = services.config.durability.flush_every;
+  config.flush.newest_only = services.config.durability.back_pressure == BackPressureChoice::kReplaceQueued;
   return config;
 }
 
@@ -181,6 +183,10 @@ void JobRunner::OnFlushed(const FlushOutcome& outcome) {
   if (RankRunner* runner = FindRank(outcome.key.rank)) {
     Push([runner, outcome] { runner->OnFlushed(outcome); });
   }
+}
+
+void JobRunner::FlushNewest() {
+  for (auto& [rank, runner] : ranks_) PostToRank(rank, snapshot::FlushNewest{});
 }
 
 void JobRunner::SetDraining(bool on) {

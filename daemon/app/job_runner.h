@@ -38,6 +38,8 @@ class JobRunner {
   void OnDisconnected(SessionId session);
   void OnProcessDead(snapshot::ProcessId process);
   void OnFlushed(const FlushOutcome& outcome);
+  // What is captured now becomes durable, whatever is flushed otherwise.
+  void FlushNewest();
   void SetDraining(bool on);
   void SetRetention(const RetentionConfig& retention);
   // `call` has hung for longer than storage.timeout, and restore() waits for what it is part of.

@@ -85,7 +85,6 @@ struct RankEffects {
     Bug("slot.seal", e.slot, status);
     if (!status.ok()) return;
     CKPTD_FP("seal.done");
-    runner.channel_.NoteSealed(e.snapshot);
     Log(kInfo, "save.captured").Job(runner.options_.job).Rank(runner.options_.rank).Snapshot(e.snapshot);
   }
 
@@ -286,6 +285,11 @@ struct RankEffects {
     if (region::LayoutSet* set = runner.Set(e.slot)) {
       runner.services_.flusher.Discard(runner.KeyOf(e.slot, set->Slot(e.slot.index).epoch));
     }
+  }
+
+  void operator()(const snapshot::Superseded& e) const {
+    runner.metrics_.Superseded();
+    Log(kInfo, "flush.superseded").Job(runner.options_.job).Rank(runner.options_.rank).Snapshot(e.snapshot);
   }
 
   void operator()(const snapshot::RetryAt&) const {

@@ -219,6 +219,7 @@ void RankRunner::StreamSlot(const region::Bell& bell, uint32_t layout, uint32_t 
   if (!filling) return;
   FlushKey key = KeyOf({layout, slot}, view.epoch);
   auto known = streaming_.find(key);
+  if (known == streaming_.end() && !machine_.flushes_all()) return;  // nobody knows yet whether it will be flushed
   if (known == streaming_.end()) {
     auto source = SourceOf({layout, slot}, {view.attempt, view.step});
     if (!source.ok()) return;
@@ -241,7 +242,8 @@ void RankRunner::OnFlushed(const FlushOutcome& outcome) {
 
 bool RankRunner::flushing() const {
   snapshot::View view = machine_.view();
-  return std::any_of(view.slots.begin(), view.slots.end(), [](const auto& slot) { return slot.flushing; });
+  return view.owes_flush ||
+         std::any_of(view.slots.begin(), view.slots.end(), [](const auto& slot) { return slot.flushing; });
 }
 
 // A slot whose file the trainer destroyed gets a new one before anything else happens to it.

@@ -1,6 +1,5 @@
 #include "daemon/app/trainer_channel.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -85,36 +84,7 @@ void TrainerChannel::Grant(const snapshot::Owner& owner, const snapshot::SlotId&
   services_.server.Hint(SessionOf(owner.process), MessageType::kGrant, message);
 }
 
-void TrainerChannel::NoteSealed(const SnapshotId& id) {
-  if (id.attempt != attempt_) outcomes_.clear();
-  attempt_ = id.attempt;
-  Remember(id.step);
-}
-
-void TrainerChannel::Remember(StepId step) {
-  auto same = [step](const StepOutcome& outcome) { return outcome.step == step; };
-  if (step == 0 || std::any_of(outcomes_.begin(), outcomes_.end(), same)) return;
-  outcomes_.push_back({step, 0, 0});
-  if (outcomes_.size() > kMaxOutcomes) outcomes_.pop_front();
-}
-
 void TrainerChannel::NoteProblem(const absl::Status& status) { last_problem_ = status; }
-
-// A step below the newest captured one, or below G, that was not captured itself never will be. The newest captured and
-// the newest durable one may have been sealed by an agent that died before it could tell: a trainer may still wait for
-// them.
-void TrainerChannel::Settle(const snapshot::SendNews& news) {
-  for (StepId step : {news.durable, news.captured, news.dropped}) Remember(step);
-  for (StepOutcome& outcome : outcomes_) {
-    if (outcome.step == news.captured) outcome.flags |= kStepCaptured;
-    if (outcome.step == news.durable) outcome.flags |= kStepCaptured | kStepDurable;
-    const bool below = outcome.step < std::max(news.captured, news.floor);
-    const bool passed_over = below && (outcome.flags & kStepCaptured) == 0;
-    if (!passed_over) continue;
-    outcome.flags |= kStepDropped;
-    outcome.code = static_cast<uint32_t>(ErrorCode::BELOW_FLOOR);
-  }
-}
 
 void TrainerChannel::News(const snapshot::SendNews& news) {
   NewsMessage message{};
@@ -122,11 +92,7 @@ void TrainerChannel::News(const snapshot::SendNews& news) {
   message.fenced_by = news.fenced_by;
   message.captured_step = news.captured;
   message.durable_step = news.durable;
-  if (attempt_ == 0) attempt_ = news.attempt;  // nothing was sealed since this agent started
-  if (news.attempt == attempt_) {
-    Settle(news);
-    for (const StepOutcome& outcome : outcomes_) message.outcomes[message.outcome_count++] = outcome;
-  }
+  for (const StepOutcome& outcome : news.outcomes) message.outcomes[message.outcome_count++] = outcome;
   if (!last_problem_.ok()) {
     message.last_error = static_cast<uint32_t>(CodeOf(last_problem_));
     SetText(message.last_sentence, last_problem_.message());

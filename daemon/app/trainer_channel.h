@@ -3,7 +3,6 @@
 #define CKPTD_DAEMON_APP_TRAINER_CHANNEL_H_
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <string>
 #include <vector>
@@ -38,21 +37,16 @@ class TrainerChannel {
   void ResumeRefused(snapshot::ProcessId process, const ResumeRefusedMessage& message);
   void FreshSlot(snapshot::ProcessId process, const snapshot::SlotId& slot, const region::SlotFile& file);
 
-  // What this rank learnt of its own steps; NEWS repeats the last of them.
-  void NoteSealed(const SnapshotId& id);
+  // NEWS repeats it until it is OK.
   void NoteProblem(const absl::Status& status);
 
  private:
   [[nodiscard]] SessionId SessionOf(snapshot::ProcessId process) const;
-  void Remember(StepId step);
-  void Settle(const snapshot::SendNews& news);
 
   Services& services_;
   const std::string job_;
   const Rank rank_;
   std::map<snapshot::ProcessId, SessionId> sessions_;
-  AttemptId attempt_ = 0;             // of outcomes_
-  std::deque<StepOutcome> outcomes_;  // newest last
   absl::Status last_problem_;
 };
 

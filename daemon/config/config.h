@@ -17,6 +17,7 @@
 
 namespace ckptd {
 
+enum class BackPressureChoice { kSkip, kWait, kReplaceQueued };
 enum class IoChoice { kAuto, kUring, kThreads };
 enum class DirectChoice { kAuto, kOff };
 
@@ -55,6 +56,12 @@ struct StorageConfig {
   bool operator==(const StorageConfig&) const = default;
 };
 
+struct DurabilityConfig {
+  BackPressureChoice back_pressure = BackPressureChoice::kSkip;
+  uint64_t flush_every = 1;  // captured steps
+  bool operator==(const DurabilityConfig&) const = default;
+};
+
 struct RetentionConfig {
   uint64_t keep_last = 2;   // committed steps
   uint64_t keep_every = 0;  // also steps divisible by this; 0 = none
@@ -76,6 +83,7 @@ struct Config {
   AgentConfig agent;
   RegionConfig region;
   StorageConfig storage;
+  DurabilityConfig durability;
   RetentionConfig retention;
   SecurityConfig security;
   MetricsConfig metrics;

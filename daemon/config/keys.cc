@@ -245,6 +245,17 @@ void AddStorageKeys(std::vector<Key>* keys) {
 }
 
 void AddPolicyKeys(std::vector<Key>* keys) {
+  keys->push_back(Choice(
+      "durability.back_pressure", Key::kRestart, CKPTD_FIELD(durability.back_pressure),
+      std::vector<std::pair<const char*, BackPressureChoice>>{{"skip", BackPressureChoice::kSkip},
+                                                              {"wait", BackPressureChoice::kWait},
+                                                              {"replace-queued", BackPressureChoice::kReplaceQueued}},
+      "What a save does when the storage is slower than the saves: it is dropped; it waits for a "
+      "free slot, at most gate_timeout; or only the newest step waits for the storage, which needs "
+      "region.slots of at least 3."));
+  keys->push_back(Count("durability.flush_every", Key::kRestart, CKPTD_FIELD(durability.flush_every), 1, 1'000'000,
+                        "Flush every so many captured steps; those between live in memory only. close(), a wait for a "
+                        "durable step, ckptctl flush and ckptctl drain make the newest one durable all the same."));
   keys->push_back(Count("retention.keep_last", Key::kLive, CKPTD_FIELD(retention.keep_last), 1, 1'000'000,
                         "Newest committed steps to keep."));
   keys->push_back(Count("retention.keep_every", Key::kLive, CKPTD_FIELD(retention.keep_every), 0, 1'000'000'000,
@@ -268,7 +279,7 @@ absl::Span<const Section> Sections() {
   static constexpr std::array<Section, 8> kSections = {{{"agent", "The process and its sockets."},
                                                         {"region", "Memory for snapshots."},
                                                         {"storage", "Where checkpoints become durable."},
-                                                        {"durability", "What is flushed. No keys yet."},
+                                                        {"durability", "What is flushed, and what saves do meanwhile."},
                                                         {"retention", "Which committed steps are kept."},
                                                         {"peers", "Other nodes. No keys yet."},
                                                         {"security", "Who may connect."},

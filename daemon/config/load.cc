@@ -137,6 +137,12 @@ absl::Status CheckConfig(const Config& config) {
   uint64_t size = config.region.size.bytes;
   if (size != 0 && config.region.job_quota.bytes > size)
     return Error(ErrorCode::INVALID_ARGUMENT, "region.job_quota is larger than region.size");
+  if (config.durability.back_pressure == BackPressureChoice::kReplaceQueued && config.region.slots < 3)
+    return Error(
+        ErrorCode::INVALID_ARGUMENT,
+        absl::StrCat("durability.back_pressure replace-queued needs region.slots of at least 3: one is flushed, "
+                     "one holds the newest snapshot, one is filled; it is ",
+                     config.region.slots, ": set region.slots = 3 or more, or another back_pressure"));
   return absl::OkStatus();
 }
 

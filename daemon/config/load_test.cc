@@ -80,7 +80,7 @@ TEST(Load, UnknownNamesSuggestTheNearest) {
   EXPECT_EQ(ErrorOf("[region]\n\nslot = 2"), "ckptd.toml:3: unknown key region.slot; did you mean region.slots?");
   EXPECT_THAT(ErrorOf("slots = 2"), HasSubstr("unknown key slots; did you mean region.slots?"));
   EXPECT_THAT(ErrorOf("[storage]\nslots = 2"), HasSubstr("did you mean region.slots?"));
-  EXPECT_THAT(ErrorOf("[durability]\nflush_every = 2"), HasSubstr("unknown key durability.flush_every"));
+  EXPECT_THAT(ErrorOf("[peers]\nflush = 2"), HasSubstr("unknown key peers.flush"));
   EXPECT_THAT(ErrorOf("[regions]\nslots = 2"), HasSubstr("unknown section regions; did you mean [region]?"));
   EXPECT_THAT(ErrorOf("[peers]\nlist = []"), HasSubstr("unknown key peers.list"));
 }
@@ -142,6 +142,8 @@ TEST(Load, SocketPathsFitTheKernel) {
 TEST(Load, KeysTogether) {
   EXPECT_THAT(ErrorOf("region.size = \"1 GiB\"\nregion.job_quota = \"2 GiB\""), HasSubstr("job_quota is larger"));
   EXPECT_THAT(ErrorOf("region.dir = \"/a\"\nstorage.root = \"/a\""), HasSubstr("the same path"));
+  EXPECT_THAT(ErrorOf("durability.back_pressure = \"replace-queued\""), HasSubstr("it is 2: set region.slots = 3"));
+  EXPECT_TRUE(LoadConfig("durability.back_pressure = \"replace-queued\"\nregion.slots = 3", "f", Config()).ok());
   EXPECT_THAT(ErrorOf("agent.socket = \"/a\"\nagent.admin_socket = \"/a\""), HasSubstr("the same path"));
 }
 

@@ -17,7 +17,7 @@ void Committer::Offer(const SnapshotId& id, bool known) {
 
 void Committer::Work(Context& context) {
   if (op_ != 0 || blocked_ || waiting_.empty()) return;
-  current_ = *waiting_.rbegin();
+  current_ = *waiting_.begin();  // in their order: each is told as durable before the next
   waiting_.erase(current_);
   CreateManifest request;
   request.id = current_;

@@ -1,7 +1,7 @@
 // From "every rank's part is on storage" to "durable": create the manifest, *then* look whether this attempt is still
 // the newest, and only then say durable. Without the second look a coordinator that was cut off could report a step of
 // a history that a newer attempt has already left. What the manifest holds depends on the sidecars only, so losing the
-// race for its name is success. One step at a time, newest first; older ones follow.
+// race for its name is success. One step at a time, oldest first, so that each is told as durable.
 #ifndef CKPTD_DAEMON_JOB_COMMIT_H_
 #define CKPTD_DAEMON_JOB_COMMIT_H_
 

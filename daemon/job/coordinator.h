@@ -82,11 +82,13 @@ class Coordinator {
   void Reopen();
   void UpdateGrants();
   void UpdateCommits();
+  void UpdateFlush();
   void OnCommit(Committer::Outcome outcome);
   [[nodiscard]] const v1::RankReport* Facts(Rank rank) const;
   [[nodiscard]] bool JoinedAnew() const;
   [[nodiscard]] SnapshotId NewestCommitted() const;
   [[nodiscard]] DeletionFacts Deletable() const;
+  [[nodiscard]] bool IsCommitted(const SnapshotId& id) const;
   StoredStep& StepEntry(const SnapshotId& id);
   void Publish();
 
@@ -122,6 +124,7 @@ class Coordinator {
   std::vector<v1::Refusal> refusals_;
   std::set<Ticket> refused_;
   Grants grants_;
+  FlushPlan flush_plan_;
   Committer committer_;
   Deleter deleter_;
 

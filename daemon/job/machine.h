@@ -33,6 +33,7 @@
 #include <vector>
 
 #include "daemon/job/events.h"
+#include "daemon/job/flush_plan.h"
 
 namespace ckptd::job {
 
@@ -69,6 +70,7 @@ struct Config {
   Nanos resend{};  // between repeated STATEs and REPORTs; unused with one member
   Nanos retry{};   // pause after a storage error
   Retention retention;
+  FlushPolicy flush;
   Rules rules;
 };
 

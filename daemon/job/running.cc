@@ -14,7 +14,10 @@ void Coordinator::Evaluate() {
     UpdateGrants();
     CheckLoads();
   }
-  if (phase_ == Phase::kLoad || phase_ == Phase::kRun) UpdateCommits();
+  if (phase_ == Phase::kLoad || phase_ == Phase::kRun) {
+    UpdateCommits();
+    UpdateFlush();
+  }
   if (phase_ == Phase::kLoad || phase_ == Phase::kRun) deleter_.Work(Deletable(), phase_ == Phase::kRun, context_);
   if (dirty_ && Coordinates()) Publish();
 }
@@ -26,6 +29,7 @@ void Coordinator::EnterLoad() {
   refusals_.clear();
   given_up_ = false;
   grants_.Reset(attempt_, ToId(decision_.parent()));
+  flush_plan_.Reset(attempt_, ToId(decision_.parent()));
   committer_.Reset(attempt_, NewestCommitted());
   deleter_.Reset(attempt_);
   dirty_ = true;
@@ -128,9 +132,21 @@ void Coordinator::UpdateCommits() {
                                              [&](const v1::SnapshotRef& other) { return ToId(other) == id; });
     };
     if (!std::all_of(claims_.begin(), claims_.end(), persisted)) continue;
-    committer_.Offer(id, StepEntry(id).committed);
+    committer_.Offer(id, IsCommitted(id));
   }
   committer_.Work(context_);
+}
+
+void Coordinator::UpdateFlush() {
+  std::vector<const v1::RankReport*> ranks;
+  for (const auto& [rank, claim] : claims_) ranks.push_back(Facts(rank));
+  if (flush_plan_.Update(context_.config.flush, ranks, grants_.watermark(), committer_.durable())) dirty_ = true;
+}
+
+// Without making an entry: ranks also name steps that were deleted since.
+bool Coordinator::IsCommitted(const SnapshotId& id) const {
+  return std::any_of(steps_.begin(), steps_.end(),
+                     [&](const StoredStep& step) { return step.id == id && step.committed; });
 }
 
 StoredStep& Coordinator::StepEntry(const SnapshotId& id) {
@@ -250,6 +266,8 @@ void Coordinator::Publish() {
     SetRef(grants_.watermark(), state->mutable_watermark());
     state->set_floor(grants_.floor());
     SetRef(committer_.durable(), state->mutable_durable());
+    state->set_select_flush(context_.config.flush.selects());
+    if (state->select_flush()) SetRef(flush_plan_.target(), state->mutable_flush());
   }
   state_ = std::move(state);
   Resend();

@@ -34,7 +34,7 @@ void AgentMetrics::AddJob(absl::string_view job) {
   for (const char* result : {"ok", "failed"}) (void)restores.With({name, result});
   for (const char* source : {"region", "storage"}) (void)restore_duration.With({name, source});
   for (Family<Histogram>* family : {&save_stall, &capture_duration}) (void)family->With({name});
-  (void)captured_bytes.With({name});
+  for (Family<Counter>* family : {&captured_bytes, &flushes_superseded}) (void)family->With({name});
   (void)persist_duration.With({name, "storage"});
   (void)tier_lag_steps.With({name, "storage"});
 }

@@ -38,6 +38,11 @@ struct AgentMetrics {
   Family<Counter> read_bytes{{"ckptd_read_bytes_total", "Bytes of images read back for restores.", {"tier"}}};
   Family<Gauge> flushes_queued{{"ckptd_flushes_queued", "Snapshots that wait to be flushed or are being flushed.", {}}};
 
+  Family<Counter> flushes_superseded{
+      {"ckptd_flushes_superseded_total",
+       "Captured snapshots of one rank that were never flushed: a newer one took their place.",
+       {"training_job"}}};
+
   Family<Counter> restores{
       {"ckptd_restores_total", "Loads of one rank, by how they ended.", {"training_job", "result"}}};
   Family<Histogram> restore_duration{{"ckptd_restore_duration_seconds",
@@ -79,9 +84,9 @@ struct AgentMetrics {
   void ForEachFamily(const Visitor& visit) const {
     auto visit_all = [&visit](const auto&... families) { (visit(families), ...); };
     visit_all(build_info, saves, saves_dropped, save_stall, capture_duration, captured_bytes, persist_duration,
-              written_bytes, read_bytes, flushes_queued, restores, restore_duration, last_success_timestamp,
-              last_success_step, tier_lag_steps, region_size, region_used, clients, verify_failures, errors,
-              log_lines_dropped, process_cpu, process_resident, process_fds, process_start);
+              written_bytes, read_bytes, flushes_queued, flushes_superseded, restores, restore_duration,
+              last_success_timestamp, last_success_step, tier_lag_steps, region_size, region_used, clients,
+              verify_failures, errors, log_lines_dropped, process_cpu, process_resident, process_fds, process_start);
   }
 };
 

@@ -100,6 +100,8 @@ BellView Bell::Read() const {
   BellView view;
   view.pos = Load(head().pos);
   view.pos_attempt = Load(head().pos_attempt);
+  view.wanted = Load(head().wanted);
+  view.wanted_attempt = Load(head().wanted_attempt);
   view.dropped = Load(head().dropped);
   view.drop_code = Load(head().drop_code);
   for (uint32_t i = 0; i < slot_count_; ++i) view.slots.push_back(ReadSlot(i));

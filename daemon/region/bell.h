@@ -33,6 +33,8 @@ struct BellSlotView {
 struct BellView {
   StepId pos = 0;
   AttemptId pos_attempt = 0;
+  StepId wanted = 0;
+  AttemptId wanted_attempt = 0;
   uint64_t dropped = 0;
   uint64_t drop_code = 0;  // as told; InfoOf() takes any number
   std::vector<BellSlotView> slots;

@@ -11,6 +11,10 @@ void Machine::Impl::On(const BellRead& event) {
     if (slot != nullptr && slot->owner.process == event.process && slot->epoch == word.epoch) TakeWord(*slot, word);
   }
   if (event.process != process_) return;
+  if (event.wanted_attempt == seen_ && event.wanted > flush_wanted_) {
+    flush_wanted_ = event.wanted;
+    report_dirty_ = true;
+  }
   if (event.pos_attempt == pos_attempt_ && event.pos <= pos_) return;
   pos_attempt_ = event.pos_attempt;
   pos_ = event.pos;
@@ -44,14 +48,23 @@ void Machine::Impl::Complete(Slot& slot, const BellWord& word) {
   const bool above = word.step >= floor_ || !config_.rules.drop_below_floor;
   if (!current || !above || !whole || word.step == 0) {
     if (!whole) last_error_ = "a completed capture had no valid checksum list; it was dropped";
-    if (slot.owner.attempt == running_) dropped_late_ = word.step;
+    TellUnsealed(slot.owner, word.step, whole);
     return Move(slot, Trigger::kCompleteStale);
   }
   const Owner owner = slot.owner;
   Move(slot, Trigger::kCompleteLive);
   slot.snapshot = {owner.attempt, word.step};
   slot.adopted = slot.giving_up = false;
+  if (Runs(owner)) outcomes_.Sealed(word.step);
   Emit(SealSlot{slot.id, slot.epoch, slot.snapshot, owner.ticket, Source::kRegion, false});
+}
+
+// The step of a fill whose check failed may be a stray write: it is told only where it is no other step of this rank.
+void Machine::Impl::TellUnsealed(const Owner& owner, StepId step, bool whole) {
+  if (owner.attempt != seen_ || !Runs(owner)) return;
+  if (whole) return outcomes_.Dropped(step, ErrorCode::BELOW_FLOOR);
+  const bool other = step < floor_ || FindSealed({seen_, step}) != nullptr;
+  if (!other) outcomes_.Dropped(step, ErrorCode::INTERNAL);
 }
 
 bool Machine::Impl::MustGiveUp(const Slot& slot) const {

@@ -67,6 +67,7 @@ struct Printer {
     return absl::StrCat("DamageFound ", ToString(e.slot), " ", ToString(e.snapshot));
   }
   std::string operator()(const RetryTimer&) const { return "RetryTimer"; }
+  std::string operator()(const FlushNewest&) const { return "FlushNewest"; }
   std::string operator()(const Draining& e) const { return e.on ? "Draining on" : "Draining off"; }
 
   std::string operator()(const OpenGrant& e) const {
@@ -98,6 +99,7 @@ struct Printer {
   std::string operator()(const CancelFlush& e) const {
     return absl::StrCat("CancelFlush ", ToString(e.slot), " ", ToString(e.snapshot));
   }
+  std::string operator()(const Superseded& e) const { return absl::StrCat("Superseded ", ToString(e.snapshot)); }
   std::string operator()(const RetryAt&) const { return "RetryAt"; }
   std::string operator()(const SendLoad& e) const {
     return absl::StrCat("SendLoad a", e.attempt, " ticket ", e.ticket, " ", ToString(e.snapshot), " from ",
@@ -107,8 +109,11 @@ struct Printer {
     return absl::StrCat("SendGo a", e.attempt, " ticket ", e.ticket, " start ", e.start);
   }
   std::string operator()(const SendNews& e) const {
-    return absl::StrCat("SendNews a", e.attempt, " captured ", e.captured, " durable ", e.durable, " floor ", e.floor,
-                        " fenced by ", e.fenced_by);
+    std::string text = absl::StrCat("SendNews a", e.attempt, " captured ", e.captured, " durable ", e.durable,
+                                    " fenced by ", e.fenced_by);
+    for (const StepOutcome& outcome : e.outcomes)
+      absl::StrAppend(&text, " ", outcome.step, " is ", outcome.flags, "/", outcome.code);
+    return text;
   }
   std::string operator()(const ReportChanged& e) const {
     return absl::StrCat("ReportChanged ", e.report->ShortDebugString());

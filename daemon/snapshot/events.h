@@ -21,6 +21,7 @@
 #include "daemon/base/ids.h"
 #include "proto/ckptd/v1/job.pb.h"
 #include "proto/local/bell.h"
+#include "proto/local/messages.h"
 #include "proto/local/region.h"
 
 namespace ckptd::snapshot {
@@ -124,6 +125,8 @@ struct BellRead {
   AttemptId pos_attempt = 0;
   StepId pos = 0;
   std::vector<BellWord> words;
+  AttemptId wanted_attempt = 0;
+  StepId wanted = 0;  // somebody waits for this step, or a newer one, to be durable
 };
 
 // LOADED and FAILED of the trainer.
@@ -178,14 +181,17 @@ struct DamageFound {
 // The timer of RetryAt fired: failed flushes and replacements are tried again.
 struct RetryTimer {};
 
-// Maintenance: no new grants while true.
+// The newest snapshot that is on all ranks shall become durable, whatever is flushed otherwise.
+struct FlushNewest {};
+
+// Maintenance: no new grants while true, and the newest snapshot becomes durable.
 struct Draining {
   bool on = false;
 };
 
 using Event = std::variant<Adopted, LayoutAdded, LayoutChosen, RoomNeeded, JobState, Attached, Reaped, Withdrawn,
                            BellRead, Loaded, LoadFailed, LayoutFound, Fetched, FlushEnded, FileReplaced, ReadPinned,
-                           ReadUnpinned, DamageFound, RetryTimer, Draining>;
+                           ReadUnpinned, DamageFound, RetryTimer, FlushNewest, Draining>;
 
 // --------------------------------------------------------------------------------------------------------- effects
 
@@ -260,6 +266,10 @@ struct CancelFlush {
   SlotId slot;
   SnapshotId snapshot;
 };
+// Tells people: it was on all ranks, and will never be on storage, because its slot was freed before it was flushed.
+struct Superseded {
+  SnapshotId snapshot;
+};
 // Feed RetryTimer after the configured pause.
 struct RetryAt {};
 
@@ -285,9 +295,8 @@ struct SendNews {
   AttemptId attempt = 0;  // of the process
   StepId captured = 0;    // newest of that attempt, 0 = none
   StepId durable = 0;     // newest on the lineage, 0 = none
-  StepId floor = 0;       // G: steps of that attempt below it that are not captured never will be
   AttemptId fenced_by = 0;
-  StepId dropped = 0;  // a capture of that attempt that ended too late for G, 0 = none since the last news
+  std::vector<StepOutcome> outcomes;  // what became of that attempt's last steps: outcomes.h
 };
 
 // To room job (job::RankChanged). The fields want and world_size are the member's.
@@ -296,8 +305,8 @@ struct ReportChanged {
 };
 
 using Effect = std::variant<OpenGrant, MoveFloor, AbandonWord, SealSlot, SetSlotState, SetPersisted, DropFile,
-                            RemoveLayout, ReplaceFile, FindLayout, Fetch, StartFlush, CancelFlush, RetryAt, SendLoad,
-                            SendGo, SendNews, ReportChanged>;
+                            RemoveLayout, ReplaceFile, FindLayout, Fetch, StartFlush, CancelFlush, Superseded, RetryAt,
+                            SendLoad, SendGo, SendNews, ReportChanged>;
 using Effects = std::vector<Effect>;
 
 // For logs and tests: "SealSlot 1/0 epoch 7 1000.a3".

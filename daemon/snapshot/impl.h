@@ -4,11 +4,13 @@
 #ifndef CKPTD_DAEMON_SNAPSHOT_IMPL_H_
 #define CKPTD_DAEMON_SNAPSHOT_IMPL_H_
 
+#include <deque>
 #include <string>
 #include <vector>
 
 #include "daemon/snapshot/events.h"
 #include "daemon/snapshot/machine.h"
+#include "daemon/snapshot/outcomes.h"
 #include "daemon/snapshot/table.h"
 
 namespace ckptd::snapshot {
@@ -40,6 +42,7 @@ class Machine::Impl {
 
   void Step(const Event& event, Effects& effects);
   [[nodiscard]] View view() const;
+  [[nodiscard]] bool flushes_all() const { return !select_flush_; }
 
  private:
   // Events.
@@ -62,6 +65,7 @@ class Machine::Impl {
   void On(const ReadUnpinned& event);
   void On(const DamageFound& event);
   void On(const RetryTimer& event);
+  void On(const FlushNewest& event);
   void On(const Draining& event);
 
   void Settle();
@@ -70,6 +74,7 @@ class Machine::Impl {
   void BeginAttempt(AttemptId attempt);
   void TakeWord(Slot& slot, const BellWord& word);
   void Complete(Slot& slot, const BellWord& word);
+  void TellUnsealed(const Owner& owner, StepId step, bool whole);
   void GiveUpStaleFills();
   [[nodiscard]] bool MustGiveUp(const Slot& slot) const;
   void Lend();
@@ -95,11 +100,13 @@ class Machine::Impl {
   [[nodiscard]] bool GivesRoom(uint32_t layout) const;
   void Shrink();
   void Flush();
+  void NoteSuperseded(const Slot& slot);
   void RemoveOldLayouts();
 
   // report.cc
   void SendReport();
   void SendNewsIfChanged();
+  [[nodiscard]] bool Runs(const Owner& owner) const;
   [[nodiscard]] v1::RankReport::Load ReportedLoad() const;
 
   void Move(Slot& slot, Trigger trigger);
@@ -127,6 +134,12 @@ class Machine::Impl {
   SnapshotId watermark_;
   StepId floor_ = 0;
   SnapshotId durable_;
+  bool select_flush_ = false;  // only flush_target_ is flushed
+  SnapshotId flush_target_;
+  StepId flush_wanted_ = 0;  // of attempt `seen_`
+  // Flushed by this agent last; also of slots that hold something else by now. Other ranks may be
+  // slower, and a step is committed when all ranks have said that they are done.
+  std::deque<SnapshotId> on_storage_;
 
   // The process that holds the rank.
   ProcessId process_ = 0;
@@ -156,8 +169,8 @@ class Machine::Impl {
   bool flush_blocked_ = false;    // until RetryTimer
   bool replace_blocked_ = false;  // until RetryTimer
   bool report_dirty_ = true;
-  SendNews news_;            // last sent
-  StepId dropped_late_ = 0;  // a capture ended below G: its trainer, whose last save it may be, waits for news
+  SendNews news_;      // last sent, without outcomes
+  Outcomes outcomes_;  // of process_ in attempt running_
   std::string last_error_;
 };
 

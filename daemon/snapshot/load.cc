@@ -118,6 +118,7 @@ void Machine::Impl::Go() {
   go_sent_ = true;
   load_ = v1::RankReport::RUN;
   running_ = seen_;
+  outcomes_.Clear();
   waiting_ = false;
   report_dirty_ = true;
   Emit(SendGo{process_, ticket_, seen_, parent_.step, state_});

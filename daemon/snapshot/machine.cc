@@ -18,6 +18,7 @@ Machine::Machine(Machine&&) noexcept = default;
 Machine& Machine::operator=(Machine&&) noexcept = default;
 void Machine::Step(const Event& event, Effects& effects) { impl_->Step(event, effects); }
 View Machine::view() const { return impl_->view(); }
+bool Machine::flushes_all() const { return impl_->flushes_all(); }
 
 void Machine::Impl::Step(const Event& event, Effects& effects) {
   effects_ = &effects;
@@ -85,6 +86,9 @@ void Machine::Impl::BeginAttempt(AttemptId attempt) {
   phase_ = v1::State::GATHER;
   parent_ = watermark_ = durable_ = {};
   floor_ = 0;
+  select_flush_ = false;
+  flush_target_ = {};
+  flush_wanted_ = 0;
   load_ = waiting_ ? v1::RankReport::WAIT : v1::RankReport::NONE;
   load_sent_ = go_sent_ = false;
   failure_code_ = ErrorCode::OK;
@@ -110,6 +114,9 @@ void Machine::Impl::On(const JobState& event) {
   // The parent's attempt is lower than ours, so this order is the lineage's.
   if (config_.rules.watermark_is_parent || told.attempt == seen_) watermark_ = std::max(watermark_, told);
   durable_ = std::max(durable_, ToId(state.durable()));
+  std::erase(on_storage_, durable_);
+  select_flush_ = state.select_flush();
+  flush_target_ = std::max(flush_target_, ToId(state.flush()));
   const StepId before = floor_;
   floor_ = std::max<StepId>(floor_, state.floor());
   PublishFloor(before);
@@ -121,7 +128,9 @@ void Machine::Impl::On(const Attached& event) {
     layout_ = 0;
     pos_attempt_ = pos_ = 0;
     news_ = {};
+    outcomes_.Clear();
   }
+  if (event.running != running_) outcomes_.Clear();
   const bool same_call = event.process == process_ && event.ticket == ticket_;
   process_ = event.process;
   ticket_ = event.ticket;
@@ -174,12 +183,23 @@ void Machine::Impl::On(const DamageFound& event) {
 }
 
 void Machine::Impl::On(const RetryTimer&) { flush_blocked_ = replace_blocked_ = false; }
-void Machine::Impl::On(const Draining& event) { draining_ = event.on; }
+
+void Machine::Impl::On(const FlushNewest&) {
+  if (watermark_.attempt != seen_ || watermark_.step <= flush_wanted_) return;
+  flush_wanted_ = watermark_.step;
+  report_dirty_ = true;
+}
+
+void Machine::Impl::On(const Draining& event) {
+  draining_ = event.on;
+  report_dirty_ = true;
+}
 
 void Machine::Impl::Move(Slot& slot, Trigger trigger) {
   const Row& row = Next(slot.state, trigger);
   report_dirty_ = true;
   if (row.to == slot.state) return;
+  if (slot.state == SlotStateCode::kSealed && row.to == SlotStateCode::kFree) NoteSuperseded(slot);
   slot.state = row.to;
   switch (row.to) {
     case SlotStateCode::kFree:

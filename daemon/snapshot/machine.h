@@ -84,7 +84,8 @@ struct View {
   StepId pos = 0;
   SnapshotId durable;
   AttemptId fenced_by = 0;
-  bool lent = false;  // a save now would find a grant
+  bool owes_flush = false;  // draining, and the newest snapshot has not had its turn yet
+  bool lent = false;        // a save now would find a grant
   std::string last_error;
   std::vector<SlotView> slots;
 };
@@ -100,6 +101,8 @@ class Machine {
   void Step(const Event& event, Effects& effects);
 
   [[nodiscard]] View view() const;
+  // What is captured is flushed from the first chunk on; else only what the coordinator chooses later.
+  [[nodiscard]] bool flushes_all() const;
 
  private:
   class Impl;

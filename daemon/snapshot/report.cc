@@ -1,4 +1,5 @@
 // What this rank tells the job, the trainer and the status page.
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -12,9 +13,10 @@ void SetRef(const SnapshotId& id, v1::SnapshotRef* ref) {
   ref->set_step(id.step);
 }
 
+// But for the outcomes, which know themselves.
 bool operator!=(const SendNews& a, const SendNews& b) {
   return a.process != b.process || a.attempt != b.attempt || a.captured != b.captured || a.durable != b.durable ||
-         a.floor != b.floor || a.fenced_by != b.fenced_by;
+         a.fenced_by != b.fenced_by;
 }
 
 }  // namespace
@@ -44,25 +46,33 @@ void Machine::Impl::SendReport() {
     const bool fills = slot.state == SlotStateCode::kFilling && slot.owner.attempt == seen_ && !slot.abandoned;
     if (fills && slot.step != 0) report->set_fill(slot.step);
   }
+  for (const SnapshotId& id : on_storage_) {
+    if (FindSealed(id) == nullptr) SetRef(id, report->add_persisted());
+  }
   if (pos_attempt_ == seen_) report->set_pos(pos_);
+  const bool drained = draining_ && watermark_.attempt == seen_;
+  report->set_flush_wanted(std::max(flush_wanted_, drained ? watermark_.step : 0));
   Emit(ReportChanged{std::move(report)});
 }
 
 void Machine::Impl::SendNewsIfChanged() {
   if (process_ == 0 || running_ == 0) return;
   SendNews news = news_;  // a fenced process keeps what it was told of its own attempt
-  if (news_.process != process_ || news_.attempt != running_) news = {process_, running_, 0, 0, 0, 0};
+  if (news_.process != process_ || news_.attempt != running_) news = {process_, running_, 0, 0, 0, {}};
   if (watermark_.attempt == running_) news.captured = watermark_.step;
   if (running_ == seen_) {
     news.durable = durable_.step;
-    news.floor = floor_;
+    outcomes_.Settle(news.captured, durable_.attempt == running_ ? durable_.step : 0, floor_);
   }
   news.fenced_by = running_ < seen_ ? seen_ : 0;
-  if (!(news != news_) && dropped_late_ == 0) return;
+  const bool told = outcomes_.TakeNews();
+  if (!told && !(news != news_)) return;
   news_ = news;
-  news.dropped = std::exchange(dropped_late_, 0);
-  Emit(news);
+  news.outcomes = outcomes_.list();
+  Emit(std::move(news));
 }
+
+bool Machine::Impl::Runs(const Owner& owner) const { return owner.process == process_ && owner.attempt == running_; }
 
 View Machine::Impl::view() const {
   View view;
@@ -82,6 +92,8 @@ View Machine::Impl::view() const {
     SlotView& out = view.slots.emplace_back();
     out = {slot.id,       slot.state,     slot.epoch,    slot.snapshot,
            slot.captured, slot.persisted, slot.flushing, slot.read_pins};
+    const bool newest = slot.state == SlotStateCode::kSealed && slot.snapshot == watermark_;
+    if (draining_ && select_flush_ && newest && !slot.persisted) view.owes_flush = !flush_blocked_;
     if (slot.state != SlotStateCode::kFilling) continue;
     out.snapshot = {slot.owner.attempt, slot.step};
     view.lent = view.lent || (slot.step == 0 && slot.owner.attempt == seen_ && !slot.giving_up && !slot.abandoned);

@@ -4,6 +4,11 @@
 #include "daemon/snapshot/impl.h"
 
 namespace ckptd::snapshot {
+namespace {
+
+constexpr size_t kMaxOnStorage = 16;
+
+}  // namespace
 
 bool Machine::Impl::Live(const Slot& slot) const {
   if (slot.snapshot.attempt != seen_) return false;
@@ -49,7 +54,8 @@ void Machine::Impl::Shrink() {
   }
 }
 
-// From the seal on; given up for what can no longer become captured, so that a slow storage does not hold its slot.
+// From the seal on, or what the coordinator has chosen; given up for what can no longer become captured, so that a slow
+// storage does not hold its slot.
 void Machine::Impl::Flush() {
   if (!decided_) return;
   for (Slot& slot : slots_) {
@@ -59,11 +65,18 @@ void Machine::Impl::Flush() {
       slot.flush_cancelled = true;
       Emit(CancelFlush{slot.id, slot.snapshot});
     }
-    if (slot.flushing || !worth || flush_blocked_) continue;
+    const bool chosen = !select_flush_ || slot.snapshot == flush_target_;
+    if (slot.flushing || !worth || !chosen || flush_blocked_) continue;
     slot.flushing = true;
     slot.flush_cancelled = false;
     Emit(StartFlush{slot.id, slot.snapshot});
   }
+}
+
+void Machine::Impl::NoteSuperseded(const Slot& slot) {
+  if (!slot.captured || slot.persisted) return;
+  if (slot.snapshot.attempt == seen_ && running_ == seen_) outcomes_.Superseded(slot.snapshot.step);
+  Emit(Superseded{slot.snapshot});
 }
 
 void Machine::Impl::On(const FlushEnded& event) {
@@ -72,6 +85,8 @@ void Machine::Impl::On(const FlushEnded& event) {
   slot->flushing = slot->flush_cancelled = false;
   if (event.status.ok()) {
     slot->persisted = true;
+    on_storage_.push_back(slot->snapshot);
+    if (on_storage_.size() > kMaxOnStorage) on_storage_.pop_front();
     report_dirty_ = true;
     return Emit(SetPersisted{slot->id});
   }

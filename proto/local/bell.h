@@ -21,7 +21,8 @@
 // of a fresh bell are 0.) Entries may appear in any order, the check before COMPLETE; the trainer stores them with
 // release order, then writes the hint eventfd. The hint may be lost; the bell is the truth.
 //
-// `pos` is the last step passed to save(), whether it was captured or dropped.
+// `pos` is the last step passed to save(), whether it was captured or dropped. `wanted` is the step that somebody in
+// the trainer waits to see on storage: it is flushed also where not every step is.
 #ifndef CKPTD_PROTO_LOCAL_BELL_H_
 #define CKPTD_PROTO_LOCAL_BELL_H_
 
@@ -65,7 +66,8 @@ struct BellHead {
   std::atomic<uint64_t> pos_attempt;  // the attempt `pos` was passed in
   std::atomic<uint64_t> dropped;      // saves dropped since the session began
   std::atomic<uint64_t> drop_code;    // ErrorCode of the last drop
-  uint64_t reserved[2];
+  std::atomic<uint64_t> wanted;       // this step, or a newer one, shall become durable; 0 = none in particular
+  std::atomic<uint64_t> wanted_attempt;
 };
 static_assert(sizeof(BellHead) == 120);
 

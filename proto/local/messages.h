@@ -80,11 +80,15 @@ struct HelloMessage {
   char library[32];  // version of libckpt
 };
 
+// What a save() does that finds no free slot. Decided by the agent's configuration; kReplaceQueued is kSkip to a
+// trainer: the agent frees slots earlier.
+enum class BackPressure : uint16_t { kSkip = 0, kWait = 1, kReplaceQueued = 2 };
+
 struct HelloReplyMessage {
   MessageHead head;
   uint16_t major;
-  uint16_t reserved0;
-  uint32_t slots;  // per rank, configured
+  uint16_t back_pressure;  // BackPressure
+  uint32_t slots;          // per rank, configured
   uint64_t region_id;
   uint64_t job_quota;  // bytes
   char agent[32];      // version

@@ -6,7 +6,7 @@
 //
 // One line an event on stdout, flushed at once:
 //   RESTORED step=N source=N attempt=N snapshot_attempt=N | SKIPPED step=N code=NAME | STEP N | SAVE N | DROPPED N NAME
-//   GATE NAME | GROWN N | CAPTURED N | DURABLE N | CLOSED NAME | DIGEST HEX
+//   GATE NAME | GROWN N | CAPTURED N | DURABLE N | SUPERSEDED N | CLOSED NAME | DIGEST HEX
 // Exit: 0 done; 1 the state is wrong or could not be restored (a sentence on stderr); 2 wrong usage.
 
 #include <algorithm>
@@ -291,7 +291,9 @@ class Trainer {
         Say("DURABLE %" PRIu64, step);
         KillAt("durable", step);
       }
-      bool over = !known || (state.flags & (CKPT_DROPPED | CKPT_DURABLE)) != 0;
+      bool superseded = state.code == CKPT_E_SUPERSEDED && (state.flags & CKPT_DURABLE) == 0;
+      if (superseded) Say("SUPERSEDED %" PRIu64, step);
+      bool over = !known || superseded || (state.flags & (CKPT_DROPPED | CKPT_DURABLE)) != 0;
       it = over ? watched_.erase(it) : std::next(it);
     }
   }

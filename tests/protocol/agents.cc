@@ -1,6 +1,7 @@
 // The executor of the simulation: does with the effects what room app does.
 #include <algorithm>
 
+#include "daemon/job/lineage.h"
 #include "tests/protocol/world.h"
 
 namespace ckptd::sim {
@@ -28,6 +29,7 @@ void World::StartAgent(int node) {
   config.incarnation = ++last_id_;
   config.decide_timeout = config.resend = config.retry = Nanos(1);
   config.retention.keep_last = options_.keep_last;
+  config.flush = options_.flush;
   config.rules = options_.rules.job;
   nodes_[node].agent = std::make_unique<Agent>(config.incarnation, config);
   Region& region = nodes_[node].region;
@@ -172,11 +174,14 @@ void World::Execute(int node, Rank rank, const snapshot::Effect& effect) {
   } else if (const auto* go = std::get_if<snapshot::SendGo>(&effect)) {
     Deliver(node, rank, go->process, {*go, 0, {}});
   } else if (const auto* news = std::get_if<snapshot::SendNews>(&effect)) {
+    CheckNews(*news);
     Deliver(node, rank, news->process, {*news, 0, {}});
   } else if (const auto* report = std::get_if<snapshot::ReportChanged>(&effect)) {
     Feed(node, job::RankChanged{report->report});
   } else if (std::get_if<snapshot::RetryAt>(&effect) != nullptr) {
     ++agent.retries;
+  } else if (std::get_if<snapshot::Superseded>(&effect) != nullptr) {
+    ++counts_.superseded;
   } else if (std::get_if<snapshot::CancelFlush>(&effect) == nullptr) {
     Ask({node, agent.incarnation, rank, effect});
   }
@@ -267,6 +272,7 @@ bool World::DeliverMessage() {
   if (!twice) network_.erase(network_.begin() + static_cast<ptrdiff_t>(index));
   if (nodes_[message.to].agent == nullptr) return true;
   if (const auto* state = std::get_if<job::StatePtr>(&message.body)) {
+    heard_durable_.insert(job::ToId((*state)->durable()));
     Feed(message.to, job::StateReceived{*state});
   } else {
     Feed(message.to, job::ReportReceived{std::get<job::ReportPtr>(message.body)});
@@ -294,7 +300,7 @@ bool World::FireTimer() {
 }
 
 void World::FeedBell(int node, const Process& process) {
-  snapshot::BellRead bell{process.id, process.pos_attempt, process.pos, {}};
+  snapshot::BellRead bell{process.id, process.pos_attempt, process.pos, {}, process.attempt, process.wanted};
   for (const SimBellSlot& slot : process.bell) {
     snapshot::BellWord& word = bell.words.emplace_back(slot.word);
     word.crcs_valid = slot.word.state == CaptureState::kComplete && slot.done == kChunks;

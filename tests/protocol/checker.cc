@@ -1,5 +1,5 @@
-// I1 to I8 of protocol.md, looked at from outside: regions, storage and what trainers were told. Nothing here asks the
-// machines.
+// I1 to I8 of protocol.md, and N1: what NEWS says of a step is true; looked at from outside: regions, storage and what
+// trainers were told. Nothing here asks the machines.
 //
 // Where the protocol promises less, so does the checker: after a lost node, a rank that moved, or a part that was
 // written wrong (`lossy_`), memory alone need not hold W.
@@ -70,12 +70,31 @@ void World::NoteState(const v1::State& state) {
   SnapshotId& declared = declared_[state.attempt()];
   if (watermark.attempt == state.attempt() && watermark > declared) {
     declared = watermark;
+    ever_captured_.insert(watermark);
+    if (told_dropped_.count(watermark) != 0) Fail("N1", ToString(watermark) + " was told as dropped, and is captured");
     ++counts_.captures;
     regions_dirty_ = true;
   } else if (declared.none()) {
     declared_.erase(state.attempt());
   }
   if (state.phase() != v1::State::GATHER) CheckDurable(state);
+}
+
+// A step that is told as dropped was not captured, and never will be; one that is told as dropped or superseded was not
+// called durable before. It may become so afterwards, where all ranks have flushed it nevertheless. With several nodes
+// a STATE may be lost, and with it a W.
+void World::CheckNews(const snapshot::SendNews& news) {
+  if (options_.nodes > 1) return;
+  for (const StepOutcome& outcome : news.outcomes) {
+    const SnapshotId id{news.attempt, outcome.step};
+    const bool dropped = (outcome.flags & kStepDropped) != 0;
+    const bool superseded = outcome.code == static_cast<uint32_t>(ErrorCode::SUPERSEDED);
+    if (dropped && told_dropped_.insert(id).second) ++counts_.told_dropped;
+    if (dropped && ever_captured_.count(id) != 0) Fail("N1", ToString(id) + " was captured, and is told as dropped");
+    if ((dropped || superseded) && heard_durable_.count(id) != 0) {
+      Fail("N1", ToString(id) + " was durable, and is told as dropped or superseded");
+    }
+  }
 }
 
 // I4, first half: when a step is called durable, no later attempt may have been decided without it.

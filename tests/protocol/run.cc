@@ -16,6 +16,8 @@ void Add(const World::Counts& from, World::Counts* to) {
   to->refusals += from.refusals;
   to->removals += from.removals;
   to->dropped_files += from.dropped_files;
+  to->superseded += from.superseded;
+  to->told_dropped += from.told_dropped;
   to->refused_with.insert(from.refused_with.begin(), from.refused_with.end());
 }
 
@@ -31,6 +33,9 @@ Options WorldOf(uint64_t seed, const Rules& rules) {
   options.lost_messages = random.Chance(300) ? 0 : static_cast<int>(random.Below(200));
   options.bad_parts = random.Chance(200);
   options.through_wire = random.Chance(50);
+  options.flush.newest_only = seed % 4 == 1;
+  options.flush.every = seed % 3 == 1 ? 1 + random.Below(4) : 1;
+  options.wait_for_slot = seed % 4 == 2;
   Faults& faults = options.faults;
   if (random.Chance(600)) faults.lose_node = 0;
   if (random.Chance(500)) faults.move_rank_zero = faults.take_over = faults.scatter = 0;

@@ -135,6 +135,8 @@ void World::TakeGo(Process& process, const snapshot::SendGo& go) {
   process.pos = 0;
   process.layout = 0;
   process.fenced = false;
+  process.waiting = false;
+  process.wanted = 0;
 }
 
 // LAYOUT, and the region's answer: in some worlds only after the layouts before have given up all they can, in the end
@@ -177,6 +179,7 @@ void World::ActRunning(Process& process) {
     if (!WaitsForRoom(process)) return ChooseLayout(process);
     if (random_.Chance(500)) return;  // else it goes on with what it has
   }
+  if (process.waiting) return Save(process);
   if (!BarrierOpen(process)) return;
   ++process.step;
   if (process.step % 2 == 0 || random_.Chance(200)) Save(process);
@@ -242,7 +245,10 @@ bool World::BarrierOpen(const Process& process) const {
 void World::Save(Process& process) {
   const StepId step = process.step;
   if (step <= process.pos) return;
+  process.waiting = options_.wait_for_slot && !process.grant && !random_.Chance(30);  // else its deadline has passed
+  if (process.waiting) return;
   process.pos = step;
+  if (random_.Chance(100)) process.wanted = step;
   if (!process.grant || random_.Chance(healing_ ? 5 : 60)) return;  // dropped
   const SimGrant grant = *process.grant;
   SimBellSlot* slot = Word(process, grant.slot);

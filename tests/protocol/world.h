@@ -55,10 +55,12 @@ struct Options {
   uint32_t ranks = 1;
   int lost_messages = 50;  // of 1000
   uint32_t keep_last = 1;
-  int agent_back = 300;       // of 1000, every 64 steps
-  int slow_ops = 20;          // of 1000 storage operations take long
-  bool bad_parts = false;     // some parts are written wrong
-  bool through_wire = false;  // messages are serialised and parsed
+  int agent_back = 300;    // of 1000, every 64 steps
+  int slow_ops = 20;       // of 1000 storage operations take long
+  bool bad_parts = false;  // some parts are written wrong
+  job::FlushPolicy flush;
+  bool wait_for_slot = false;  // back_pressure wait
+  bool through_wire = false;   // messages are serialised and parsed
   Faults faults;
   Rules rules;
   bool trace = false;
@@ -121,8 +123,10 @@ struct Process {
   uint32_t room_for = 0;  // the layout that needs more memory than there is
   bool short_of = false;
   StepId pos = 0;
+  StepId wanted = 0;  // to be durable
   AttemptId pos_attempt = 0;
   bool fenced = false;
+  bool waiting = false;  // inside save(), for a slot
   std::vector<SimBellSlot> bell;
   std::optional<SimGrant> grant;
   std::vector<Copy> copies;
@@ -177,7 +181,7 @@ class World {
   // What happened, for the printout of a run.
   struct Counts {
     uint64_t attempts = 0, captures = 0, commits = 0, deletions = 0, restores = 0, faults = 0, refusals = 0,
-             removals = 0, dropped_files = 0;
+             removals = 0, dropped_files = 0, superseded = 0, told_dropped = 0;
     std::set<std::string> refused_with;
   };
   [[nodiscard]] const Counts& counts() const { return counts_; }
@@ -265,6 +269,7 @@ class World {
   void CheckDelete(const SnapshotId& victim);
   void CheckGo(const Process& process, const snapshot::SendGo& go);
   void NoteState(const v1::State& state);
+  void CheckNews(const snapshot::SendNews& news);
   [[nodiscard]] bool Recoverable(const SnapshotId& id) const;
   [[nodiscard]] SnapshotId NewestSafe(const v1::DecisionRecord& decision) const;
   [[nodiscard]] bool Progressed() const;
@@ -301,6 +306,9 @@ class World {
   std::set<AttemptId> late_decisions_;       // made when a higher record existed
   std::map<SnapshotId, AttemptId> durable_;  // reported so, and by whom
   std::set<SnapshotId> ever_durable_;
+  std::set<SnapshotId> ever_captured_;
+  std::set<SnapshotId> heard_durable_;  // by an agent
+  std::set<SnapshotId> told_dropped_;
 };
 
 }  // namespace ckptd::sim

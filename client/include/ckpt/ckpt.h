@@ -85,7 +85,8 @@ enum {
   CKPT_E_INTERNAL = -34,
   CKPT_E_CANCELLED = -35,
   CKPT_E_BUSY = -36,
-  CKPT_E_INTERRUPTED = -37
+  CKPT_E_INTERRUPTED = -37,
+  CKPT_E_SUPERSEDED = -38
 };
 
 typedef struct ckpt_options {

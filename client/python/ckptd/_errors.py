@@ -117,6 +117,8 @@ INFO = {
         "the previous save is still being captured; save less often"),
     37: Info("INTERRUPTED", 1, SaveError,
         "the agent was restarted, or lost this memory, while the save was captured; the next save is whole again"),
+    38: Info("SUPERSEDED", 1, SaveError,
+        "a newer step is durable, or took its place in memory before it was flushed: durability.back_pressure and durability.flush_every say which steps are written"),
 }
 _BY_NAME = {info.name: info for info in INFO.values()}
 _SPECIFIC = (ValueError, TypeError)

@@ -71,7 +71,7 @@ class Save:
         return self._wait(_lib.PROTECTED, timeout)
 
     def durable(self, timeout: float | None = None) -> bool:
-        """Waits until the step is committed on storage. SaveError when it was dropped."""
+        """Waits until the step is committed on storage. SaveError when it was dropped, or stays in memory only."""
         return self._wait(_lib.DURABLE, timeout)
 
     def _wait(self, level: int, timeout: float | None) -> bool:

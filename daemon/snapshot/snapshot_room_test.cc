@@ -1,0 +1,95 @@
+// A layout that takes the place of another, and memory that is given up for it.
+#include "daemon/snapshot/snapshot_test_util.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace ckptd::snapshot {
+namespace {
+
+using testing::IsEmpty;
+
+TEST_F(SnapshotTest, OldLayoutsGoWhenTheNewOneHoldsW) {
+  const OpenGrant old = Run();
+  Feed(Bell(old, CaptureState::kComplete, 10));
+  const OpenGrant unused = All<OpenGrant>().at(0);
+  Feed(JobState{State(1, v1::State::RUN, {}, {1, 10}, 11)});
+  Feed(FlushEnded{old.slot, {1, 10}, absl::OkStatus()});
+  Feed(LayoutAdded{2, 2});
+  Feed(LayoutChosen{kProcess, 2});
+  EXPECT_EQ(All<AbandonWord>().size(), 1u) << "the grant of the old layout";
+  BellRead bell = Bell(unused, CaptureState::kAbandoned, 0);
+  bell.words[0].ack = unused.epoch;
+  Feed(bell);
+  const OpenGrant grant = {{2, 0}, unused.epoch + 1, 11, unused.owner};
+  EXPECT_EQ(Slot(0, 2).epoch, grant.epoch);
+  Feed(Bell(grant, CaptureState::kComplete, 20));
+  EXPECT_THAT(All<RemoveLayout>(), IsEmpty());
+  Feed(JobState{State(1, v1::State::RUN, {}, {1, 20}, 21)});
+  EXPECT_EQ(All<RemoveLayout>().size(), 1u);
+  EXPECT_EQ(machine_.view().slots.size(), 2u);
+}
+
+TEST_F(SnapshotTest, ALayoutGivesUpWhatIsFreeForTheNext) {
+  const OpenGrant first = Run();
+  Feed(Bell(first, CaptureState::kComplete, 10));
+  const OpenGrant unused = All<OpenGrant>().at(0);
+  Feed(RoomNeeded{true});
+  EXPECT_EQ(All<AbandonWord>().size(), 1u) << "the grant that was not used";
+  EXPECT_THAT(All<DropFile>(), IsEmpty()) << "its writer has not answered";
+  BellRead bell = Bell(unused, CaptureState::kAbandoned, 0);
+  bell.words[0].ack = unused.epoch;
+  Feed(bell);
+  ASSERT_EQ(All<DropFile>().size(), 1u);
+  EXPECT_EQ(All<DropFile>()[0].slot, unused.slot);
+  EXPECT_EQ(Slot(1).state, SlotStateCode::kRetired);
+  EXPECT_THAT(All<OpenGrant>(), IsEmpty());
+  EXPECT_EQ(Slot(0).state, SlotStateCode::kSealed) << "live";
+  Feed(FlushEnded{first.slot, {1, 10}, absl::OkStatus()});
+  Feed(JobState{State(1, v1::State::RUN, {}, {1, 10}, 11)});
+  EXPECT_EQ(Slot(0).state, SlotStateCode::kSealed) << "W";
+  Feed(LayoutAdded{2, 2});
+  EXPECT_THAT(All<DropFile>(), IsEmpty()) << "not of the layout that the room is for";
+  Feed(LayoutChosen{kProcess, 2});
+  ASSERT_EQ(All<OpenGrant>().size(), 1u);
+  EXPECT_EQ(All<OpenGrant>()[0].slot.layout, 2u);
+}
+
+TEST_F(SnapshotTest, ACaptureUnderWayEndsBeforeItsSlotMakesRoom) {
+  const OpenGrant grant = Run();
+  Feed(Bell(grant, CaptureState::kOpen, 10));
+  Feed(RoomNeeded{true});
+  EXPECT_THAT(All<AbandonWord>(), IsEmpty());
+  ASSERT_EQ(All<DropFile>().size(), 1u);
+  EXPECT_EQ(All<DropFile>()[0].slot.index, 1u);
+  Feed(Bell(grant, CaptureState::kComplete, 10));
+  EXPECT_EQ(All<SealSlot>().size(), 1u);
+  Feed(JobState{State(1, v1::State::RUN, {}, {}, 11)});  // another rank passed it
+  EXPECT_THAT(All<DropFile>(), IsEmpty()) << "being flushed";
+  Feed(FlushEnded{grant.slot, {1, 10}, absl::CancelledError()});
+  EXPECT_EQ(All<DropFile>().size(), 1u);
+}
+
+TEST_F(SnapshotTest, ASlotThatMadeRoomGetsNoFileAgain) {
+  const OpenGrant grant = Run();
+  Feed(Bell(grant, CaptureState::kOpen, 10));
+  Feed(RoomNeeded{true});
+  Feed(RoomNeeded{false});
+  Feed(Bell(grant, CaptureState::kComplete, 10));
+  EXPECT_THAT(All<ReplaceFile>(), IsEmpty());
+  EXPECT_THAT(All<OpenGrant>(), IsEmpty());
+}
+
+TEST_F(SnapshotTest, AnOldLayoutThatIsReadFromStorageStays) {
+  Run();
+  Feed(LayoutAdded{4, 2});
+  Feed(LayoutChosen{kProcess, 4});
+  Feed(Attached{kProcess, kTicket + 1, 0});
+  Feed(JobState{State(2, v1::State::LOAD, {1, 70}, {1, 70}, 1, kTicket + 1)});
+  Feed(LayoutAdded{2, 2});
+  EXPECT_THAT(All<RemoveLayout>(), IsEmpty());
+  Feed(LayoutFound{{1, 70}, 2, absl::OkStatus()});
+  EXPECT_EQ(All<Fetch>().size(), 1u);
+}
+
+}  // namespace
+}  // namespace ckptd::snapshot
