@@ -53,15 +53,8 @@ absl::Status MakePath(Files& files, const std::string& path, uint32_t mode) {
 }
 
 BackPressure ToWire(BackPressureChoice choice) {
-  switch (choice) {
-    case BackPressureChoice::kWait:
-      return BackPressure::kWait;
-    case BackPressureChoice::kReplaceQueued:
-      return BackPressure::kReplaceQueued;
-    case BackPressureChoice::kSkip:
-      break;
-  }
-  return BackPressure::kSkip;
+  if (choice == BackPressureChoice::kWait) return BackPressure::kWait;
+  return choice == BackPressureChoice::kReplaceQueued ? BackPressure::kReplaceQueued : BackPressure::kSkip;
 }
 
 IoQueueChoice QueueChoice(IoChoice choice) {
