@@ -35,9 +35,9 @@ class Stage:
         say(f"  goes on from step {restored['step']} ({restored['source']}), {self.row.lost} steps are done again")
         return restored
 
-    def pause_and_kill(self):
-        """Lets the trainer wait at step 17 until its last save is durable; then trainer and agent die at once."""
-        self.run.launch("--pause-at", "17")
+    def pause_and_kill(self, step):
+        """Lets the trainer wait at this step until its last save is durable; then trainer and agent die at once."""
+        self.run.launch("--pause-at", str(step))
         paused = self.run.wait_event("paused")
         say(f"  trainer waits at step {paused['step']}; ckptctl status says:")
         print(self.agent.ctl("status", JOB))
@@ -123,7 +123,7 @@ def together(stage):
 
 
 def reboot(stage):
-    died = stage.pause_and_kill()
+    died = stage.pause_and_kill(17)
     stage.agent.lose_region()
     say("  the region is gone, as after a reboot")
     stage.agent.start()
@@ -133,7 +133,8 @@ def reboot(stage):
 
 
 def damaged(stage):
-    died = stage.pause_and_kill()
+    # So late, because it needs two checkpoints: the first saves are dropped while the memory is still being prepared.
+    died = stage.pause_and_kill(27)
     stage.agent.lose_region()
     older, newest = stage.agent.steps(JOB)[-2:]
     file = max((stage.agent.storage / JOB).glob(f"step-{newest:010d}.a*/*.safetensors"))
