@@ -29,7 +29,7 @@ END
 # expect PROJECT pass|refuse WHY
 expect() {
   local log="$work/$1.log" got=pass
-  cmake -S "$work/$1" -B "$work/$1/build" >"$log" 2>&1 || got=refuse
+  cmake -G Ninja -S "$work/$1" -B "$work/$1/build" >"$log" 2>&1 || got=refuse
   if [ "$got" = refuse ] && ! grep -q "layer check" "$log"; then got="another error"; fi
   if [ "$got" = "$2" ]; then
     echo "ok: $3: $got"
