@@ -113,6 +113,7 @@ void World::StepRank(int node, Rank rank, const snapshot::Event& event) {
 void World::Execute(int node, const job::Effect& effect) {
   Agent& agent = *nodes_[node].agent;
   if (const auto* persist = std::get_if<job::PersistSeen>(&effect)) {
+    CheckSeen(node, persist->attempt);
     nodes_[node].region.seen = persist->attempt;
   } else if (const auto* forward = std::get_if<job::ForwardState>(&effect)) {
     for (auto& [rank, machine] : agent.ranks) StepRank(node, rank, snapshot::JobState{forward->state});
@@ -120,6 +121,7 @@ void World::Execute(int node, const job::Effect& effect) {
     NoteState(*state->state);
     SendTo(state->agent, node, state->state);
   } else if (const auto* report = std::get_if<job::SendReport>(&effect)) {
+    CheckReport(node, *report->report);
     SendTo(report->agent, node, report->report);
   } else if (const auto* refuse = std::get_if<job::Refuse>(&effect)) {
     RefuseTicket(node, *refuse);
@@ -129,6 +131,7 @@ void World::Execute(int node, const job::Effect& effect) {
   } else if (const auto* timer = std::get_if<job::StartTimer>(&effect)) {
     agent.timers.push_back(*timer);
   } else if (std::get_if<job::DeleteEnded>(&effect) == nullptr) {
+    if (const auto* decide = std::get_if<job::CreateDecision>(&effect)) CheckAnswered(agent, decide->decision);
     Ask({node, agent.incarnation, 0, effect});
   }
 }
@@ -151,6 +154,7 @@ void World::Execute(int node, Rank rank, const snapshot::Effect& effect) {
     if (process->grant && process->grant->epoch == abandon->epoch) process->grant.reset();
     FeedBell(node, *process);
   } else if (const auto* seal = std::get_if<snapshot::SealSlot>(&effect)) {
+    CheckSeal(*seal, agent.ranks.at(rank).view().seen);
     Seal(node, rank, *seal);
   } else if (const auto* set = std::get_if<snapshot::SetSlotState>(&effect)) {
     SlotOf(node, rank, set->slot)->state = set->state;
@@ -275,7 +279,9 @@ bool World::DeliverMessage() {
     heard_durable_.insert(job::ToId((*state)->durable()));
     Feed(message.to, job::StateReceived{*state});
   } else {
-    Feed(message.to, job::ReportReceived{std::get<job::ReportPtr>(message.body)});
+    const job::ReportPtr& report = std::get<job::ReportPtr>(message.body);
+    NoteReport(*nodes_[message.to].agent, *report);
+    Feed(message.to, job::ReportReceived{report});
   }
   return true;
 }

@@ -66,6 +66,7 @@ void World::CheckWatermark() {
 }
 
 void World::NoteState(const v1::State& state) {
+  CheckActedUpon(state);
   const SnapshotId watermark = ToId(state.watermark());
   SnapshotId& declared = declared_[state.attempt()];
   if (watermark.attempt == state.attempt() && watermark > declared) {
@@ -140,6 +141,7 @@ void World::CheckDecision(const v1::DecisionRecord& decision) {
   }
   for (auto it = std::make_reverse_iterator(store_.decisions.find(decision.attempt())); it != store_.decisions.rend();
        ++it) {
+    CheckVoidMarkers(decision, it->second);
     verdict = Judge(decision, it->second);
     if (verdict.empty() || late_decisions_.count(it->first) == 0) break;
   }

@@ -25,7 +25,7 @@ int RunMutants(uint64_t steps) {
     if (limit == 0) continue;
     const Outcome outcome = RunWorlds(1, limit, rules);
     const bool caught = !outcome.violation.empty();
-    missed += !caught && mutant.breaks[0] != 0 ? 1 : 0;
+    missed += caught ? 0 : 1;
     std::printf("%-56s %-3s %10lu steps  world %-5lu %s\n", mutant.rule, mutant.breaks, outcome.steps, outcome.seed,
                 caught ? outcome.violation.c_str() : "resists");
     std::fflush(stdout);

@@ -1,5 +1,5 @@
 // Every rule of the protocol as something that can be taken away. A mutant that the checker does not catch means that
-// either the simulation is blind there or the rule is only a second line of defence.
+// the simulation is blind there. Of a second line of defence (D) only its own property breaks, see defences.cc.
 #ifndef CKPTD_TESTS_PROTOCOL_MUTANTS_H_
 #define CKPTD_TESTS_PROTOCOL_MUTANTS_H_
 
@@ -11,8 +11,8 @@ namespace ckptd::sim {
 
 struct Mutant {
   const char* rule;    // taken away
-  const char* breaks;  // invariant that protocol.md names; empty: a defence, nothing need break
-  uint64_t steps;      // within which it is caught; 0 = it resists, or takes too long for a test
+  const char* breaks;  // invariant that protocol.md names, or D
+  uint64_t steps;      // within which it is caught
   void (*apply)(Rules* rules);
 };
 

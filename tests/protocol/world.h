@@ -274,6 +274,15 @@ class World {
   [[nodiscard]] SnapshotId NewestSafe(const v1::DecisionRecord& decision) const;
   [[nodiscard]] bool Progressed() const;
 
+  // defences.cc
+  void CheckSeen(int node, AttemptId attempt);
+  void CheckReport(int node, const v1::Report& report);
+  void CheckSeal(const snapshot::SealSlot& seal, AttemptId seen);
+  void CheckActedUpon(const v1::State& state);
+  void NoteReport(const Agent& coordinator, const v1::Report& report);
+  void CheckAnswered(const Agent& coordinator, const v1::DecisionRecord& decision);
+  void CheckVoidMarkers(const v1::DecisionRecord& decision, const v1::DecisionRecord& before);
+
   RegionSlot* SlotOf(int node, Rank rank, const snapshot::SlotId& id);
   std::string AgentName(int node) const { return std::string(1, static_cast<char>('A' + node)); }
   void Trace(const std::string& line) const;
@@ -309,6 +318,7 @@ class World {
   std::set<SnapshotId> ever_captured_;
   std::set<SnapshotId> heard_durable_;  // by an agent
   std::set<SnapshotId> told_dropped_;
+  std::map<uint64_t, std::set<std::string>> answered_;  // by the coordinator's incarnation: agents that answered it
 };
 
 }  // namespace ckptd::sim

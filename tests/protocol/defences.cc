@@ -1,0 +1,66 @@
+// The second lines of defence, each looked at for itself ("D"). Where one is missing, another rule still stands before
+// the invariants I1 to I8, so those need not break; what the rule says must hold all the same.
+#include <algorithm>
+
+#include "daemon/job/lineage.h"
+#include "tests/protocol/world.h"
+
+namespace ckptd::sim {
+
+using job::OnLineage;
+using job::ToId;
+
+// Refusal of old STATE: what a region has seen only rises.
+void World::CheckSeen(int node, AttemptId attempt) {
+  if (attempt < nodes_[node].region.seen)
+    Fail("D", AgentName(node) + " goes back to attempt " + std::to_string(attempt));
+}
+
+// `seen` is persisted before anything that follows from it leaves the agent.
+void World::CheckReport(int node, const v1::Report& report) {
+  if (report.seen() > nodes_[node].region.seen) {
+    Fail("D", AgentName(node) + " reports under attempt " + std::to_string(report.seen()) + ", not yet persisted");
+  }
+}
+
+// A fill of a fenced owner is never sealed.
+void World::CheckSeal(const snapshot::SealSlot& seal, AttemptId seen) {
+  const bool fill = seal.source == snapshot::Source::kRegion;
+  if (fill && seal.snapshot.attempt < seen)
+    Fail("D", ToString(seal.snapshot) + " is sealed under " + std::to_string(seen));
+}
+
+// After the decision file: is the attempt still the newest? Otherwise nobody acts upon it.
+void World::CheckActedUpon(const v1::State& state) {
+  if (state.phase() != v1::State::GATHER && late_decisions_.count(state.attempt()) != 0) {
+    Fail("D", "attempt " + std::to_string(state.attempt()) + " was decided when a higher one existed, and goes on");
+  }
+}
+
+void World::NoteReport(const Agent& coordinator, const v1::Report& report) {
+  if (report.answers() == coordinator.incarnation) answered_[coordinator.incarnation].insert(report.agent());
+}
+
+// A coordinator stands on REPORTs that answer it, not one of its name before a restart.
+void World::CheckAnswered(const Agent& coordinator, const v1::DecisionRecord& decision) {
+  for (const v1::RankClaim& claim : decision.ranks()) {
+    if (answered_[coordinator.incarnation].count(claim.agent()) != 0) continue;
+    Fail("D", "attempt " + std::to_string(decision.attempt()) + " is decided, and agent " + claim.agent() +
+                  " has not answered this coordinator");
+  }
+}
+
+// A marker is void once a later attempt has chosen the step: it is listed again.
+void World::CheckVoidMarkers(const v1::DecisionRecord& decision, const v1::DecisionRecord& before) {
+  const SnapshotId chosen = ToId(before.parent());
+  const auto step = store_.steps.find(chosen);
+  if (chosen.none() || step == store_.steps.end() || !store_.Good(chosen)) return;
+  const bool is_void = step->second.marker != 0 && step->second.marker < before.attempt();
+  const bool newest = store_.records.at(decision.attempt()).want().kind() == v1::Want::NEWEST;
+  if (is_void && newest && ToId(decision.parent()) < chosen) {
+    Fail("D", "attempt " + std::to_string(decision.attempt()) + " does not see " + ToString(chosen) +
+                  ", whose marker is void");
+  }
+}
+
+}  // namespace ckptd::sim
