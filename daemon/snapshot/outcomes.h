@@ -2,8 +2,9 @@
 //
 //   captured     W was this step
 //   durable      it was the newest committed step
-//   DROPPED      will never be captured: below G while W never was this step, or its capture ended unsealed. (Where all
-//                ranks have flushed it nevertheless it may still come to storage.)
+//   DROPPED      will not be captured: below G while W never was this step, or its capture ended unsealed. (It may be
+//                kept nevertheless: on storage, where all ranks had flushed it; captured, when the agent restarts and
+//                with it G begins anew.)
 //   SUPERSEDED   was captured, and nobody has to wait for it on storage: its slot was freed before it was flushed, or a
 //                newer step is durable. (A rank that is slower may still write it.)
 //

@@ -44,8 +44,7 @@ TEST(Errors, SocketOfAnotherUser) {
   if (geteuid() != 0) GTEST_SKIP() << "skipped: needs root, to become another user";
   Node node;
   ASSERT_TRUE(node.StartAgent());
-  auto trainer = node.Train(Args("--steps 5 --restore-ms 1000"),
-                            {"setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"});
+  auto trainer = node.Train(Args("--steps 5 --restore-ms 1000"), AsUser("65534", "65534"));
   EXPECT_EQ(trainer->Wait(), 1);
   ExpectSays(trainer->Errors(), "no permission to connect to " + node.socket());
 }
@@ -56,8 +55,7 @@ TEST(Errors, JobOfAnotherUser) {
   ASSERT_TRUE(node.StartAgent()) << node.AgentLog();
   auto mine = node.Train(Args("--steps 10 --every 5 --step-ms 5"));
   ASSERT_EQ(mine->Wait(), 0) << mine->Errors();
-  auto theirs = node.Train(Args("--steps 5 --restore-ms 1000"),
-                           {"setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"});
+  auto theirs = node.Train(Args("--steps 5 --restore-ms 1000"), AsUser("65534", "65534"));
   EXPECT_EQ(theirs->Wait(), 1);
   ExpectSays(theirs->Errors(), "belongs to uid 0, this process runs as uid 65534");
 }
@@ -71,8 +69,7 @@ TEST(Errors, AnotherUsersAgentInTheFolderOfMine) {
              .storage = "",
              .settings = {{"agent.socket", "\"" + folder + "/s\""}, {"security.socket_mode", "\"0666\""}}});
   ASSERT_TRUE(node.StartAgent()) << node.AgentLog();
-  auto theirs = node.Train(Args("--socket " + folder + "/s --steps 5 --restore-ms 5000"),
-                           {"setpriv", "--reuid", uid, "--regid", "65534", "--clear-groups"});
+  auto theirs = node.Train(Args("--socket " + folder + "/s --steps 5 --restore-ms 5000"), AsUser(uid, "65534"));
   EXPECT_EQ(theirs->Wait(), 1);
   ExpectSays(theirs->Errors(), "PERMISSION: no permission to connect to " + folder);
   fs::remove_all(folder);

@@ -361,13 +361,13 @@ TEST_F(HealthTest, TheSocketsGroupMayConnectAndOthersMayNot) {
   ASSERT_NO_FATAL_FAILURE(Restart(
       {{"security.socket_group", std::string("\"") + some->gr_name + "\""}, {"security.socket_mode", "\"0660\""}}));
   const std::string line = "--job theirs --steps 20 --every 5 --step-ms 5 --restore-ms 2000";
-  auto member = node_->Train(Args(line), {"setpriv", "--reuid", "65534", "--regid", "1", "--clear-groups"});
+  auto member = node_->Train(Args(line), AsUser("65534", "1"));
   EXPECT_EQ(member->Wait(), 0) << member->Errors() << node_->AgentLog();
   EXPECT_GT(member->Last("DURABLE"), 0u);
-  auto second = node_->Train(Args(line), {"setpriv", "--reuid", "65534", "--regid", "65534", "--groups", "1"});
+  auto second = node_->Train(Args(line), AsUser("65534", "65534", "1"));
   EXPECT_EQ(second->Wait(), 0) << second->Errors();
   EXPECT_EQ(NumberField(Restored(*second), "step"), 20u);
-  auto stranger = node_->Train(Args(line), {"setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"});
+  auto stranger = node_->Train(Args(line), AsUser("65534", "65534"));
   EXPECT_EQ(stranger->Wait(), 1);
   EXPECT_NE(stranger->Errors().find("no permission to connect to " + node_->socket()), std::string::npos)
       << stranger->Errors();

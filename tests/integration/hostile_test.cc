@@ -360,8 +360,7 @@ TEST(Permissions, AStorageThatTheAgentMayNotWriteIsNamed) {
                {},
                node.base() + "/agent.log"});
   for (int i = 0; i < 100 && !fs::exists(node.socket()); ++i) usleep(50'000);
-  auto trainer = node.Train(Args("--steps 5 --restore-ms 3000"),
-                            {"setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"});
+  auto trainer = node.Train(Args("--steps 5 --restore-ms 3000"), AsUser("65534", "65534"));
   EXPECT_EQ(trainer->Wait(), 1);
   ExpectSays(trainer->Errors(), "Permission denied");
   ExpectSays(trainer->Errors(), node.storage());

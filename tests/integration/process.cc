@@ -55,7 +55,31 @@ size_t Entries(const std::string& directory) {
   return static_cast<size_t>(std::distance(begin(list), end(list)));
 }
 
+// Readable for everybody; made once, removed at the end.
+const std::string& PublicLibraries() {
+  namespace fs = std::filesystem;
+  struct Folder {
+    std::string path = fs::temp_directory_path() / "ckptd-lib-XXXXXX";
+    Folder() {
+      if (mkdtemp(path.data()) == nullptr) std::abort();
+      fs::permissions(path, fs::perms(0755));
+      fs::copy_file(BinaryDirectory() + "/../lib/libckpt.so.1", path + "/libckpt.so.1");
+    }
+    ~Folder() { fs::remove_all(path); }
+  };
+  static const Folder folder;
+  return folder.path;
+}
+
 }  // namespace
+
+std::vector<std::string> AsUser(const std::string& uid, const std::string& gid, const std::string& groups) {
+  std::vector<std::string> prefix = {
+      "env", "LD_LIBRARY_PATH=" + PublicLibraries(), "setpriv", "--reuid", uid, "--regid", gid};
+  if (groups.empty()) prefix.emplace_back("--clear-groups");
+  if (!groups.empty()) prefix.insert(prefix.end(), {"--groups", groups});
+  return prefix;
+}
 
 std::string BinaryDirectory() { return std::filesystem::read_symlink("/proc/self/exe").parent_path(); }
 

@@ -21,6 +21,10 @@ inline constexpr Millis kLong{30'000};  // a test that waits longer than this ha
 // The folder of the test binary: what is tested lies beside it.
 std::string BinaryDirectory();
 
+// What to put before a command so that it runs as another user, without groups but those given. The checkout may lie in
+// root's home, where others may not look for libckpt: they get a copy of it.
+std::vector<std::string> AsUser(const std::string& uid, const std::string& gid, const std::string& groups = "");
+
 class Child {
  public:
   struct Spec {

@@ -62,7 +62,11 @@ snapshot::Machine& World::RankMachine(int node, Rank rank) {
   return machine;
 }
 
-void World::StopAgent(int node) { nodes_[node].agent.reset(); }
+// G goes with it: a step that was below may be captured after all.
+void World::StopAgent(int node) {
+  nodes_[node].agent.reset();
+  told_dropped_.clear();
+}
 
 void World::Feed(int node, const job::Event& event) {
   queue_.push_back({node, 0, 0, event});
