@@ -32,8 +32,9 @@ class BackPressure : public testing::Test {
   // Rank 1 has five times the bytes of rank 0: it flushes five times as long.
   void Train(const std::string& line) {
     for (int rank = 0; rank < 2; ++rank) {
-      std::string bytes = rank == 0 ? "200000" : "1000000";
-      arguments_.push_back(Args(line + " --tensors 2 --world 2 --rank " + std::to_string(rank) + " --bytes " + bytes));
+      std::string whole = line + " --tensors 2 --world 2";
+      whole += rank == 0 ? " --rank 0 --bytes 200000" : " --rank 1 --bytes 1000000";
+      arguments_.push_back(Args(whole));
       trainers_.push_back(node_->Train(arguments_.back()));
     }
   }

@@ -170,7 +170,8 @@ Answer Get(uint16_t port, const std::string& path, const std::string& host = "lo
   close(fd);
   Answer answer;
   const size_t blank = text.find("\r\n\r\n");
-  sscanf(text.c_str(), "HTTP/1.1 %d", &answer.status);
+  const std::string version = "HTTP/1.1 ";
+  if (text.rfind(version, 0) == 0) answer.status = static_cast<int>(strtol(text.c_str() + version.size(), nullptr, 10));
   answer.head = text.substr(0, blank);
   if (blank != text.npos) answer.body = text.substr(blank + 4);
   return answer;

@@ -7,7 +7,6 @@
 
 namespace ckptd::sim {
 
-using job::OnLineage;
 using job::ToId;
 
 // Refusal of old STATE: what a region has seen only rises.

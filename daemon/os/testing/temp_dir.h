@@ -11,7 +11,8 @@ namespace ckptd {
 class TempDir {
  public:
   // In $TMPDIR, else /tmp; or in `parent`, such as "/dev/shm".
-  explicit TempDir(std::string parent = std::filesystem::temp_directory_path()) : path_(parent + "/ckptd-test-XXXXXX") {
+  explicit TempDir(const std::string& parent = std::filesystem::temp_directory_path())
+      : path_(parent + "/ckptd-test-XXXXXX") {
     if (mkdtemp(path_.data()) == nullptr) std::abort();
   }
   ~TempDir() {

@@ -22,7 +22,7 @@ namespace ckptd {
 class TestSlot {
  public:
   // Sizes are multiples of 4096. The same seed gives the same bytes.
-  TestSlot(std::vector<uint64_t> image_bytes, uint64_t chunk_bytes, uint32_t seed) : chunk_bytes_(chunk_bytes) {
+  TestSlot(const std::vector<uint64_t>& image_bytes, uint64_t chunk_bytes, uint32_t seed) : chunk_bytes_(chunk_bytes) {
     for (uint64_t bytes : image_bytes) {
       images_.push_back({size_, bytes, kImageAlignment});
       size_ += bytes;
