@@ -122,7 +122,7 @@ Slot* Machine::Impl::MakeRoom(uint32_t layout) {
     const bool read = slot.state == SlotStateCode::kSealed && Doomed(slot) && !slot.flushing && slot.read_pins > 0;
     if (unknown) Move(slot, Trigger::kWriterUnknown);
     if (!unknown && !read && slot.state != SlotStateCode::kRetired) continue;
-    slot.replacing = true;
+    slot.replacing = report_dirty_ = true;
     Emit(ReplaceFile{slot.id});
     break;
   }
@@ -133,6 +133,7 @@ void Machine::Impl::On(const FileReplaced& event) {
   Slot* slot = Find(event.slot);
   if (slot == nullptr || !slot->replacing) return;
   slot->replacing = false;
+  report_dirty_ = true;
   if (event.status.ok()) return Move(*slot, Trigger::kFreshFile);
   last_error_ = std::string(event.status.message());
   if (slot->state == SlotStateCode::kRetired && slot->writer_gone) return Move(*slot, Trigger::kWriterGone);

@@ -27,7 +27,7 @@ struct Slot {
   bool giving_up = false;  // AbandonWord was sent
   bool abandoned = false;  // the bell showed ABANDONED
   bool writer_gone = false;
-  bool replacing = false;  // ReplaceFile is under way: the index must not be lent meanwhile
+  bool replacing = false;  // ReplaceFile is under way: the index must not be lent meanwhile, nor what is in it promised
   bool fetched = false;    // came from storage in the present attempt
   bool dropped = false;    // RETIRED without a file, for good
   bool captured = false;   // was the job-wide watermark

@@ -238,7 +238,7 @@ bool Machine::Impl::Same(const SnapshotId& a, const SnapshotId& b) const {
 
 Slot* Machine::Impl::FindSealed(const SnapshotId& id) {
   for (Slot& slot : slots_) {
-    if (slot.state == SlotStateCode::kSealed && Same(slot.snapshot, id)) return &slot;
+    if (slot.state == SlotStateCode::kSealed && !slot.replacing && Same(slot.snapshot, id)) return &slot;
   }
   return nullptr;
 }

@@ -40,8 +40,9 @@ void Machine::Impl::SendReport() {
     report->set_failed_source(failed_source_);
   }
   for (const Slot& slot : slots_) {
-    if (slot.state == SlotStateCode::kSealed) SetRef(slot.snapshot, report->add_sealed());
-    if (slot.state == SlotStateCode::kSealed && slot.persisted) SetRef(slot.snapshot, report->add_persisted());
+    const bool sealed = slot.state == SlotStateCode::kSealed && !slot.replacing;
+    if (sealed) SetRef(slot.snapshot, report->add_sealed());
+    if (sealed && slot.persisted) SetRef(slot.snapshot, report->add_persisted());
     if (slot.state == SlotStateCode::kQuarantined) SetRef(slot.snapshot, report->add_quarantined());
     const bool fills = slot.state == SlotStateCode::kFilling && slot.owner.attempt == seen_ && !slot.abandoned;
     if (fills && slot.step != 0) report->set_fill(slot.step);

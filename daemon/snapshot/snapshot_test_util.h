@@ -75,6 +75,13 @@ class SnapshotTest : public testing::Test {
     return {};
   }
 
+  // Of the last report of the last event.
+  std::vector<StepId> SealedInReport() const {
+    std::vector<StepId> steps;
+    for (const v1::SnapshotRef& ref : All<ReportChanged>().back().report->sealed()) steps.push_back(ref.step());
+    return steps;
+  }
+
   Machine machine_;
   Effects effects_;
 };
