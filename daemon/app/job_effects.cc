@@ -88,7 +88,6 @@ struct JobEffects {
   // What nobody waits for: deletion, which an attempt must never stand behind.
   void operator()(const job::VerifyStep& e) const { Chore(e); }
   void operator()(const job::PutMarker& e) const { Chore(e); }
-  void operator()(const job::RemoveMarker& e) const { Chore(e); }
   void operator()(const job::DeleteStep& e) const { Chore(e); }
   template <typename Request>
   void Chore(const Request& e) const {

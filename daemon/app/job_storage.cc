@@ -91,10 +91,6 @@ job::MarkerPut JobStorage::operator()(const job::PutMarker& request) const {
   return {request.op, PutMarker(store_, job_, request.id, request.attempt)};
 }
 
-job::MarkerRemoved JobStorage::operator()(const job::RemoveMarker& request) const {
-  return {request.op, RemoveMarker(store_, job_, request.id)};
-}
-
 job::StepDeleted JobStorage::operator()(const job::DeleteStep& request) const {
   return {request.op, DeleteStep(store_, job_, request.id)};
 }

@@ -27,7 +27,6 @@ class JobStorage {
   [[nodiscard]] job::NewestChecked operator()(const job::CheckNewest& request) const;
   [[nodiscard]] job::StepVerified operator()(const job::VerifyStep& request) const;
   [[nodiscard]] job::MarkerPut operator()(const job::PutMarker& request) const;
-  [[nodiscard]] job::MarkerRemoved operator()(const job::RemoveMarker& request) const;
   [[nodiscard]] job::StepDeleted operator()(const job::DeleteStep& request) const;
 
  private:

@@ -37,7 +37,6 @@ class Coordinator {
   void On(const NewestChecked& event);
   void On(const StepVerified& event);
   void On(const MarkerPut& event);
-  void On(const MarkerRemoved& event);
   void On(const StepDeleted& event);
   void On(const PinChanged& event);
   void On(const DeleteRequested& event);

@@ -172,20 +172,11 @@ Deleter::Outcome Deleter::On(const NewestChecked& event, Context& context) {
   if (event.op != op_ || op_ == 0) return Outcome::kNothing;
   op_ = 0;
   if (Failed(event.status, context)) return Outcome::kNothing;
-  if (event.newest > attempt_) {
-    RemoveMarker request;
-    request.id = victim_;
-    op_ = context.Request(request);
-    return Outcome::kHigherAttempt;
-  }
+  if (event.newest > attempt_) return Outcome::kHigherAttempt;
   DeleteStep request;
   request.id = victim_;
   op_ = context.Request(request);
   return Outcome::kNothing;
-}
-
-void Deleter::On(const MarkerRemoved& event) {
-  if (event.op == op_) op_ = 0;
 }
 
 std::optional<SnapshotId> Deleter::On(const StepDeleted& event, Context& context) {

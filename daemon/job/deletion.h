@@ -2,8 +2,9 @@
 //
 //   1. a newer Z on the lineage is committed, and was re-read and verified by this deleter
 //   2. marker `deleting` with our attempt: from now on listings skip Y
-//   3. our attempt is still the newest; else the marker is taken away and we stop. (An attempt that was opened before
-//      the marker may have chosen Y; its decision also voids the marker.)
+//   3. our attempt is still the newest; else we stop. (An attempt that was opened before the marker may have chosen Y;
+//      its decision voids the marker. The marker stays, as if we had been killed here: who takes it away may take away
+//      that of a newer attempt, which is deleting Y already.)
 //   4. manifest, then files
 //
 // Victims of retention: committed steps on the lineage behind the ones to keep, what a killed deleter had marked, and
@@ -49,7 +50,6 @@ class Deleter {
   void On(const StepVerified& event, Context& context);
   void On(const MarkerPut& event, Context& context);
   Outcome On(const NewestChecked& event, Context& context);
-  void On(const MarkerRemoved& event);
   // Gives the step that is gone.
   std::optional<SnapshotId> On(const StepDeleted& event, Context& context);
   void Retry() { failure_ = absl::OkStatus(); }

@@ -49,7 +49,6 @@ struct Printer {
   }
   std::string operator()(const StepVerified& e) const { return Answer("StepVerified", e.op, e.status, ""); }
   std::string operator()(const MarkerPut& e) const { return Answer("MarkerPut", e.op, e.status, ""); }
-  std::string operator()(const MarkerRemoved& e) const { return Answer("MarkerRemoved", e.op, e.status, ""); }
   std::string operator()(const StepDeleted& e) const { return Answer("StepDeleted", e.op, e.status, ""); }
   std::string operator()(const PinChanged& e) const {
     return absl::StrCat("PinChanged ", ToString(e.id), e.pinned ? " pinned" : " unpinned");
@@ -93,9 +92,6 @@ struct Printer {
   std::string operator()(const VerifyStep& e) const { return absl::StrCat("VerifyStep #", e.op, " ", ToString(e.id)); }
   std::string operator()(const PutMarker& e) const {
     return absl::StrCat("PutMarker #", e.op, " ", ToString(e.id), " by a", e.attempt);
-  }
-  std::string operator()(const RemoveMarker& e) const {
-    return absl::StrCat("RemoveMarker #", e.op, " ", ToString(e.id));
   }
   std::string operator()(const DeleteStep& e) const { return absl::StrCat("DeleteStep #", e.op, " ", ToString(e.id)); }
   std::string operator()(const DeleteEnded& e) const {

@@ -46,6 +46,7 @@ enum class TimerKind : uint8_t {
 struct Started {
   AttemptId seen = 0;  // from the job journal; 0 = new job
   uint64_t region_id = 0;
+  AttemptId lost = 0;  // up to it this region may have lost snapshots; 0 = none
 };
 
 // JOIN of a trainer on this node; repeated joins are harmless. `process` is alive now.
@@ -152,10 +153,6 @@ struct MarkerPut {
   OpId op = 0;
   absl::Status status;
 };
-struct MarkerRemoved {
-  OpId op = 0;
-  absl::Status status;
-};
 struct StepDeleted {
   OpId op = 0;
   absl::Status status;
@@ -183,7 +180,7 @@ struct RetentionChanged {
 using Event =
     std::variant<Started, Join, Withdrawn, Reaped, Resumed, StateReceived, ReportReceived, RankChanged, StorageHangs,
                  TimerFired, NewestRead, AttemptCreated, Listed, DecisionCreated, ManifestCreated, NewestChecked,
-                 StepVerified, MarkerPut, MarkerRemoved, StepDeleted, PinChanged, DeleteRequested, RetentionChanged>;
+                 StepVerified, MarkerPut, StepDeleted, PinChanged, DeleteRequested, RetentionChanged>;
 
 // --------------------------------------------------------------------------------------------------------- effects
 
@@ -262,11 +259,6 @@ struct PutMarker {
   SnapshotId id;
   AttemptId attempt = 0;
 };
-// [async: MarkerRemoved]
-struct RemoveMarker {
-  OpId op = 0;
-  SnapshotId id;
-};
 // [async: StepDeleted] manifest first, then the files, the marker last
 struct DeleteStep {
   OpId op = 0;
@@ -279,7 +271,7 @@ struct DeleteEnded {
 
 using Effect = std::variant<PersistSeen, ForwardState, SendState, SendReport, Refuse, AcceptJoin, StartTimer,
                             ReadNewest, CreateAttempt, List, CreateDecision, CreateManifest, CheckNewest, VerifyStep,
-                            PutMarker, RemoveMarker, DeleteStep, DeleteEnded>;
+                            PutMarker, DeleteStep, DeleteEnded>;
 using Effects = std::vector<Effect>;
 
 [[nodiscard]] std::string ToString(const Event& event);

@@ -23,7 +23,7 @@ void Removal::Step(const Event& answer, Effects& effects) {
   Effects made;
   context_.effects = &made;
   std::visit([this](const auto& event) { On(event); }, answer);
-  if (stage_ == Stage::kDeleting && !fenced_) deleter_.Work(Facts(), /*retention=*/false, context_);
+  if (stage_ == Stage::kDeleting) deleter_.Work(Facts(), /*retention=*/false, context_);
   if (stage_ == Stage::kDeleting && !deleter_.failure().ok()) End(deleter_.failure());
   context_.effects = nullptr;
   TakeAnswers(&made);
@@ -108,14 +108,11 @@ void Removal::On(const AttemptCreated& event) {
 }
 
 void Removal::On(const NewestChecked& event) {
-  fenced_ = deleter_.On(event, context_) == Deleter::Outcome::kHigherAttempt;
-}
-
-void Removal::On(const MarkerRemoved& event) {
-  deleter_.On(event);
+  if (deleter_.On(event, context_) != Deleter::Outcome::kHigherAttempt) return;
   End(Error(ErrorCode::REFUSED, absl::StrCat("job ", context_.config.job,
-                                             ": a run began meanwhile, and nothing more was deleted. Ask again when "
-                                             "it trains")));
+                                             ": a run began meanwhile, and no file of the step under way was "
+                                             "deleted. A step that `ckptctl list` shows as deleting goes when the "
+                                             "run has saved a newer one; ask again for the others when it trains")));
 }
 
 void Removal::On(const StepDeleted& event) {

@@ -52,7 +52,6 @@ class Removal {
   void On(const StepVerified& event) { deleter_.On(event, context_); }
   void On(const MarkerPut& event) { deleter_.On(event, context_); }
   void On(const NewestChecked& event);
-  void On(const MarkerRemoved& event);
   void On(const StepDeleted& event);
   template <typename T>
   void On(const T&) {}  // not an answer
@@ -66,7 +65,6 @@ class Removal {
   Wanted wanted_;
   Stage stage_ = Stage::kLooking;
   AttemptId attempt_ = 0;
-  bool fenced_ = false;
   std::vector<StoredStep> steps_;
   v1::DecisionRecord history_;  // as if the next attempt went on from the newest there is
   Deleter deleter_;

@@ -190,7 +190,6 @@ void Coordinator::OnCommit(Committer::Outcome outcome) {
 void Coordinator::On(const StepVerified& event) { deleter_.On(event, context_); }
 
 void Coordinator::On(const MarkerPut& event) { deleter_.On(event, context_); }
-void Coordinator::On(const MarkerRemoved& event) { deleter_.On(event); }
 
 void Coordinator::On(const StepDeleted& event) {
   const std::optional<SnapshotId> gone = deleter_.On(event, context_);

@@ -70,10 +70,6 @@ absl::Status PutMarker(Store& store, const std::string& job, const SnapshotId& i
   return store.CreateExclusive(name, MarkerText(attempt));
 }
 
-absl::Status RemoveMarker(Store& store, const std::string& job, const SnapshotId& id) {
-  return store.Delete(InStep(job, id, kDeletingName));
-}
-
 absl::Status DeleteStep(Store& store, const std::string& job, const SnapshotId& id) {
   CKPTD_FP("delete.before_manifest");
   CKPTD_RETURN_IF_ERROR(store.Delete(InStep(job, id, kManifestName)));

@@ -28,7 +28,6 @@ namespace ckptd {
 // Deletion, in this order: PutMarker, (room job checks that the attempt is still newest), DeleteStep.
 // A marker left by a crashed deleter is taken over when it is of a lower attempt.
 [[nodiscard]] absl::Status PutMarker(Store& store, const std::string& job, const SnapshotId& id, AttemptId attempt);
-[[nodiscard]] absl::Status RemoveMarker(Store& store, const std::string& job, const SnapshotId& id);
 // Manifest, then sidecars and images, the marker last, then the directory. Foreign names stay, and so does a directory
 // that holds one.
 [[nodiscard]] absl::Status DeleteStep(Store& store, const std::string& job, const SnapshotId& id);

@@ -153,9 +153,6 @@ TEST_F(RecordsIoTest, MarkersOfLowerAttemptsAreTakenOver) {
   EXPECT_EQ(ListStep(*store_, kJob, kId)->marker, 6u);
   EXPECT_EQ(CodeOf(PutMarker(*store_, kJob, kId, 5)), ErrorCode::FENCED);
   EXPECT_EQ(ListStep(*store_, kJob, kId)->marker, 6u);
-  EXPECT_TRUE(RemoveMarker(*store_, kJob, kId).ok());
-  EXPECT_TRUE(RemoveMarker(*store_, kJob, kId).ok()) << "repeated after a crash";
-  EXPECT_EQ(ListStep(*store_, kJob, kId)->marker, 0u);
 }
 
 TEST_F(RecordsIoTest, ATornMarkerIsTakenOver) {

@@ -159,12 +159,19 @@ void World::CheckDecision(const v1::DecisionRecord& decision) {
   });
 }
 
-// I7: the newest whole checkpoint on the present history never goes.
+// I7: the newest whole checkpoint on the present history never goes. A step is gone from the moment its marker stands
+// and was checked: nothing can choose it any more, whenever the files follow. So what came after the marker is not
+// blamed on the deletion (a user who rolls back behind its successor), unless an attempt took the victim after all.
 void World::CheckDelete(const SnapshotId& victim) {
   const v1::DecisionRecord* decision = store_.NewestDecision();
   if (decision == nullptr || !store_.Good(victim) || !OnLineage(*decision, victim)) return;
+  const auto marked = store_.decisions.find(store_.steps.at(victim).marker);
+  const bool taken = std::any_of(store_.decisions.upper_bound(store_.steps.at(victim).marker), store_.decisions.end(),
+                                 [&](const auto& later) { return ToId(later.second.parent()) == victim; });
   for (const auto& [id, step] : store_.steps) {
-    if (id > victim && OnLineage(*decision, id) && store_.Good(id)) return;
+    if (id < victim || id == victim || !store_.Good(id)) continue;
+    if (OnLineage(*decision, id)) return;
+    if (!taken && marked != store_.decisions.end() && OnLineage(marked->second, id)) return;
   }
   Fail("I7", ToString(victim) + " is deleted, and nothing newer on the history is whole");
 }

@@ -75,7 +75,6 @@ void World::RunJobOp(const StoreOp& op, const job::Effect& effect) {
   }
   if (const auto* verify = std::get_if<job::VerifyStep>(&effect)) Answer(op, store_.Verify(*verify));
   if (const auto* put = std::get_if<job::PutMarker>(&effect)) Answer(op, store_.Put(*put));
-  if (const auto* remove = std::get_if<job::RemoveMarker>(&effect)) Answer(op, store_.Remove(*remove));
   if (const auto* gone = std::get_if<job::DeleteStep>(&effect)) {
     CheckDelete(gone->id);
     const auto it = store_.steps.find(gone->id);

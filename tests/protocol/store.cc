@@ -64,12 +64,10 @@ job::StepVerified Store::Verify(const job::VerifyStep& request) const {
 }
 
 job::MarkerPut Store::Put(const job::PutMarker& request) {
-  if (const auto it = steps.find(request.id); it != steps.end()) it->second.marker = request.attempt;
-  return {request.op, absl::OkStatus()};
-}
-
-job::MarkerRemoved Store::Remove(const job::RemoveMarker& request) {
-  if (const auto it = steps.find(request.id); it != steps.end()) it->second.marker = 0;
+  const auto it = steps.find(request.id);
+  if (it == steps.end()) return {request.op, absl::OkStatus()};
+  if (it->second.marker > request.attempt) return {request.op, Error(ErrorCode::FENCED, "of a higher attempt")};
+  it->second.marker = request.attempt;
   return {request.op, absl::OkStatus()};
 }
 

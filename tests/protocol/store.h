@@ -55,7 +55,6 @@ struct Store {
   [[nodiscard]] job::ManifestCreated Create(const job::CreateManifest& request);
   [[nodiscard]] job::StepVerified Verify(const job::VerifyStep& request) const;
   [[nodiscard]] job::MarkerPut Put(const job::PutMarker& request);
-  [[nodiscard]] job::MarkerRemoved Remove(const job::RemoveMarker& request);
 };
 
 }  // namespace ckptd::sim
