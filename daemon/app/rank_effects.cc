@@ -72,7 +72,7 @@ struct RankEffects {
     if (region::Bell* bell = runner.bells_.Find(e.process, e.slot.layout)) {
       if (bell->Abandon(e.slot.index, e.epoch) == region::AbandonOutcome::kAbandoned) Unstream(e.slot, e.epoch);
     }
-    runner.Feed(runner.bells_.Read(e.process));
+    runner.Feed(runner.ReadBells(e.process));
   }
 
   void Unstream(const snapshot::SlotId& slot, Epoch epoch) const {

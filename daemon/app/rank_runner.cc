@@ -160,11 +160,32 @@ bool RankRunner::OnResume(snapshot::ProcessId process, const ResumeRequest& requ
 
 void RankRunner::OnHint(snapshot::ProcessId process) {
   Stream(process);
-  Feed(bells_.Read(process));
+  Feed(ReadBells(process));
+}
+
+// A fill whose word is not of the epoch that was granted: the trainer wrote over it, and will neither complete nor
+// acknowledge it any more. To the machine it was abandoned, and its writer is unknown; else no slot would be lent to
+// this process again.
+snapshot::BellRead RankRunner::ReadBells(snapshot::ProcessId process) {
+  snapshot::BellRead read = bells_.Read(process);
+  for (const auto& [layout, set] : region_.layouts()) {
+    if (bells_.Find(process, layout) == nullptr) continue;
+    for (uint32_t index = 0; index < set->slot_count(); ++index) {
+      const region::SlotSnapshot& slot = set->Slot(index);
+      const snapshot::SlotId id{layout, index};
+      const bool fills =
+          slot.state == SlotStateCode::kFilling && PackProcess({slot.owner.pid, slot.owner.start_time}) == process;
+      const bool told = std::any_of(read.words.begin(), read.words.end(), [&](const snapshot::BellWord& word) {
+        return word.slot == id && word.epoch == slot.epoch;
+      });
+      if (fills && !told) read.words.push_back({id, slot.epoch, CaptureState::kAbandoned, 0, 0, false});
+    }
+  }
+  return read;
 }
 
 void RankRunner::OnProcessDead(snapshot::ProcessId process) {
-  Feed(bells_.Read(process));
+  Feed(ReadBells(process));
   Feed(snapshot::Reaped{process});
   bells_.Forget(process);
   channel_.Forget(process);

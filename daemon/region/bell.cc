@@ -158,6 +158,7 @@ uint32_t Bell::CountChunks(uint32_t index, Epoch epoch) const {
 void Bell::Open(uint32_t index, Epoch epoch) {
   BellSlot& to = slot(index);
   to.step.store(0, std::memory_order_relaxed);
+  to.ack.store(0, std::memory_order_relaxed);  // whatever stray write stands there: it would be above every epoch
   uint64_t seen = to.word.load(std::memory_order_relaxed);
   while (!to.word.compare_exchange_weak(seen, CaptureWord(epoch, CaptureState::kOpen), std::memory_order_acq_rel)) {
   }

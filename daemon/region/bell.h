@@ -63,7 +63,7 @@ class Bell {
   [[nodiscard]] uint32_t DonePrefix(uint32_t slot, Epoch epoch, uint32_t from) const;
   [[nodiscard]] uint32_t CountChunks(uint32_t slot, Epoch epoch) const;
 
-  // step = 0, then word = (epoch, OPEN), whatever it was. Called by LayoutSet::OpenGrant.
+  // step = ack = 0, then word = (epoch, OPEN), whatever it was. Called by LayoutSet::OpenGrant.
   void Open(uint32_t slot, Epoch epoch);
   // (epoch, OPEN) -> (epoch, ABANDONED).
   [[nodiscard]] AbandonOutcome Abandon(uint32_t slot, Epoch epoch);

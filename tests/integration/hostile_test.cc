@@ -1,18 +1,15 @@
-// Input from a newer version, and from a process that writes what it may write: the agent lives, says what is wrong and
-// what to do, loses nothing, and no other job notices.
+// Input from a newer version, and from strangers: the agent lives, says what is wrong and what to do, and loses
+// nothing.
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <thread>
 
 #include "client/core/copy/crc32c.h"
 #include "proto/local/messages.h"
@@ -243,98 +240,6 @@ TEST(Socket, AnUnknownDtypeIsRefusedByName) {
   ExpectSays(said, "unknown dtype \"F7\"");
   EXPECT_TRUE(node.agent()->running());
 }
-
-// ------------------------------------------------------------------------------------------ what a trainer may write
-
-// Every memory that the process shares with the agent and may write: its bell and its slots.
-std::vector<std::string> SharedMemory(pid_t pid, const std::string& part) {
-  std::vector<std::string> paths;
-  for (const auto& entry : fs::directory_iterator("/proc/" + std::to_string(pid) + "/fd")) {
-    std::error_code error;
-    const std::string target = fs::read_symlink(entry.path(), error).string();
-    if (target.find(part) != target.npos) paths.push_back(entry.path());
-  }
-  return paths;
-}
-
-// Writes random words over random places of the files as long as it lives.
-class Scribbler {
- public:
-  Scribbler(const std::vector<std::string>& paths, uint64_t seed) {
-    for (const std::string& path : paths) {
-      const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-      struct stat info {};
-      if (fd < 0 || fstat(fd, &info) != 0 || info.st_size == 0) continue;  // read-only ones
-      void* memory = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-      if (memory != MAP_FAILED) maps_.push_back({static_cast<char*>(memory), static_cast<size_t>(info.st_size)});
-      close(fd);
-    }
-    thread_ = std::thread([this, seed] { Work(seed); });
-  }
-  ~Scribbler() {
-    stop_ = true;
-    thread_.join();
-    for (const auto& [memory, size] : maps_) munmap(memory, size);
-  }
-  Scribbler(const Scribbler&) = delete;
-  Scribbler& operator=(const Scribbler&) = delete;
-  [[nodiscard]] size_t files() const { return maps_.size(); }
-
- private:
-  void Work(uint64_t seed) {
-    while (!stop_) {
-      for (const auto& [memory, size] : maps_) {
-        seed = seed * 6364136223846793005 + 1442695040888963407;
-        // Mostly the first page: heads and words stand there.
-        const size_t within = seed >> 60 != 0 ? std::min<size_t>(size, 4096) : size;
-        const size_t at = (seed >> 16) % (within / 8) * 8;
-        const uint64_t word = seed >> 61 == 0 ? seed >> 40 : seed;  // small numbers look like slots and states
-        std::memcpy(memory + at, &word, sizeof word);
-      }
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-  }
-
-  std::vector<std::pair<char*, size_t>> maps_;
-  std::atomic<bool> stop_ = false;
-  std::thread thread_;
-};
-
-class Scribbled : public ::testing::TestWithParam<const char*> {};
-
-TEST_P(Scribbled, NothingTornIsRestoredAndNobodyElseNotices) {
-  Node node;
-  ASSERT_TRUE(node.StartAgent());
-  auto other = node.Train(Args("--job other --steps 100000 --every 5 --step-ms 5"));
-  ASSERT_TRUE(other->WaitFor("CAPTURED"));
-  for (uint64_t seed = 1; seed <= 4; ++seed) {
-    // Its start compares what it restored, element by element, with what the step must be: torn ends it with 1.
-    auto trainer = node.Train(Args("--steps 100000 --every 3 --step-ms 3"));
-    ASSERT_TRUE(trainer->WaitFor("RESTORED")) << trainer->Errors() << node.AgentLog();
-    // Once on storage, before anything is scribbled over: there is always something good to restore.
-    ASSERT_TRUE(trainer->WaitFor(seed == 1 ? "DURABLE" : "CAPTURED")) << trainer->Errors() << node.AgentLog();
-    {
-      const Scribbler scribbler(SharedMemory(trainer->pid(), GetParam()), seed);
-      ASSERT_GT(scribbler.files(), 0u);
-      trainer->WaitFor("never", Millis(700));
-      ASSERT_TRUE(node.agent()->running());
-      if (seed % 2 == 0) {  // what was scribbled is adopted, too
-        node.KillAgent();
-        ASSERT_TRUE(node.StartAgent()) << node.AgentLog();
-      }
-      trainer->WaitFor("never", Millis(300));
-    }
-    trainer->Kill();
-    ASSERT_TRUE(node.agent()->running());
-  }
-  auto last = node.Train(Args("--steps 100000 --every 3 --step-ms 3"));
-  ASSERT_TRUE(last->WaitFor("RESTORED")) << last->Errors() << node.AgentLog();
-  EXPECT_TRUE(last->WaitFor("DURABLE")) << node.AgentLog();
-  EXPECT_TRUE(other->WaitFor("CAPTURED")) << "another job was disturbed: " << node.AgentLog();
-}
-
-INSTANTIATE_TEST_SUITE_P(What, Scribbled, testing::Values("ckptd-bell", "/slot-"),
-                         [](const auto& info) { return info.param[0] == '/' ? "Slots" : "Bell"; });
 
 // ------------------------------------------------------------------------------------------------------- permissions
 
