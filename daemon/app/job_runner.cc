@@ -49,7 +49,7 @@ JobRunner::JobRunner(Services& services, region::JobRegion& region)
       metrics_(services.metrics, services.clock, region.job()) {}
 
 void JobRunner::Start(const region::AdoptedJob* adopted) {
-  Push(job::Event(job::Started{region_.journal().seen(), services_.region.id()}));
+  Push(job::Event(job::Started{region_.journal().seen(), services_.region.id(), region_.journal().lost()}));
   if (adopted == nullptr) return;
   for (const region::AdoptedRank& rank : adopted->ranks) {
     auto runner = ObtainRank(rank.rank);

@@ -181,15 +181,17 @@ class Chooser {
 
   // Parts are in memory, and yet the step was never captured: a rank that wrote to a region which is still there, and
   // whose agent answered, has no part of it. (Of the newest captured step no part is freed.) So it is when a job dies
-  // before its first capture, and nobody should have to look at that.
+  // before its first capture, and nobody should have to look at that. It is no proof where parts were destroyed
+  // (Lossy).
   bool NeverCaptured(const SnapshotId& id) const {
     const v1::DecisionRecord* decision = DecisionOf(id.attempt);
     if (decision == nullptr || in_.elsewhere.count(id) != 0 || in_.quarantined.count(id) != 0) return false;
     return std::any_of(decision->ranks().begin(), decision->ranks().end(), [&](const v1::RankClaim& claim) {
       const auto answer = in_.answered.find(claim.agent());
-      const bool same_region = answer != in_.answered.end() && answer->second == claim.region_id();
+      if (answer == in_.answered.end() || claim.region_id() == 0) return false;
+      const bool same_region = answer->second.region_id == claim.region_id();
       const bool same_world = claim.rank() < in_.sealed.size();
-      return same_region && claim.region_id() != 0 && same_world && in_.sealed[claim.rank()].count(id) == 0;
+      return same_region && same_world && in_.sealed[claim.rank()].count(id) == 0;
     });
   }
 
@@ -199,20 +201,32 @@ class Chooser {
            });
   }
 
+  // Agents that found snapshots destroyed which may have been of the present history.
+  std::set<std::string> Lossy() const {
+    const auto& lineage = base_->lineage();
+    const AttemptId oldest = lineage.empty() ? base_->attempt() : lineage[lineage.size() - 1].attempt();
+    std::set<std::string> lossy;
+    for (const auto& [agent, memory] : in_.answered) {
+      if (memory.lost >= oldest && rules_.lost_proves_nothing) lossy.insert(agent);
+    }
+    return lossy;
+  }
+
   // Nothing can be taken. 0 only when it is certain that nothing exists.
   absl::StatusOr<Choice> FreshStart() const {
     if (base_ == nullptr) return Choice{};
-    std::vector<std::string> silent;
+    std::set<std::string> silent;
     for (const v1::RankClaim& claim : base_->ranks()) {
-      if (in_.answered.count(claim.agent()) == 0) silent.push_back(claim.agent());
+      if (in_.answered.count(claim.agent()) == 0) silent.insert(claim.agent());
     }
-    std::sort(silent.begin(), silent.end());
-    silent.erase(std::unique(silent.begin(), silent.end()), silent.end());
-    if ((silent.empty() && NothingExists()) || !rules_.all_agents_before_zero) return Taken({});
-    return Error(
-        ErrorCode::RESTORE_FAILED,
-        absl::StrCat("job ", in_.job, ": no step can be restored, but it is not certain that none exists",
-                     silent.empty() ? "" : "; no answer from agents ", absl::StrJoin(silent, ", "), Obstacles()));
+    const std::set<std::string> lossy = Lossy();
+    const bool certain = silent.empty() && lossy.empty() && NothingExists();
+    if (certain || !rules_.all_agents_before_zero) return Taken({});
+    return Error(ErrorCode::RESTORE_FAILED,
+                 absl::StrCat("job ", in_.job, ": no step can be restored, but it is not certain that none exists",
+                              silent.empty() ? "" : "; no answer from agents ", absl::StrJoin(silent, ", "),
+                              lossy.empty() ? "" : "; memory was found damaged by agents ", absl::StrJoin(lossy, ", "),
+                              Obstacles()));
   }
 
   const Inventory& in_;

@@ -19,6 +19,12 @@
 
 namespace ckptd::job {
 
+// What an agent's REPORT of this attempt says of its memory as a whole.
+struct Memory {
+  uint64_t region_id = 0;
+  AttemptId lost = 0;  // up to this attempt it may have lost snapshots; 0 = none
+};
+
 struct Inventory {
   absl::string_view job;
   AttemptId attempt = 0;  // the one that decides
@@ -29,7 +35,7 @@ struct Inventory {
   std::vector<std::set<SnapshotId>> sealed;     // by rank
   std::map<SnapshotId, std::string> elsewhere;  // sealed at an agent where its rank did not join: not servable
   std::set<SnapshotId> quarantined;             // a part of it was found damaged in memory
-  std::map<std::string, uint64_t> answered;     // agents whose REPORT of this attempt came, and their regions
+  std::map<std::string, Memory> answered;       // agents whose REPORT of this attempt came
   std::map<SnapshotId, std::string> excluded;   // and why
 };
 

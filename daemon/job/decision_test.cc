@@ -17,7 +17,7 @@ Inventory TwoRanks() {
   inventory.world_size = 2;
   inventory.decisions = {Decision(1, {}, 2)};
   inventory.sealed.resize(2);
-  inventory.answered = {{"A", 7}};
+  inventory.answered = {{"A", {7}}};
   return inventory;
 }
 
@@ -108,10 +108,10 @@ TEST(Choose, AFreshStartNeedsProof) {
   EXPECT_TRUE(Choose(inventory, {})->parent.none()) << "all agents answered, nothing exists";
   inventory.answered.clear();
   EXPECT_THAT(std::string(Choose(inventory, {}).status().message()), HasSubstr("no answer from agents A"));
-  inventory.answered = {{"A", 8}};
+  inventory.answered = {{"A", {8}}};
   inventory.sealed[0] = {{1, 20}};
   EXPECT_THAT(std::string(Choose(inventory, {}).status().message()), HasSubstr("20.a1")) << "another region: lost?";
-  inventory.answered = {{"A", 7}};
+  inventory.answered = {{"A", {7}}};
   EXPECT_TRUE(Choose(inventory, {})->parent.none()) << "rank 1 has no part in a region that was never lost";
   inventory.quarantined = {{1, 20}};
   EXPECT_FALSE(Choose(inventory, {}).ok()) << "it had one";
@@ -122,6 +122,16 @@ TEST(Choose, AFreshStartNeedsProof) {
   inventory.elsewhere.clear();
   inventory.excluded = {{{1, 20}, "bad"}};
   EXPECT_FALSE(Choose(inventory, {}).ok());
+  inventory.excluded.clear();
+  EXPECT_TRUE(Choose(inventory, {}).ok());
+  inventory.answered = {{"A", {7, 1}}};
+  EXPECT_THAT(std::string(Choose(inventory, {}).status().message()), HasSubstr("found damaged by agents A"));
+  inventory.sealed[0] = {{1, 20}};
+  EXPECT_FALSE(Choose(inventory, {}).ok()) << "rank 1 may have had the part that was destroyed";
+  inventory.sealed[0].clear();
+  inventory.decisions[0].set_attempt(2);
+  EXPECT_TRUE(Choose(inventory, {}).ok()) << "that was before the history began";
+  inventory.decisions[0].set_attempt(1);
   inventory.want.set_kind(v1::Want::FRESH);
   EXPECT_TRUE(Choose(inventory, {})->parent.none());
 }

@@ -72,7 +72,10 @@ void Coordinator::KeepOrReplaceClaim(Rank rank, const std::vector<v1::RankClaim>
   }
 }
 
+// Only beside the rank 0 that opened the attempt. One that a restarted agent resumed may be of a call that nobody makes
+// any more; who joins for the next call before its rank 0 does is not to be measured by it.
 bool Coordinator::AgreeOnWorldAndWant() {
+  if (claims_.count(0) == 0) return true;
   for (const auto& [agent, report] : reports_) {
     for (const v1::RankReport& facts : report->ranks()) {
       const auto claim = claims_.find(facts.rank());
@@ -121,7 +124,7 @@ Inventory Coordinator::TakeInventory() const {
   inventory.excluded = excluded_;
   inventory.sealed.resize(world_size_);
   for (const auto& [agent, report] : reports_) {
-    inventory.answered[agent] = report->region_id();
+    inventory.answered[agent] = {report->region_id(), report->lost()};
     for (const v1::RankReport& facts : report->ranks()) {
       const auto claim = claims_.find(facts.rank());
       const bool serves = claim != claims_.end() && claim->second.agent() == agent;

@@ -302,6 +302,35 @@ TEST_F(JobTest, AStartedAgentResumesItsAttempt) {
   EXPECT_EQ(again.view().floor, 1u);
 }
 
+// The attempt was never decided, its ranks are gone, and the next ones ask for something else. Rank 1 is here first.
+TEST_F(JobTest, WhoComesBeforeItsRankZeroIsNotMeasuredByTheLastOne) {
+  Feed(Started{3, 1});
+  NewestRead read{Last<ReadNewest>().op, absl::OkStatus(), true, {}, false, {}};
+  read.record.set_attempt(3);
+  read.record.set_coordinator("A");
+  read.record.set_rank0_ticket(7);
+  read.record.set_world_size(2);
+  Feed(read);
+  Feed(Listed{Last<List>().op, absl::OkStatus(), {}, {}});
+  v1::Want fresh;
+  fresh.set_kind(v1::Want::FRESH);
+  Join join;
+  join.rank = 1;
+  join.ticket = 8;
+  join.process = 21;
+  join.world_size = 2;
+  join.want = fresh;
+  Feed(join);
+  auto waits = std::make_shared<v1::RankReport>();
+  waits->set_rank(1);
+  waits->set_seen(3);
+  waits->set_ticket(8);
+  waits->set_load(v1::RankReport::WAIT);
+  Feed(RankChanged{waits});
+  EXPECT_TRUE(Has<SendReport>());
+  EXPECT_FALSE(Has<Refuse>());
+}
+
 // removal.h: rm was killed, and the agent starts again.
 TEST_F(JobTest, AnAttemptThatOnlyDeletedIsNotResumed) {
   Machine again(MakeConfig());

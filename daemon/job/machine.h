@@ -51,6 +51,7 @@ struct Rules {
   bool check_after_marker = true;           // I7
   bool listing_skips_marked = true;         // I7
   bool all_agents_before_zero = true;       // I8
+  bool lost_proves_nothing = true;          // I8
   bool attempt_in_identity = true;          // I1
   bool persist_seen = true;
   bool refuse_old_state = true;            // defence

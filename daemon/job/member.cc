@@ -14,6 +14,7 @@ void Member::On(const Started& event) {
   started_ = true;
   seen_ = std::max(seen_, event.seen);
   region_id_ = event.region_id;
+  lost_ = event.lost;
   if (context_.config.members.size() > 1) context_.Emit(StartTimer{TimerKind::kResend, 0, context_.config.resend});
 }
 
@@ -118,6 +119,7 @@ void Member::SendReport() {
   report->set_agent(context_.config.agent);
   report->set_seen(seen_);
   report->set_region_id(region_id_);
+  report->set_lost(lost_);
   report->set_incarnation(context_.config.incarnation);
   report->set_seq(++seq_);
   report->set_answers(state_->incarnation());

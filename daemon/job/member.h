@@ -56,6 +56,7 @@ class Member {
   bool started_ = false;
   AttemptId seen_ = 0;
   uint64_t region_id_ = 0;
+  AttemptId lost_ = 0;
   uint64_t seq_ = 0;
   StatePtr state_;  // the last one heard of attempt `seen_`
   SnapshotId watermark_;

@@ -9,6 +9,8 @@
 //   any state, file missing or cut by the trainer      RETIRED, without owner or file: StartReplace gives it a new file
 //   debris (scan.h)                                    removed
 //   a job file that fails its check                    made again, `seen` = the highest attempt in the slots
+//   a snapshot, or a slot or file that may have been   gone, and `lost` in the job file says up to which attempt the
+//   one, in one of these rows                          absence of a part proves nothing (job_journal.h)
 //   a newer region major                               untouched, reported; its job or rank is refused (NEWER_VERSION)
 //
 // Flags are kept but for VERIFIED. The grant is revoked: nothing is granted before the state of `seen` is known again.
@@ -40,6 +42,7 @@ struct AdoptedJob {
   std::string job;
   uint32_t uid = 0;
   AttemptId seen = 0;
+  AttemptId lost = 0;  // see job_journal.h
   std::vector<AdoptedRank> ranks;
 };
 

@@ -26,6 +26,8 @@ const SlotSnapshot& SlotIn(const Region& region, uint32_t slot) {
   return region.adopted().jobs.at(0).ranks.at(0).layouts.at(0).slots.at(slot);
 }
 
+AttemptId LostIn(const Region& region) { return region.adopted().jobs.at(0).lost; }
+
 // ------------------------------------------------------------------------------------------------------------ kills
 //
 // The work runs in a child that dies at a failpoint. gtest's threadsafe death tests start the child by exec, because
@@ -76,6 +78,7 @@ TEST_P(KilledSealing, SealedStaysSealedTornIsNeverShown) {
   EXPECT_EQ(SlotIn(*region, 0).state, SlotStateCode::kSealed);
   EXPECT_EQ(SlotIn(*region, 0).record->id(), (SnapshotId{1, 100}));
   EXPECT_EQ(SlotIn(*region, 0).flags, kSlotPersisted);
+  EXPECT_EQ(LostIn(*region), 0u) << "a kill destroys nothing";
   const SlotSnapshot& second = SlotIn(*region, 1);
   if (point == "region.seal.after") {
     EXPECT_EQ(second.state, SlotStateCode::kSealed);
@@ -120,6 +123,7 @@ TEST_P(KilledPreparing, OldLayoutWholeNewOneWholeOrGone) {
   const auto& layouts = region->adopted().jobs[0].ranks[0].layouts;
   const bool linked = point == "region.ctl.after_link";
   ASSERT_EQ(layouts.size(), linked ? 2u : 1u);
+  EXPECT_EQ(LostIn(*region), 0u);
   EXPECT_EQ(NamesIn(RankDir()).size(), linked ? 6u : 3u) << "no debris";
   if (linked) {
     EXPECT_EQ(layouts[1].slots[0].state, SlotStateCode::kFree);
@@ -143,6 +147,7 @@ TEST_F(KillTest, RemovingALayout) {
   EXPECT_EXIT(RemoveOne(region_dir_), ::testing::KilledBySignal(SIGKILL), "");
   auto region = OpenRegion(region_dir_);
   EXPECT_TRUE(region->adopted().jobs[0].ranks.empty());
+  EXPECT_EQ(LostIn(*region), 0u);
   EXPECT_EQ(NamesIn(region_dir_ + "/gpt"), std::set<std::string>{"job"});
 }
 
@@ -162,6 +167,7 @@ TEST_F(KillTest, ReplacingASlot) {
   auto region = OpenRegion(region_dir_);
   EXPECT_EQ(SlotIn(*region, 0).state, SlotStateCode::kRetired);
   EXPECT_NE(SlotIn(*region, 0).file_id, 0u);
+  EXPECT_EQ(LostIn(*region), 0u);
   EXPECT_EQ(NamesIn(RankDir()).size(), 3u) << "the old file is gone";
 }
 
@@ -178,12 +184,36 @@ TEST_F(KillTest, MakingAJob) {
   EXPECT_EQ(NamesIn(region_dir_), (std::set<std::string>{".id", ".lock"}));
 }
 
+void CutOneAndAdopt(const std::string& dir) {
+  setenv("CKPTD_FAILPOINTS", "region.adopt.rank=kill", 1);
+  std::string file;
+  {
+    auto region = OpenRegion(dir);
+    RankRegion& rank = OpenTestRank(*region);
+    (*region->OpenJob("gpt", 1000))->journal().SetSeen(1);
+    LayoutSet& set = AddLayout(rank);
+    auto bell = *Bell::Create(set.head());
+    Fill(rank, set, *bell, 0, 100);
+    file = set.FileOf(0)->path();
+  }
+  fs::resize_file(file, 4096);
+  OpenRegion(dir);
+}
+
+TEST_F(KillTest, FindingASnapshotDestroyed) {
+  EXPECT_EXIT(CutOneAndAdopt(region_dir_), ::testing::KilledBySignal(SIGKILL), "");
+  EXPECT_EQ(NamesIn(RankDir()).size(), 2u) << "the cut file is gone, and with it what showed the loss";
+  EXPECT_EQ(LostIn(*OpenRegion(region_dir_)), 1u);
+}
+
 // ----------------------------------------------------------------------------------------------------------- damage
 
 class DamageTest : public ::testing::Test {
  protected:
+  DamageTest() { MakeOne(); }
+
   // Slot 0 sealed at step 100, slot 1 free; the agent gone.
-  DamageTest() {
+  void MakeOne() {
     auto region = OpenRegion(dir_.region());
     (*region->OpenJob("gpt", 1000))->journal().SetSeen(1);
     RankRegion& rank = OpenTestRank(*region);
@@ -286,6 +316,32 @@ TEST_F(DamageTest, LostJournalIsMadeAgainFromTheSlots) {
   auto region = OpenRegion(dir_.region());
   EXPECT_EQ(region->adopted().jobs[0].seen, 1u);
   EXPECT_EQ(region->adopted().jobs[0].uid, 1000u);
+}
+
+// Up to which attempt an absence proves nothing: kept for every later agent, whatever happens to the slot.
+TEST_F(DamageTest, WhatMayHaveBeenASnapshotIsLost) {
+  const std::vector<std::pair<const char*, std::function<void()>>> damages = {
+      {"slot file cut", [&] { fs::resize_file(slot_[0], 4096); }},
+      {"slot file gone", [&] { fs::remove(slot_[0]); }},
+      {"record", [&] { Poke(Ctl(), head_.block.records_offset + 24, 77); }},
+      {"state word", [&] { Poke(Ctl(), StateOffset(1), 9 << 8 | 200); }},
+      {"ctl file", [&] { Poke(Ctl(), 100, 0x5555); }},
+      {"journal", [&] { fs::remove(dir_.region() + "/gpt/job"); }},
+  };
+  for (const auto& [what, damage] : damages) {
+    fs::remove_all(dir_.region());
+    MakeOne();
+    EXPECT_EQ(LostIn(*OpenRegion(dir_.region())), 0u) << what;
+    damage();
+    EXPECT_EQ(LostIn(*OpenRegion(dir_.region())), 1u) << what;
+    EXPECT_EQ(LostIn(*OpenRegion(dir_.region())), 1u) << what << ", the agent after that";
+  }
+}
+
+TEST_F(DamageTest, WhatHeldNoSnapshotIsNotLost) {
+  fs::remove(slot_[1]);
+  Poke(Ctl(), StateOffset(0), 9 << 8 | static_cast<uint64_t>(SlotStateCode::kLoading));
+  EXPECT_EQ(LostIn(*OpenRegion(dir_.region())), 0u);
 }
 
 TEST_F(DamageTest, DebrisGoesForeignNamesStay) {

@@ -140,12 +140,13 @@ TEST(Record, LastChunkIsShort) {
 
 TEST(Journal, GarbageIsRefused) {
   TempDir dir;
-  auto journal = JobJournal::Create(PosixFiles(), dir.path(), "gpt", 11, {1000, 0});
+  auto journal = JobJournal::Create(PosixFiles(), dir.path(), "gpt", 11, {1000, 0, 0});
   ASSERT_TRUE(journal.ok()) << journal.status();
   (*journal)->SetSeen(3);
   (*journal)->SetSeen(2);
   std::string file = *ReadSmall(PosixFiles(), dir.path() + "/job", 4096);
   EXPECT_EQ(ParseJournal(std::as_bytes(std::span(file)), "gpt", 11)->seen, 3u);
+  EXPECT_EQ(ParseJournal(std::as_bytes(std::span(file)), "gpt", 11)->lost, 0u);
   EXPECT_FALSE(ParseJournal(std::as_bytes(std::span(file)), "gpt", 12).ok());
   EXPECT_FALSE(ParseJournal(std::as_bytes(std::span(file)), "other", 11).ok());
   std::string longer = file;
@@ -153,6 +154,21 @@ TEST(Journal, GarbageIsRefused) {
   EXPECT_FALSE(ParseJournal(std::as_bytes(std::span(longer)), "gpt", 11).ok());
   file[8] = kRegionMajor + 1;
   EXPECT_EQ(CodeOf(ParseJournal(std::as_bytes(std::span(file)), "gpt", 11).status()), ErrorCode::NEWER_VERSION);
+}
+
+// Minor 0 ends before `lost`: read as none, and made longer by who opens it.
+TEST(Journal, AnOlderMinorIsExtended) {
+  TempDir dir;
+  const std::string path = dir.path() + "/job";
+  ASSERT_TRUE(JobJournal::Create(PosixFiles(), dir.path(), "gpt", 11, {1000, 3, 0}).ok());
+  std::filesystem::resize_file(path, 168);
+  const std::string old = *ReadSmall(PosixFiles(), path, 4096);
+  const auto content = ParseJournal(std::as_bytes(std::span(old)), "gpt", 11);
+  ASSERT_TRUE(content.ok()) << content.status();
+  EXPECT_EQ(content->lost, 0u);
+  ASSERT_TRUE(JobJournal::Open(PosixFiles(), dir.path(), {1000, 3, 2}).ok());
+  const std::string now = *ReadSmall(PosixFiles(), path, 4096);
+  EXPECT_EQ(ParseJournal(std::as_bytes(std::span(now)), "gpt", 11)->lost, 2u);
 }
 
 // ------------------------------------------------------------------------------------------------------------- bell

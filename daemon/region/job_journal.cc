@@ -1,5 +1,6 @@
 #include "daemon/region/job_journal.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -21,8 +22,10 @@ struct PlainJournal {
   uint64_t region_id;
   char job[kJobNameBytes];
   uint64_t seen;
+  uint64_t lost;
 };
 static_assert(sizeof(PlainJournal) == sizeof(ckptd::JobJournal) && offsetof(PlainJournal, seen) == 160);
+constexpr size_t kMinor0Bytes = offsetof(PlainJournal, lost);
 
 absl::Status Bad(absl::string_view job, absl::string_view what) {
   return Error(ErrorCode::CORRUPT, absl::StrCat("job ", job, ": journal: ", what));
@@ -34,13 +37,21 @@ absl::Status WriteTemporary(Files& files, const std::string& path, const PlainJo
   return file->Close();
 }
 
+// A journal of minor 0 ends before `lost`.
+absl::Status Extend(File& file) {
+  CKPTD_ASSIGN_OR_RETURN(FileInfo info, file.Stat());
+  if (info.size >= sizeof(PlainJournal)) return absl::OkStatus();
+  const uint64_t nothing = 0;
+  return file.PWrite(kMinor0Bytes, std::as_bytes(std::span(&nothing, 1)));
+}
+
 }  // namespace
 
 absl::StatusOr<JournalContent> ParseJournal(std::span<const std::byte> file, absl::string_view job,
                                             uint64_t region_id) {
-  PlainJournal journal;
-  if (file.size() < sizeof(journal)) return Bad(job, "too short");
-  std::memcpy(&journal, file.data(), sizeof(journal));
+  PlainJournal journal{};
+  if (file.size() < kMinor0Bytes) return Bad(job, "too short");
+  std::memcpy(&journal, file.data(), std::min(file.size(), sizeof(journal)));
   if (journal.magic != kJobJournalMagic) return Bad(job, "no journal");
   if (journal.major > kRegionMajor)
     return Error(ErrorCode::NEWER_VERSION, absl::StrCat("job ", job, ": journal of region major ", journal.major));
@@ -48,7 +59,7 @@ absl::StatusOr<JournalContent> ParseJournal(std::span<const std::byte> file, abs
   if (journal.region_id != region_id) return Bad(job, "of another region");
   if (std::memchr(journal.job, 0, sizeof(journal.job)) == nullptr || job != journal.job)
     return Bad(job, "of another job");
-  return JournalContent{journal.uid, journal.seen};
+  return JournalContent{journal.uid, journal.seen, journal.lost};
 }
 
 absl::StatusOr<std::unique_ptr<JobJournal>> JobJournal::Create(Files& files, const std::string& job_dir,
@@ -61,7 +72,8 @@ absl::StatusOr<std::unique_ptr<JobJournal>> JobJournal::Create(Files& files, con
                        .uid = content.uid,
                        .region_id = region_id,
                        .job = {},
-                       .seen = content.seen};
+                       .seen = content.seen,
+                       .lost = content.lost};
   std::memcpy(journal.job, job.data(), job.size());
   const std::string temporary = absl::StrCat(job_dir, "/", kTemporaryPrefix, kJournalName);
   absl::Status status = WriteTemporary(files, temporary, journal);
@@ -77,14 +89,16 @@ absl::StatusOr<std::unique_ptr<JobJournal>> JobJournal::Open(Files& files, const
                                                              const JournalContent& content) {
   std::unique_ptr<JobJournal> journal(new JobJournal(content));
   CKPTD_ASSIGN_OR_RETURN(auto file, files.Open(absl::StrCat(job_dir, "/", kJournalName), {.write = true}));
+  CKPTD_RETURN_IF_ERROR(Extend(*file));
   CKPTD_ASSIGN_OR_RETURN(journal->mapping_, Mapping::Map(file->fd(), sizeof(ckptd::JobJournal), MapAccess::kReadWrite));
+  journal->words()->lost.store(content.lost, std::memory_order_release);
   return journal;
 }
 
 void JobJournal::SetSeen(AttemptId attempt) {
   if (attempt <= content_.seen) return;
   content_.seen = attempt;
-  reinterpret_cast<ckptd::JobJournal*>(mapping_.data())->seen.store(attempt, std::memory_order_release);
+  words()->seen.store(attempt, std::memory_order_release);
 }
 
 }  // namespace ckptd::region

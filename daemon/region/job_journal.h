@@ -1,5 +1,10 @@
-// `<job>/job`: who owns a job on this node and the highest attempt seen. One mapped word on tmpfs: it survives the
-// agent, not the node, which is all the protocol asks (a new region id tells the others). One thread.
+// `<job>/job`: who owns a job on this node, the highest attempt seen, and up to which attempt this memory may have lost
+// snapshots. Two mapped words on tmpfs: they survive the agent, not the node, which is all the protocol asks (a new
+// region id tells the others). One thread.
+//
+// `lost` keeps a proof honest. A rank without a part of a step shows that the step was never captured, as long as parts
+// do not vanish; when an agent finds at its start that one did (a file cut by its trainer, a record that does not
+// check), it says so here, and for steps of these attempts an absence proves nothing any more.
 #ifndef CKPTD_DAEMON_REGION_JOB_JOURNAL_H_
 #define CKPTD_DAEMON_REGION_JOB_JOURNAL_H_
 
@@ -22,6 +27,7 @@ namespace ckptd::region {
 struct JournalContent {
   uint32_t uid = 0;
   AttemptId seen = 0;
+  AttemptId lost = 0;  // 0: nothing
 };
 
 // `file`: the whole file, copied out. CORRUPT unless it is the journal of `job` in this region; NEWER_VERSION for a
@@ -35,17 +41,20 @@ class JobJournal {
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<JobJournal>> Create(Files& files, const std::string& job_dir,
                                                                           absl::string_view job, uint64_t region_id,
                                                                           const JournalContent& content);
-  // One that ParseJournal accepted.
+  // One that ParseJournal accepted; `content.lost` may be higher than what it says, and is written.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<JobJournal>> Open(Files& files, const std::string& job_dir,
                                                                         const JournalContent& content);
 
   [[nodiscard]] AttemptId seen() const { return content_.seen; }
+  [[nodiscard]] AttemptId lost() const { return content_.lost; }
   [[nodiscard]] uint32_t uid() const { return content_.uid; }
   // When this returns a successor agent will read `attempt`. Lower ones are ignored.
   void SetSeen(AttemptId attempt);
 
  private:
   explicit JobJournal(const JournalContent& content) : content_(content) {}
+
+  [[nodiscard]] ckptd::JobJournal* words() const { return reinterpret_cast<ckptd::JobJournal*>(mapping_.data()); }
 
   JournalContent content_;
   Mapping mapping_;

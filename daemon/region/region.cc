@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
+#include "daemon/base/failpoint.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/os/probe.h"
 #include "daemon/region/bell.h"
@@ -60,6 +61,11 @@ AdoptedLayout ReportLayout(const LayoutSet& set) {
                        .slots = {}};
   for (uint32_t slot = 0; slot < set.slot_count(); ++slot) report.slots.push_back(set.Slot(slot));
   return report;
+}
+
+bool HoldsAnything(const ScannedJob& job) {
+  return std::any_of(job.ranks.begin(), job.ranks.end(),
+                     [](const ScannedRank& rank) { return rank.newer || !rank.layouts.empty(); });
 }
 
 void AddFacts(const LayoutSet& set, JobFacts& facts) {
@@ -137,19 +143,20 @@ absl::Status Region::AdoptJob(const ScannedJob& scanned) {
   }
   Remove(scanned.debris);
   std::unique_ptr<JobRegion> job(new JobRegion(*context_, scanned.job, scanned.dir));
+  // Before the ranks: what is lost must be known to the next agent too when this one is killed while it cleans up.
+  const bool known = scanned.journal_valid || HoldsAnything(scanned);
+  if (known) CKPTD_RETURN_IF_ERROR(AdoptJournal(scanned, *job));
   for (const ScannedRank& rank : scanned.ranks) CKPTD_RETURN_IF_ERROR(AdoptRank(rank, *job));
-  // Of a job without journal and ranks nothing is left but its directory.
-  if (!scanned.journal_valid && job->ranks_.empty() && job->untouchable_.empty()) {
+  if (!known) {
     RemoveDirectory(scanned.dir);
     return absl::OkStatus();
   }
-  CKPTD_RETURN_IF_ERROR(AdoptJournal(scanned, *job));
   jobs_[scanned.job] = std::move(job);
   return absl::OkStatus();
 }
 
 absl::Status Region::AdoptJournal(const ScannedJob& scanned, JobRegion& job) {
-  const JournalContent content{scanned.uid, scanned.seen};
+  const JournalContent content{scanned.uid, scanned.seen, scanned.lost};
   if (scanned.journal_valid) {
     CKPTD_ASSIGN_OR_RETURN(job.journal_, JobJournal::Open(files_, scanned.dir, content));
     return absl::OkStatus();
@@ -167,6 +174,7 @@ absl::Status Region::AdoptRank(const ScannedRank& scanned, JobRegion& job) {
     return absl::OkStatus();
   }
   Remove(scanned.debris);
+  CKPTD_FP("region.adopt.rank");
   if (scanned.layouts.empty()) {
     RemoveDirectory(scanned.dir);
     return absl::OkStatus();
@@ -191,7 +199,11 @@ void Region::RemoveDirectory(const std::string& dir) {
 }
 
 AdoptedJob Region::Report(const JobRegion& job) const {
-  AdoptedJob report{.job = job.job_, .uid = job.journal_->uid(), .seen = job.journal_->seen(), .ranks = {}};
+  AdoptedJob report{.job = job.job_,
+                    .uid = job.journal_->uid(),
+                    .seen = job.journal_->seen(),
+                    .lost = job.journal_->lost(),
+                    .ranks = {}};
   for (const auto& [number, rank] : job.ranks_) {
     AdoptedRank& to = report.ranks.emplace_back(AdoptedRank{.rank = number, .layouts = {}});
     for (const auto& [layout, set] : rank->layouts()) to.layouts.push_back(ReportLayout(*set));
@@ -210,7 +222,7 @@ absl::StatusOr<JobRegion*> Region::OpenJob(absl::string_view name, uint32_t uid)
   const std::string dir = absl::StrCat(options_.dir, "/", name);
   CKPTD_RETURN_IF_ERROR(MakeDirectory(files_, dir));
   std::unique_ptr<JobRegion> job(new JobRegion(*context_, std::string(name), dir));
-  CKPTD_ASSIGN_OR_RETURN(job->journal_, JobJournal::Create(files_, dir, name, id(), {uid, 0}));
+  CKPTD_ASSIGN_OR_RETURN(job->journal_, JobJournal::Create(files_, dir, name, id(), {uid, 0, 0}));
   return (jobs_[std::string(name)] = std::move(job)).get();
 }
 

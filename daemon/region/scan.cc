@@ -87,7 +87,7 @@ class RankScan {
       return;
     }
     out_.problems.push_back(absl::StrCat(PathOf(name), ": ", layout.status().message()));
-    if (IsNewer(layout.status())) out_.newer = true;
+    (IsNewer(layout.status()) ? out_.newer : out_.lost) = true;
     out_.debris.push_back(PathOf(name));
   }
 
@@ -109,8 +109,10 @@ class RankScan {
     const Superblock& block = layout.head.block;
     const auto grant = CopyAt<PlainGrant>(BytesOf(text), block.states_offset);
     layout.grant = {grant.word, grant.floor, grant.attempt};
-    for (uint32_t slot = 0; slot < block.slot_count; ++slot)
+    for (uint32_t slot = 0; slot < block.slot_count; ++slot) {
       layout.slots.push_back(ReadSlot(layout.head, BytesOf(text), slot));
+      out_.lost |= layout.slots.back().lost;
+    }
     return layout;
   }
 
@@ -132,8 +134,10 @@ class RankScan {
     out.now.owner = {state.owner_ticket, state.owner_attempt, static_cast<int32_t>(state.owner_pid), state.owner_start};
     ReadWord(state.word, out);
     CheckFile(head, out);
-    if (out.now.state == SlotStateCode::kSealed || out.now.state == SlotStateCode::kQuarantined)
+    if (out.now.state == SlotStateCode::kSealed || out.now.state == SlotStateCode::kQuarantined) {
       ReadRecord(head, file.subspan(block.records_offset + slot * block.record_stride, block.record_stride), out);
+      out.lost = !out.file_whole || out.now.record == nullptr;
+    }
     return out;
   }
 
@@ -145,6 +149,7 @@ class RankScan {
     if (code <= static_cast<uint64_t>(SlotStateCode::kPreparing) && out.now.epoch <= kMaxEpoch) return;
     out.now.epoch = 0;
     out.now.state = SlotStateCode::kRetired;
+    out.lost = true;
     out.problem = absl::StrCat("state word ", absl::Hex(word), " has no meaning");
   }
 
@@ -202,6 +207,7 @@ void ScanJournal(Files& files, uint64_t region_id, ScannedJob& job) {
   if (content.ok()) {
     job.journal_valid = true;
     job.seen = content->seen;
+    job.lost = content->lost;
     job.uid = content->uid;
     return;
   }
@@ -238,6 +244,8 @@ absl::Status ScanJob(Files& files, uint64_t region_id, ScannedJob& job) {
       job.debris.push_back(absl::StrCat(job.dir, "/", entry.name));
   }
   if (!job.journal_valid) GuessJournal(job);
+  const bool lost = std::any_of(job.ranks.begin(), job.ranks.end(), [](const auto& rank) { return rank.lost; });
+  if (lost || !job.journal_valid) job.lost = job.seen;
   return absl::OkStatus();
 }
 

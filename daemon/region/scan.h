@@ -58,6 +58,7 @@ struct ScannedSlot {
   SlotSnapshot now;
   bool file_whole = false;
   std::string problem;  // why a slot that says SEALED is not, or why its file is of no use; empty: none
+  bool lost = false;    // held a snapshot, or may have, and holds it no more
 };
 
 struct ScannedLayout {
@@ -70,6 +71,7 @@ struct ScannedRank {
   Rank rank = 0;
   std::string dir;
   bool newer = false;  // holds a newer major: `layouts` and `debris` are empty
+  bool lost = false;   // a ctl file fails its check, or a slot is lost
   std::vector<ScannedLayout> layouts;
   std::vector<std::string> debris;    // paths
   std::vector<std::string> problems;  // sentences
@@ -81,6 +83,7 @@ struct ScannedJob {
   bool newer = false;  // the job file is of a newer major: `ranks` and `debris` are empty
   bool journal_valid = false;
   AttemptId seen = 0;
+  AttemptId lost = 0;  // see job_journal.h; what this scan found is in it
   uint32_t uid = 0;
   std::vector<ScannedRank> ranks;
   std::vector<std::string> debris;

@@ -14,7 +14,8 @@
 // random, so it never repeats, also not over a restart of the agent; SlotState.file_id says which file is slot i today
 // (0: the slot has none).
 //
-// `<job>/job` is one JobJournal: the highest attempt this agent has seen, stored before it is answered.
+// `<job>/job` is one JobJournal: the highest attempt this agent has seen, stored before it is answered, and up to which
+// attempt parts of snapshots may have been destroyed in this region.
 #ifndef CKPTD_PROTO_LOCAL_REGION_H_
 #define CKPTD_PROTO_LOCAL_REGION_H_
 
@@ -138,8 +139,9 @@ struct JobJournal {
   uint64_t region_id;
   char job[kJobNameBytes];
   std::atomic<uint64_t> seen;  // highest attempt; only grows
+  std::atomic<uint64_t> lost;  // since minor 1: up to this attempt a snapshot may have been destroyed; only grows
 };
-static_assert(sizeof(JobJournal) == 168);
+static_assert(sizeof(JobJournal) == 176);
 
 }  // namespace ckptd
 

@@ -1,11 +1,14 @@
 // Several ranks, each a process: one is lost, they drop different steps, one is missing, two claim the same.
 #include <signal.h>
 
+#include <filesystem>
+
 #include "tests/integration/harness.h"
 
 namespace ckptd::harness {
 namespace {
 
+namespace fs = std::filesystem;
 using Ranks = std::vector<std::unique_ptr<Child>>;
 
 Ranks TrainAll(Node& node, int world, const std::string& line, const std::vector<std::string>& more = {}) {
@@ -92,6 +95,37 @@ TEST(Ranks, DroppedDifferentSteps) {
   EXPECT_GE(RestoredStep(again), captured);
   for (int i = 0; i < 2; ++i) EXPECT_TRUE(again[1]->WaitFor("CAPTURED")) << node.AgentLog();
 }
+
+// Nothing is on the storage, and the memory of one rank was destroyed while no agent looked. That the rank has no part
+// of the captured step must not be taken for proof that there never was one: an error, never a silent 0, also from the
+// next agent. With one rank nothing is left to tell of the step but that something was lost.
+class Destroyed : public testing::TestWithParam<int> {};
+
+TEST_P(Destroyed, MemoryIsAnErrorNotAFreshStart) {
+  Node node({.region = "", .storage = "", .settings = {{"durability.flush_every", "1000000"}}});
+  ASSERT_TRUE(node.StartAgent());
+  const int world = GetParam();
+  Ranks ranks = TrainAll(node, world, "--every 5 --step-ms 5 --steps 100000");
+  for (auto& rank : ranks) ASSERT_TRUE(rank->WaitFor("CAPTURED")) << rank->Errors() << node.AgentLog();
+  node.KillAgent();
+  for (auto& rank : ranks) rank->Kill();
+  const std::string last = "/rank-0000" + std::to_string(world - 1) + "/slot-";
+  for (const std::string& file : FilesWith(node.region(), last)) fs::resize_file(node.region() + "/" + file, 100);
+  for (int agent = 0; agent < 2; ++agent) {
+    ASSERT_TRUE(node.StartAgent());
+    Ranks refused = TrainAll(node, world, "--every 5 --step-ms 5 --steps 20");
+    for (auto& rank : refused) {
+      EXPECT_EQ(rank->Wait(), 1) << rank->lines().back();
+      EXPECT_NE(rank->Errors().find("memory was found damaged"), std::string::npos) << rank->Errors();
+    }
+    node.KillAgent();
+  }
+  ASSERT_TRUE(node.StartAgent());
+  Ranks fresh = TrainAll(node, world, "--every 5 --step-ms 5 --steps 20 --want fresh");
+  EXPECT_EQ(RestoredStep(fresh), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Worlds, Destroyed, testing::Values(1, 2));
 
 TEST(Ranks, MissingRankIsNamed) {
   Node node;

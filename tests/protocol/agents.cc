@@ -33,7 +33,8 @@ void World::StartAgent(int node) {
   config.rules = options_.rules.job;
   nodes_[node].agent = std::make_unique<Agent>(config.incarnation, config);
   Region& region = nodes_[node].region;
-  Feed(node, job::Started{region.seen, region.id});
+  if (options_.cut_slots && !healing_) CutSlots(region);
+  Feed(node, job::Started{region.seen, region.id, region.lost});
   for (auto& [rank, slots] : region.ranks) {
     RankMachine(node, rank);
     for (const RegionSlot& slot : slots) {

@@ -51,6 +51,16 @@ bool World::Recoverable(const SnapshotId& id) const {
   return true;
 }
 
+bool World::PartLeft(const SnapshotId& id) const {
+  return std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& node) {
+    return std::any_of(node.region.ranks.begin(), node.region.ranks.end(), [&](const auto& rank) {
+      return std::any_of(rank.second.begin(), rank.second.end(), [&](const RegionSlot& slot) {
+        return slot.state == SlotStateCode::kSealed && slot.record == id;
+      });
+    });
+  });
+}
+
 // What a decided attempt was promised: its newest W, at first its parent.
 SnapshotId World::NewestSafe(const v1::DecisionRecord& decision) const {
   const auto declared = declared_.find(decision.attempt());
@@ -124,6 +134,9 @@ std::string World::Judge(const v1::DecisionRecord& decision, const v1::DecisionR
   const SnapshotId safe = NewestSafe(before);
   if (parent.none() && !safe.none() && Recoverable(safe)) {
     return "I8: " + name + " starts afresh, although " + ToString(safe) + " exists";
+  }
+  if (parent.none() && !safe.none() && PartLeft(safe)) {
+    return "I8: " + name + " starts afresh, although a part of " + ToString(safe) + " is left";
   }
   if (!lossy_ && !safe.none() && parent < safe) {
     return "I3: " + name + " took " + ToString(parent) + ", older than " + ToString(safe);

@@ -42,6 +42,19 @@ void World::LoseNode(int node) {
   regions_dirty_ = true;
 }
 
+// What room region says of it at the start: the slot holds nothing, and no absence proves anything from now on.
+void World::CutSlots(Region& region) {
+  for (auto& [rank, slots] : region.ranks) {
+    for (RegionSlot& slot : slots) {
+      if (slot.state != SlotStateCode::kSealed || !random_.Chance(100)) continue;
+      slot.state = SlotStateCode::kFree;
+      slot.persisted = false;
+      region.lost = region.seen;
+      lossy_ = regions_dirty_ = true;
+    }
+  }
+}
+
 // A step that a user could ask for.
 v1::Want World::SomeStep() {
   v1::Want want;

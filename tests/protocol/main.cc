@@ -1,5 +1,5 @@
-// protocol_run [STEPS [SEED]]        random worlds until STEPS steps were taken; SEED is printed. $CKPTD_STEPS in the
-//                                    place of STEPS, for the night
+// protocol_run [STEPS [SEED]]        worlds from SEED, else from a random one, until STEPS steps were taken. With
+//                                    $CKPTD_STEPS, for the night, that many and a random SEED. It is printed
 // protocol_run --replay SEED         one world again, with every event and effect on stderr
 // protocol_run --mutants [STEPS]     each rule taken away: how many steps until the checker notices. Without STEPS only
 //                                    the rules that are known to be needed, each within its bound
@@ -45,10 +45,10 @@ int main(int argc, char** argv) {
   if (argc >= 2 && std::strcmp(argv[1], "--mutants") == 0) {
     return RunMutants(argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 0);
   }
-  const char* given = std::getenv("CKPTD_STEPS");
-  if (given == nullptr) given = argc > 1 ? argv[1] : "10000000";
+  const char* night = std::getenv("CKPTD_STEPS");
+  const char* given = night != nullptr ? night : argc > 1 ? argv[1] : "10000000";
   const uint64_t steps = std::strtoull(given, nullptr, 10);
-  const uint64_t seed = argc > 2 ? std::strtoull(argv[2], nullptr, 10) : std::random_device()();
+  const uint64_t seed = night == nullptr && argc > 2 ? std::strtoull(argv[2], nullptr, 10) : std::random_device()();
   std::printf("seed %lu\n", seed);
   std::fflush(stdout);
   const auto begin = std::chrono::steady_clock::now();

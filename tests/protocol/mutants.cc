@@ -26,6 +26,8 @@ const std::vector<Mutant>& Mutants() {
       {"listing skips marked", "I7", 10000000, [](Rules* r) { r->job.listing_skips_marked = false; }},
       {"all agents of the newest decision must answer before 0", "I8", 350000,
        [](Rules* r) { r->job.all_agents_before_zero = false; }},
+      {"where parts were destroyed, their absence proves nothing", "I8", 10000000,
+       [](Rules* r) { r->job.lost_proves_nothing = false; }},
       {"nothing is freed between STATE and decision", "I3", 50000,
        [](Rules* r) { r->snapshot.freeze_until_decision = false; }},
       {"REPORTs answer the coordinator's incarnation", "D", 12000000,
@@ -38,7 +40,7 @@ const std::vector<Mutant>& Mutants() {
       {"check after the decision file", "D", 900000, [](Rules* r) { r->job.check_after_decision = false; }},
       {"refusal of old STATE", "D", 50000,
        [](Rules* r) { r->snapshot.refuse_old_state = r->job.refuse_old_state = false; }},
-      {"intersection, not union", "I3", 20000, [](Rules* r) { r->job.intersection = false; }},
+      {"intersection, not union", "I3", 80000, [](Rules* r) { r->job.intersection = false; }},
       {"seen persisted", "D", 20000, [](Rules* r) { r->job.persist_seen = false; }},
       {"a marker is void after a later choice", "D", 35000000, [](Rules* r) { r->job.void_markers = false; }},
   };

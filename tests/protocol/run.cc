@@ -36,6 +36,7 @@ Options WorldOf(uint64_t seed, const Rules& rules) {
   options.flush.newest_only = seed % 4 == 1;
   options.flush.every = seed % 3 == 1 ? 1 + random.Below(4) : 1;
   options.wait_for_slot = seed % 4 == 2;
+  options.cut_slots = seed % 6 == 3;
   Faults& faults = options.faults;
   if (random.Chance(600)) faults.lose_node = 0;
   if (random.Chance(500)) faults.move_rank_zero = faults.take_over = faults.scatter = 0;

@@ -58,6 +58,7 @@ struct Options {
   int agent_back = 300;    // of 1000, every 64 steps
   int slow_ops = 20;       // of 1000 storage operations take long
   bool bad_parts = false;  // some parts are written wrong
+  bool cut_slots = false;  // some sealed slots are destroyed while their agent is down
   job::FlushPolicy flush;
   bool wait_for_slot = false;  // back_pressure wait
   bool through_wire = false;   // messages are serialised and parsed
@@ -80,6 +81,7 @@ constexpr int kNoFile = -1;
 struct Region {
   uint64_t id = 0;
   AttemptId seen = 0;
+  AttemptId lost = 0;
   std::map<Rank, std::vector<RegionSlot>> ranks;
 };
 
@@ -255,6 +257,7 @@ class World {
   void Place(Rank rank, int node) { placement_[rank] = node; }
   v1::Want SomeStep();
   void LoseNode(int node);
+  void CutSlots(Region& region);
   bool Remove(int node);
   void Rollback();
   void Reincarnate();
@@ -271,6 +274,7 @@ class World {
   void NoteState(const v1::State& state);
   void CheckNews(const snapshot::SendNews& news);
   [[nodiscard]] bool Recoverable(const SnapshotId& id) const;
+  [[nodiscard]] bool PartLeft(const SnapshotId& id) const;
   [[nodiscard]] SnapshotId NewestSafe(const v1::DecisionRecord& decision) const;
   [[nodiscard]] bool Progressed() const;
 
