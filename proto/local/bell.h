@@ -12,10 +12,12 @@
 //
 // The capture word of a slot, (epoch << 2) | state, moves only by compare-and-swap on the whole word:
 //
-//   agent opens the grant:    any         -> (e, OPEN)        e is new, larger than every epoch before it
+//   agent opens the grant:    any         -> (e, OPEN)        e is new and the largest; step = ack = 0
 //   trainer, last chunk done: (e, OPEN)   -> (e, COMPLETE)    from now on no thread of the trainer writes the slot
 //   whoever gives up:         (e, OPEN)   -> (e, ABANDONED)   agent, or the trainer at its deadline
 //   trainer, after ABANDONED: ack = e                         its threads have stopped writing
+//
+// A word of another epoch in a slot that is lent was written by mistake: to the agent it is ABANDONED without an ack.
 //
 // A chunk's entry counts only while its epoch half equals the word's epoch. (No epoch has 32 low bits of 0: the entries
 // of a fresh bell are 0.) Entries may appear in any order, the check before COMPLETE; the trainer stores them with

@@ -88,7 +88,7 @@ INFO = {
     22: Info("GATE_DEADLINE", 1, SaveError,
         "the capture was slower than gate_timeout; training went on without this save"),
     23: Info("NO_FREE_SLOT", 1, SaveError,
-        "the flush is slower than the saves: save less often, or raise region.slots"),
+        "the storage is slower than the saves: save less often, raise region.slots, or let durability.back_pressure be wait or replace-queued"),
     24: Info("MOVED", 1, SaveError,
         "a tensor moved; it is registered again and the next save holds it"),
     25: Info("LAYOUT_PREPARING", 1, SaveError,
