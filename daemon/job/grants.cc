@@ -40,9 +40,10 @@ bool Grants::Update(const std::vector<const v1::RankReport*>& ranks, const Rules
   for (const v1::RankReport* rank : ranks) {
     if (rank == nullptr) continue;
     passed = std::max<StepId>(passed, rank->pos());
-    dropped = dropped || Dropped(rank->fill(), ranks);
-    for (const v1::SnapshotRef& ref : rank->sealed()) {
-      dropped = dropped || (ref.attempt() == attempt_ && Dropped(ref.step(), ranks));
+    for (const StepId step : StepsOf(*rank)) {
+      if (!Dropped(step, ranks)) continue;
+      dropped = true;
+      passed = std::max(passed, step);  // of a rank that is gone no pos tells it
     }
   }
   if (dropped) {
@@ -50,6 +51,15 @@ bool Grants::Update(const std::vector<const v1::RankReport*>& ranks, const Rules
     lead_ = std::min(2 * lead_, kMaxLead);
   }
   return floor_ != before;
+}
+
+// That it fills or has sealed in this attempt.
+std::vector<StepId> Grants::StepsOf(const v1::RankReport& rank) const {
+  std::vector<StepId> steps = {rank.fill()};
+  for (const v1::SnapshotRef& ref : rank.sealed()) {
+    if (ref.attempt() == attempt_) steps.push_back(ref.step());
+  }
+  return steps;
 }
 
 StepId Grants::NewestCaptured(const std::vector<const v1::RankReport*>& ranks) const {
@@ -68,7 +78,8 @@ StepId Grants::NewestCaptured(const std::vector<const v1::RankReport*>& ranks) c
 bool Grants::Dropped(StepId step, const std::vector<const v1::RankReport*>& ranks) const {
   if (step == 0 || step < floor_) return false;
   return std::any_of(ranks.begin(), ranks.end(), [&](const v1::RankReport* rank) {
-    return rank != nullptr && rank->pos() >= step && rank->fill() != step && !Sealed(*rank, {attempt_, step});
+    if (rank == nullptr || rank->fill() == step || Sealed(*rank, {attempt_, step})) return false;
+    return rank->gone() || rank->pos() >= step;
   });
 }
 

@@ -3,6 +3,9 @@
 //   captured: every rank has sealed s >= G             W = s, G = s + 1
 //   dropped:  a rank passed s without a fill or seal   G = largest pos + lead
 //
+// A rank whose process was reaped has passed every step that it neither fills nor has sealed: another process gets
+// another ticket, and with it another attempt. So the steps of the others end at once, not with their patience.
+//
 // Both are stable facts and exclude each other, so no timer is needed, and a coordinator that restarts comes to the
 // same result. It may do so only when every rank has spoken: until then it cannot know what was captured before. `lead`
 // doubles while drops repeat, up to 64, so that ranks of different speed meet again; a capture resets it.
@@ -32,6 +35,7 @@ class Grants {
   [[nodiscard]] StepId floor() const { return floor_; }
 
  private:
+  [[nodiscard]] std::vector<StepId> StepsOf(const v1::RankReport& rank) const;
   [[nodiscard]] StepId NewestCaptured(const std::vector<const v1::RankReport*>& ranks) const;
   [[nodiscard]] bool Dropped(StepId step, const std::vector<const v1::RankReport*>& ranks) const;
 

@@ -84,6 +84,33 @@ TEST(Grants, DroppedWhenARankPassedWithoutIt) {
   EXPECT_EQ(grants.floor(), 16u) << "the lead doubles";
 }
 
+// Its pos will never tell: the process died before it had a bell, or before the step.
+TEST(Grants, ARankThatIsGonePassesEveryStepThatItHasNot) {
+  Grants grants;
+  grants.Reset(1, {});
+  v1::RankReport gone = Facts({5}, 0, 0);
+  gone.set_gone(true);
+  const v1::RankReport same = Facts({5}, 0, 5);
+  EXPECT_TRUE(grants.Update({&same, &gone}, {}));
+  EXPECT_EQ(grants.watermark(), (SnapshotId{1, 5})) << "it had sealed it: that is captured";
+  const v1::RankReport filling = Facts({5}, 10, 5);  // its word is seen before its pos
+  EXPECT_TRUE(grants.Update({&filling, &gone}, {}));
+  EXPECT_EQ(grants.floor(), 11u);
+  const v1::RankReport sealed = Facts({5, 20}, 0, 20);
+  EXPECT_TRUE(grants.Update({&sealed, &gone}, {}));
+  EXPECT_EQ(grants.floor(), 22u);
+  EXPECT_EQ(grants.watermark(), (SnapshotId{1, 5}));
+}
+
+TEST(Grants, ARankThatIsGoneHoldsWhatItFills) {
+  Grants grants;
+  grants.Reset(1, {});
+  const v1::RankReport sealed = Facts({10}, 0, 10);
+  v1::RankReport gone = Facts({}, 10, 10);
+  gone.set_gone(true);
+  EXPECT_FALSE(grants.Update({&sealed, &gone}, {}));
+}
+
 TEST(Grants, ARestartedCoordinatorWaitsForEveryRank) {
   Grants grants;
   grants.Reset(1, {});

@@ -72,6 +72,7 @@ class Machine::Impl {
 
   // capture.cc
   void BeginAttempt(AttemptId attempt);
+  [[nodiscard]] bool HasRank() const;
   void TakeWord(Slot& slot, const BellWord& word);
   void Complete(Slot& slot, const BellWord& word);
   void TellUnsealed(const Owner& owner, StepId step, bool whole);
@@ -137,6 +138,7 @@ class Machine::Impl {
   bool select_flush_ = false;  // only flush_target_ is flushed
   SnapshotId flush_target_;
   StepId flush_wanted_ = 0;  // of attempt `seen_`
+  bool gone_ = false;        // reaped: the process that had LOADED or GO of attempt `seen_`
   // Flushed by this agent last; also of slots that hold something else by now. Other ranks may be
   // slower, and a step is committed when all ranks have said that they are done.
   std::deque<SnapshotId> on_storage_;

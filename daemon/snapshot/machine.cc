@@ -89,6 +89,7 @@ void Machine::Impl::BeginAttempt(AttemptId attempt) {
   select_flush_ = false;
   flush_target_ = {};
   flush_wanted_ = 0;
+  gone_ = false;
   load_ = waiting_ ? v1::RankReport::WAIT : v1::RankReport::NONE;
   load_sent_ = go_sent_ = false;
   failure_code_ = ErrorCode::OK;
@@ -153,10 +154,16 @@ void Machine::Impl::On(const Reaped& event) {
     if (slot.state == SlotStateCode::kRetired && !slot.replacing) Move(slot, Trigger::kWriterGone);
   }
   if (event.process != process_) return;
+  gone_ = gone_ || HasRank();
   process_ = ticket_ = running_ = 0;
   layout_ = 0;
   waiting_ = false;
   load_ = v1::RankReport::NONE;
+}
+
+// Its ticket is the decided one: within this attempt the rank is its own for ever.
+bool Machine::Impl::HasRank() const {
+  return seen_ != 0 && (running_ == seen_ || (waiting_ && load_ == v1::RankReport::LOADED));
 }
 
 void Machine::Impl::On(const Withdrawn& event) {

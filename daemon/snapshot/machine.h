@@ -51,6 +51,7 @@ struct Rules {
   bool drop_below_floor = true;       // I5: G frees dropped steps
   bool attempt_in_identity = true;    // I1
   bool only_decided_tickets = true;   // I1
+  bool gone_when_reaped = true;       // defence
   bool refuse_old_owner = true;       // defence
   bool refuse_old_state = true;       // defence
 };

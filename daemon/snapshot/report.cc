@@ -51,6 +51,7 @@ void Machine::Impl::SendReport() {
     if (FindSealed(id) == nullptr) SetRef(id, report->add_persisted());
   }
   if (pos_attempt_ == seen_) report->set_pos(pos_);
+  report->set_gone(gone_ || (!config_.rules.gone_when_reaped && HasRank()));
   const bool drained = draining_ && watermark_.attempt == seen_;
   report->set_flush_wanted(std::max(flush_wanted_, drained ? watermark_.step : 0));
   Emit(ReportChanged{std::move(report)});

@@ -40,6 +40,31 @@ TEST_F(SnapshotTest, LendsOneSlotAndSealsIt) {
   EXPECT_EQ(All<ReportChanged>()[0].report->sealed(0).step(), 10u);
 }
 
+// It seals nothing more in this attempt, and the next attempt has a process of its own.
+TEST_F(SnapshotTest, AReapedRankIsGoneUntilTheNextAttempt) {
+  const OpenGrant grant = Run();
+  Feed(Bell(grant, CaptureState::kComplete, 10));
+  EXPECT_FALSE(All<ReportChanged>().back().report->gone());
+  Feed(Reaped{kProcess + 1});
+  EXPECT_FALSE(All<ReportChanged>().back().report->gone()) << "another process";
+  Feed(Reaped{kProcess});
+  EXPECT_TRUE(All<ReportChanged>().back().report->gone());
+  EXPECT_EQ(All<ReportChanged>().back().report->sealed_size(), 1);
+  Feed(Attached{kProcess + 2, kTicket + 1, 0});
+  EXPECT_TRUE(All<ReportChanged>().back().report->gone()) << "it waits for another attempt";
+  Feed(Reaped{kProcess + 2});
+  EXPECT_TRUE(All<ReportChanged>().back().report->gone());
+  Feed(JobState{State(2, v1::State::GATHER)});
+  EXPECT_FALSE(All<ReportChanged>().back().report->gone());
+}
+
+TEST_F(SnapshotTest, AProcessThatEndsInRestoreIsNotGoneFromTheAttempt) {
+  Feed(Attached{kProcess, kTicket, 0});
+  Feed(JobState{State(1, v1::State::GATHER)});
+  Feed(Reaped{kProcess});
+  EXPECT_FALSE(All<ReportChanged>().back().report->gone()) << "its rank may be decided for another process";
+}
+
 TEST_F(SnapshotTest, AnotherEpochSealsNothing) {
   OpenGrant grant = Run();
   grant.epoch += 1;

@@ -20,6 +20,23 @@ void World::CheckReport(int node, const v1::Report& report) {
   if (report.seen() > nodes_[node].region.seen) {
     Fail("D", AgentName(node) + " reports under attempt " + std::to_string(report.seen()) + ", not yet persisted");
   }
+  for (const v1::RankReport& rank : report.ranks()) {
+    if (rank.gone()) CheckGone(report.seen(), rank.rank());
+  }
+}
+
+// Of a rank that is gone no process lives that could go on with this attempt.
+void World::CheckGone(AttemptId attempt, Rank rank) {
+  const auto decision = store_.decisions.find(attempt);
+  if (decision == store_.decisions.end()) return Fail("D", "a rank is gone from an attempt without a decision");
+  ++counts_.gone;
+  for (const v1::RankClaim& claim : decision->second.ranks()) {
+    const bool lives =
+        claim.rank() == rank && std::any_of(processes_.begin(), processes_.end(), [&](const auto& process) {
+          return process->ticket == claim.ticket() && process->life != Life::kDead;
+        });
+    if (lives) Fail("D", "rank " + std::to_string(rank) + " is told as gone, and lives");
+  }
 }
 
 // A fill of a fenced owner is never sealed.

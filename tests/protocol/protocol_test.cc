@@ -23,6 +23,7 @@ TEST(Protocol, HoldsUnderRandomFaults) {
   EXPECT_GT(outcome.counts.dropped_files, outcome.worlds / 10) << "memory for one layout only";
   EXPECT_GT(outcome.counts.superseded, outcome.worlds) << "not every captured step is flushed";
   EXPECT_GT(outcome.counts.told_dropped, outcome.worlds / 10) << "captures that ended too late";
+  EXPECT_GT(outcome.counts.gone, outcome.worlds) << "ranks that died while others ran";
   EXPECT_GT(outcome.counts.faults, outcome.worlds) << "several faults a run";
   EXPECT_GT(outcome.counts.attempts, 3 * outcome.worlds) << "three and more attempts a run";
 }

@@ -18,6 +18,7 @@ void Add(const World::Counts& from, World::Counts* to) {
   to->dropped_files += from.dropped_files;
   to->superseded += from.superseded;
   to->told_dropped += from.told_dropped;
+  to->gone += from.gone;
   to->refused_with.insert(from.refused_with.begin(), from.refused_with.end());
 }
 

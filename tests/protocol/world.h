@@ -183,7 +183,7 @@ class World {
   // What happened, for the printout of a run.
   struct Counts {
     uint64_t attempts = 0, captures = 0, commits = 0, deletions = 0, restores = 0, faults = 0, refusals = 0,
-             removals = 0, dropped_files = 0, superseded = 0, told_dropped = 0;
+             removals = 0, dropped_files = 0, superseded = 0, told_dropped = 0, gone = 0;
     std::set<std::string> refused_with;
   };
   [[nodiscard]] const Counts& counts() const { return counts_; }
@@ -281,6 +281,7 @@ class World {
   // defences.cc
   void CheckSeen(int node, AttemptId attempt);
   void CheckReport(int node, const v1::Report& report);
+  void CheckGone(AttemptId attempt, Rank rank);
   void CheckSeal(const snapshot::SealSlot& seal, AttemptId seen);
   void CheckActedUpon(const v1::State& state);
   void NoteReport(const Agent& coordinator, const v1::Report& report);
