@@ -236,6 +236,18 @@ TEST_F(BellTest, AbandonIsDecidedByTheWord) {
   EXPECT_EQ(bell_->ReadSlot(0).state, CaptureState::kAbandoned);
 }
 
+// An acknowledgement above every epoch makes no sense, and would else make none of any later fill.
+TEST_F(BellTest, OpeningForgetsAStrayAcknowledgement) {
+  std::span<std::byte> memory = TrainerMaps(*bell_);
+  bell_->Open(1, 9);
+  SlotIn(memory, 1).ack = ~uint64_t{0};
+  EXPECT_EQ(bell_->ReadSlot(1).epoch, 0u);
+  bell_->Open(1, 12);
+  EXPECT_EQ(bell_->ReadSlot(1).epoch, 12u);
+  EXPECT_EQ(bell_->ReadSlot(1).state, CaptureState::kOpen);
+  munmap(memory.data(), memory.size());
+}
+
 TEST_F(BellTest, ComesBackFromTheTrainer) {
   bell_->Open(0, 9);
   auto back = Bell::Attach(UniqueFd(dup(bell_->fd())), head_);
