@@ -1,9 +1,9 @@
 // A trainer whose stray pointers write over the memory that it shares with the agent: nothing torn and nothing under a
 // wrong number is restored, the agent lives, and nobody else notices.
+#include <poll.h>
 #include <signal.h>
 
 #include <chrono>
-#include <thread>
 
 #include "tests/integration/harness.h"
 #include "tests/integration/scribble.h"
@@ -48,11 +48,13 @@ TEST_P(Scribbled, NothingTornIsRestoredAndNobodyElseNotices) {
 INSTANTIATE_TEST_SUITE_P(What, Scribbled, testing::Values("ckptd-bell", "/slot-"),
                          [](const auto& info) { return info.param[0] == '/' ? "Slots" : "Bell"; });
 
-// The grant that the next save of the trainer uses.
-BellSlot* AwaitLent(const BellWords& bell) {
-  const TimePoint end = std::chrono::steady_clock::now() + kLong;
-  while (bell.Lent() == nullptr && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(Millis(10));
-  return bell.Lent();
+// Until the next save of the trainer has its grant, or the trainer was told that there is none to wait for, and ended.
+testing::AssertionResult AwaitLent(const BellWords& bell, const Child& trainer) {
+  for (const TimePoint end = std::chrono::steady_clock::now() + kLong; std::chrono::steady_clock::now() < end;) {
+    pollfd ended{trainer.pidfd(), POLLIN, 0};
+    if (bell.Lent() != nullptr || poll(&ended, 1, 10) > 0) return testing::AssertionSuccess();
+  }
+  return testing::AssertionFailure() << "no grant any more";
 }
 
 // A capture is complete, and its agent dies before it has sealed it. What its successor finds in the bell was written
@@ -86,7 +88,7 @@ class ScribbledBeforeTheSeal : public ::testing::TestWithParam<Stray> {
     GetParam().write(slot, bell.Chunks(slot));
     ASSERT_TRUE(node_.StartAgent()) << node_.AgentLog();
     // The next grant: by then it has made up its mind about this fill.
-    EXPECT_NE(AwaitLent(bell), nullptr) << node_.AgentLog();
+    EXPECT_TRUE(AwaitLent(bell, *trainer_)) << node_.AgentLog();
   }
 
   Node node_;
@@ -95,17 +97,17 @@ class ScribbledBeforeTheSeal : public ::testing::TestWithParam<Stray> {
 
 TEST_P(ScribbledBeforeTheSeal, TheStepIsDroppedAndTheLastGoodOneIsRestored) {
   // It waits for its last save, and saves nothing more.
-  ASSERT_NO_FATAL_FAILURE(ScribbleAndTakeOver("--steps 10 --every 5 --step-ms 20 --close-ms 60000"));
+  ASSERT_NO_FATAL_FAILURE(ScribbleAndTakeOver("--steps 10 --every 5 --step-ms 50 --close-ms 60000"));
   trainer_->Kill();
   auto again = node_.Train(Args("--steps 20 --every 5 --step-ms 5"));
   ASSERT_EQ(NumberField(Restored(*again), "step"), kGood) << node_.AgentLog();
   EXPECT_EQ(again->Wait(), 0) << again->Errors() << node_.AgentLog();
   EXPECT_EQ(again->lines().back(), node_.ExpectedDigest(Args("--steps 20")));
-  EXPECT_EQ(again->Last("DURABLE"), 20u);
+  EXPECT_GT(again->Last("DURABLE"), kGood);
 }
 
 TEST_P(ScribbledBeforeTheSeal, TheNextSaveWorks) {
-  ASSERT_NO_FATAL_FAILURE(ScribbleAndTakeOver("--steps 100000 --every 5 --step-ms 20"));
+  ASSERT_NO_FATAL_FAILURE(ScribbleAndTakeOver("--steps 100000 --every 5 --step-ms 50"));
   while (trainer_->Last("DURABLE") <= kLost)
     ASSERT_TRUE(trainer_->WaitFor("DURABLE")) << trainer_->Errors() << [&] {
       std::string all;
