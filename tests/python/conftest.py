@@ -98,3 +98,21 @@ def agent(tmp_path, monkeypatch):
     monkeypatch.setenv("CKPTD_LIB", str(BUILD / "lib" / "libckpt.so"))
     yield running.start()
     running.remove()
+
+
+def pytest_addoption(parser):
+    """For the matrix."""
+    night = bool(os.environ.get("CKPTD_NIGHTLY"))
+    parser.addoption("--kills", type=int, default=20 if night else 1, help="kills of each row of the matrix")
+    parser.addoption("--all-rules", action="store_true", default=night, help="every row without each of its rules")
+    seed = os.environ.get("CKPTD_SEED") or str(int.from_bytes(os.urandom(4), "little"))
+    parser.addoption("--seed", default=seed, help="what is drawn; else $CKPTD_SEED, else random")
+
+
+def pytest_report_header(config):
+    return f"matrix: --seed {config.getoption('--seed')}"
+
+
+def pytest_terminal_summary(terminalreporter, exitstatus, config):
+    if exitstatus:
+        terminalreporter.write_line(f"matrix: again with --seed {config.getoption('--seed')}")

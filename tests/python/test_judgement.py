@@ -150,29 +150,66 @@ def test_torn_tensors_are_named_and_made_eager(make):
     lazy = [i for i, column in enumerate(double.tables[-1]) if not column.eager]
     double.fate[1], double.torn_columns = (_lib.DROPPED, "TORN"), lazy[:1]
     name = double.tables[-1][lazy[0]].name
+    train(model, optimizer)
     with pytest.warns(UserWarning, match=f"{name} changed between"):
         ck.step(2)
     assert name in double.eager() and double.log[-2:] == ["register", "save 2 checked"]
     assert ck.dropped == {"TORN": 1}
 
 
-def test_an_optimizer_without_hooks_is_eager_after_an_ungated_save(make):
-    class Silent(torch.optim.SGD):
-        def step(self, closure=None):
-            for group in self.param_groups:
-                for parameter in group["params"]:
-                    parameter.data.add_(parameter.grad, alpha=-0.1)
+class Silent(torch.optim.SGD):
+    """No hook ever fires: torch takes `step` for hooked already."""
 
-    Silent.step.hooked = True  # what Optimizer.__init__ looks at: it then adds no hooks
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.data.add_(parameter.grad, alpha=-0.1)
+
+    step.hooked = True
+
+
+def test_what_belongs_to_an_optimizer_is_lazy_only_once_it_fired_a_hook(make):
+    model, optimizer = trainee()
+    ck, double = make({"m": model, "o": optimizer}, every=1)
+    ck.step(1)
+    assert double.eager() == {column.name for column in double.tables[-1]}
+    for step in (2, 3):
+        train(model, optimizer)
+        ck.step(step)
+    assert "m.0.weight" not in double.eager() and len(double.tables) == 2
     model, optimizer = trainee(lambda p: Silent(p, lr=0.1))
     ck, double = make({"m": model, "o": optimizer}, every=1)
     for step in (1, 2):
         train(model, optimizer)
         ck.step(step)
-    assert "gate" not in double.log
-    double.fate[2] = (_lib.DROPPED, "UNGATED")
-    with pytest.warns(UserWarning, match="No hook of o ever fired"):
-        ck.step(3)
+    assert "gate" not in double.log and double.eager() == {column.name for column in double.tables[-1]}
+
+
+def test_a_save_waits_for_a_step_that_updates_something(make):
+    model, optimizer = trainee()
+    ck, double = make({"m": model, "o": optimizer}, every=2)
+    train(model, optimizer)
+    assert ck.step(1) is None
+    assert ck.step(2) is None and ck.step(3) is None  # gradients are still being accumulated
+    train(model, optimizer)
+    assert ck.step(4) is not None
+    train(model, optimizer)
+    assert ck.step(5) is None
+    ck.gate()  # an update without a torch optimizer
+    assert ck.step(6) is not None
+    assert [entry for entry in double.log if entry != "gate"] == [
+        *("register", "tick 1", "tick 2", "tick 3", "save 4 checked", "tick 5", "save 6"),
+    ]
+
+
+def test_hooks_that_fire_no_longer_are_told_and_saves_go_on(make):
+    model, optimizer = trainee()
+    ck, double = make({"m": model, "o": optimizer}, every=1)
+    train(model, optimizer)
+    ck.step(1)
+    with pytest.warns(UserWarning, match="no optimizer has stepped for 1000 steps"):
+        saves = [ck.step(step) for step in range(2, 1005)]
+    assert [save is None for save in saves] == [True] * 1000 + [False] * 3
     assert double.eager() == {column.name for column in double.tables[-1]}
 
 
@@ -199,6 +236,7 @@ def test_a_failing_state_never_stops_training(make):
             assert ck.step(step).state == "dropped"
     assert len(caught) == 1 and "no state today" in str(caught[0].message)
     broken.fine = True
+    train(model, optimizer)
     assert ck.step(4).state == "capturing"
 
 

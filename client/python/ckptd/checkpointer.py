@@ -19,6 +19,7 @@ from .session import Session, error
 from .state import State, Table, extra_text
 
 _CLOSE_TIMEOUT = 600.0
+_MOST_DEFERRED = 1000  # steps; so many micro-batches of one update nobody has
 _NO_WAIT = 0.1  # seconds for an agent's answer inside a training step
 
 
@@ -61,13 +62,18 @@ class Checkpointer:
         self.eager_host_limit = eager_host_limit
         self._check = SelfCheck(selfcheck)
         self._fired = gate.FiredHooks()
-        self._state = State(state, lazy)
+        self._state = State(state, lazy, self._fired.has)
         self._document(self._state.survey())  # what cannot be saved is refused here, not at the first save
         where = place(rank, world_size)
         name = job_name(job)
         socket = agents.ensure(storage) if agent == "auto" else agent
         self._session = Session(name, where.rank, where.world, socket, gate_timeout)
         self._table: Table | None = None
+        self._hooks_known = 0  # `changes` of the hooks when the table was made
+        self._updates_seen = 0  # at the last step()
+        self._versions = self._state.versions()
+        self._patience = _MOST_DEFERRED
+        self._deferred = 0  # steps since a save was due that waits for an update
         self._retired: deque[Table] = deque(maxlen=2)  # their memory may still be read by the copy thread
         self._joined = False
         self._pending: deque[Save] = deque(maxlen=4)
@@ -97,6 +103,7 @@ class Checkpointer:
         restorer = Restorer(self._session, self._state, self._with_generators, strict)
         self.restored = restorer.run(want, step or 0, timeout, connect_timeout)
         self._joined = True
+        self._versions = self._state.versions()
         if self.restored.step:
             self._guard(self._register)
         return self.restored.step
@@ -104,9 +111,16 @@ class Checkpointer:
     # ---- save
 
     def step(self, n: int) -> Save | None:
-        """n updates are complete, and everything in `state` stands for that. Starts a save when one is due."""
+        """n updates are complete, and everything in `state` stands for that. Starts a save when one is due.
+
+        A step in which no optimizer of torch stepped (a micro-batch of an accumulation, gradients that a GradScaler
+        found infinite) is no place to resume at: gradients are not saved. A save that is due then waits for the next
+        step with an update.
+        """
         self._review()
-        if self._every is not None and n % self._every == 0:
+        due = self._deferred or (self._every is not None and n % self._every == 0)
+        updates, self._updates_seen = self._updates_seen, self._fired.updates
+        if due and not self._defer(updates):
             return self.save(n)
         if self._session.alive:
             self._guard(self._tick, n)
@@ -163,6 +177,31 @@ class Checkpointer:
 
     # ---- inside
 
+    def _defer(self, updates_before: int) -> bool:
+        """Whether a save that is due waits, because nothing was updated since `updates_before`."""
+        updated = updates_before != self._fired.updates
+        if updated:
+            self._patience = _MOST_DEFERRED
+        if updated or self._updated_without_hook():
+            self._deferred = 0
+            return False
+        self._deferred += 1
+        if self._deferred <= self._patience:
+            return True
+        if self._patience:
+            self._fired.forget()
+            self._patience = 0
+            sentence = f"no optimizer has stepped for {_MOST_DEFERRED} steps"
+            self._told("UNGATED", f"{sentence}: everything is captured eagerly from now on")
+        return False
+
+    def _updated_without_hook(self) -> bool:
+        """While no hook has ever fired: whether parameters were written, or there are no gradients to lose."""
+        if self._fired.any():
+            return False
+        before, self._versions = self._versions, self._state.versions()
+        return before != self._versions or not self._state.has_gradients()
+
     def _gate(self) -> None:
         status = self._session.gate()
         if status:
@@ -186,7 +225,7 @@ class Checkpointer:
 
     def _collect(self) -> bytes:
         """The extra document of now; registers first when there is no layout, or something moved."""
-        if self._table is not None:
+        if self._table is not None and self._hooks_known == self._fired.changes:
             try:
                 return self._document(self._table)
             except Moved:
@@ -199,6 +238,7 @@ class Checkpointer:
             Restorer(self._session, self._state, False, True).run(_lib.WANT_FRESH, 0, 120.0, _NO_WAIT)
             self._joined = True
         self._retire()
+        self._hooks_known = self._fired.changes
         with gc_paused():
             table = self._state.survey()
             document = self._document(table)
@@ -238,20 +278,7 @@ class Checkpointer:
             self._state.forced_eager.update(names)
             sentence = torn_sentence(names)
             self._retire()
-        elif reason == "UNGATED":
-            sentence = self._judge_ungated(sentence)
         self._told(reason, sentence)
-
-    def _judge_ungated(self, sentence: str) -> str:
-        """Tensors of optimizers that never fired a hook cannot be lazy."""
-        silent = self._fired.silent([part.optimizer for part in self._state.optimizers()])
-        paths = {part.path for part in self._state.optimizers() if any(part.optimizer is item for item in silent)}
-        if not paths - self._state.unhooked:
-            return sentence
-        self._state.unhooked |= paths
-        self._retire()
-        named = ", ".join(sorted(paths))
-        return f"{sentence} No hook of {named} ever fired: its tensors are captured eagerly from now on."
 
     def _guard(self, function: Any, *arguments: Any) -> Any:
         """Training goes on whatever happens in here."""

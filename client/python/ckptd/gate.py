@@ -57,17 +57,29 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
 
 
 class FiredHooks:
-    """Counts which optimizers fired a hook, to find those whose tensors cannot be lazy."""
+    """Which optimizers have fired a hook: only their tensors may be lazy. One that never does cannot be gated."""
 
     def __init__(self) -> None:
-        self._fired: set[int] = set()
-        self.updates = 0
+        self._fired: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.updates = 0  # steps of optimizers, and calls of gate()
+        self.changes = 0  # how often the answer of `has` may have become another one
 
     def note(self, optimizer: Any) -> None:
         """`optimizer` fired its post-hook."""
-        self._fired.add(id(optimizer))
         self.updates += 1
+        if optimizer not in self._fired:
+            self._fired.add(optimizer)
+            self.changes += 1
 
-    def silent(self, optimizers: list[Any]) -> list[Any]:
-        """Those of `optimizers` that never fired, once any update was expected of them."""
-        return [optimizer for optimizer in optimizers if id(optimizer) not in self._fired]
+    def has(self, optimizer: Any) -> bool:
+        """Whether `optimizer` fired a hook in this process."""
+        return optimizer in self._fired
+
+    def any(self) -> bool:
+        """Whether any optimizer did."""
+        return bool(self._fired)
+
+    def forget(self) -> None:
+        """Hooks fire no longer: nobody is trusted until it fires again."""
+        self._fired.clear()
+        self.changes += 1

@@ -28,6 +28,11 @@ class OptimizerPart(Part):
         self.lazily = lazily
         self.name_of: Callable[[torch.Tensor], str | None] = lambda parameter: None
 
+    def steppers(self) -> list[torch.optim.Optimizer]:
+        """Who may fire the hooks for this state: the optimizer, and one inside it whose state it shows as its own."""
+        inside = [item for item in vars(self.optimizer).values() if isinstance(item, torch.optim.Optimizer)]
+        return [self.optimizer, *(inner for inner in inside if inner.state is self.optimizer.state)]
+
     def parameters(self) -> list[torch.Tensor]:
         """All parameters, in the order of the groups."""
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
@@ -141,3 +146,19 @@ def _namer(part: OptimizerPart, rows: dict[int, list[str]]) -> Callable[[torch.T
         return found[1].removeprefix(owner + ".") if owner else found[1]
 
     return name_of
+
+
+def refuse_hidden_state(parts: list[Part]) -> None:
+    """TypeError for an optimizer that keeps another one inside whose state nobody saves (Lookahead, SAM).
+
+    One that shows the inner state as its own (accelerate's) is as good as the inner one.
+    """
+    optimizers = [part for part in parts if isinstance(part, OptimizerPart)]
+    saved = {id(part.optimizer.state) for part in optimizers}
+    for part in optimizers:
+        for attribute, inner in vars(part.optimizer).items():
+            if isinstance(inner, torch.optim.Optimizer) and id(inner.state) not in saved:
+                raise TypeError(
+                    f"{part.path}: a {type(part.optimizer).__name__} holds another optimizer in .{attribute}, whose "
+                    f"state would be lost; put that one ({type(inner).__name__}) into `state` as well"
+                )

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from . import dtypes, names, rng, tree
-from .optim import OptimizerPart, name_parameters
+from .optim import OptimizerPart, name_parameters, refuse_hidden_state
 from .parts import Captured, ModulePart, Moved, ObjectPart, Part, Row, Survey, TreePart
 
 _Tensor = torch.Tensor
@@ -41,13 +41,16 @@ class Column(NamedTuple):
 class State:
     """The parts of `state`. TypeError with the path for what cannot be saved."""
 
-    def __init__(self, state: Any, lazy: str = "auto") -> None:
+    def __init__(
+        self, state: Any, lazy: str = "auto", fires_hooks: Callable[[Any], bool] = lambda optimizer: True
+    ) -> None:
+        """fires_hooks: whether an optimizer is known to fire the hooks of `gate.py`; the others' tensors are eager."""
         if lazy not in ("auto", "none"):
             raise ValueError(f"lazy={lazy!r}: 'auto' or 'none'")
         self._auto = lazy == "auto"
         self._lazy_ids: set[int] = set()
         self.forced_eager: set[str] = set()  # tensors that broke the promise, by name
-        self.unhooked: set[str] = set()  # optimizers that never fired a hook, by path
+        self._fires_hooks = fires_hooks
         self.parts: list[Part] = []
         self._root = state
         self._build()
@@ -59,6 +62,7 @@ class State:
         items = self._root.items() if isinstance(self._root, dict) else enumerate(self._root)
         for key, value in items:
             self._add(value, str(key), parts)
+        refuse_hidden_state(parts)
         self.parts = parts
 
     def _add(self, value: Any, path: str, parts: list[Part]) -> None:
@@ -93,15 +97,23 @@ class State:
         """The torch optimizers of the state."""
         return [part for part in self.parts if isinstance(part, OptimizerPart)]
 
+    def versions(self) -> int:
+        """A number that moves when parameters of the optimizers are written, though not with every kind of write."""
+        return sum(parameter._version for part in self.optimizers() for parameter in part.parameters())
+
+    def has_gradients(self) -> bool:
+        """Whether a parameter of the optimizers has a gradient."""
+        return any(parameter.grad is not None for part in self.optimizers() for parameter in part.parameters())
+
     def surveys(self) -> dict[str, Survey]:
         """What each part holds, by its path. TypeError or ValueError, naming the tensor, for what cannot be saved."""
         self._build_again()
-        hooked = [part for part in self.optimizers() if part.path not in self.unhooked]
+        hooked = [part for part in self.optimizers() if any(map(self._fires_hooks, part.steppers()))]
         self._lazy_ids = set(map(id, chain.from_iterable(part.parameters() for part in hooked)))
         found = {part.path: part.survey() for part in self.parts if not isinstance(part, OptimizerPart)}
         name_parameters(self.parts, _names_by_id(self.parts, found))
         for part in self.optimizers():
-            part.lazily = self._auto and part.path not in self.unhooked
+            part.lazily = self._auto and part in hooked
             found[part.path] = part.survey()
         return found
 
@@ -255,6 +267,20 @@ def refuse_unsupported(tensor: _Tensor, name: str) -> None:
         raise TypeError(f"{name}: it lives on {tensor.device}; this release captures host memory only")
     if type(tensor).__torch_dispatch__ is not _Tensor.__torch_dispatch__:
         raise TypeError(f"{name}: a {type(tensor).__name__} wraps other tensors; this release saves plain ones")
+    have, needed = tensor.untyped_storage().nbytes(), _reach(tensor)
+    if have < needed:
+        raise TypeError(
+            f"{name}: its memory was given back (its storage has {have} bytes, it needs {needed}; FSDP1 and offloading "
+            "do that between steps); save while it is there"
+        )
+
+
+def _reach(tensor: _Tensor) -> int:
+    """Bytes from the beginning of its storage to the end of its last element."""
+    if not tensor.numel():
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    return (tensor.storage_offset() + last + 1) * tensor.element_size()
 
 
 def _numbers(of: Callable[[_Tensor], int], tensors: list[_Tensor]) -> np.ndarray:

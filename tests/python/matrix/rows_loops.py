@@ -1,0 +1,302 @@
+"""Rows about what a training step does, and about what happens between two saves."""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import ckptd
+import torch
+from torch import nn
+
+from .rows import Loop, Net, loss_of, row, updating
+
+
+def pair() -> tuple[nn.Module, torch.optim.Optimizer]:
+    """What rows train that are not about models or optimizers."""
+    model = Net()
+    return model, torch.optim.AdamW(model.parameters(), lr=0.01)
+
+
+@row("gradient clipping", "gate")
+def clipping() -> Loop:
+    model, optimizer = pair()
+
+    def train(batch):
+        loss = loss_of(model, batch)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        return loss
+
+    return Loop({"model": model, "optim": optimizer}, train)
+
+
+@row("gradient accumulation, step() after each update", "gate")
+def accumulation() -> Loop:
+    model, optimizer = pair()
+
+    def train(batch):
+        optimizer.zero_grad()
+        for half in range(2):
+            loss = loss_of(model, [item[half::2] for item in batch])
+            loss.backward()
+        optimizer.step()
+        return loss
+
+    return Loop({"model": model, "optim": optimizer}, train)
+
+
+@row(
+    "gradient accumulation, step() after each micro-batch", "updates only",
+    note="saved after updates only", first_kill=8,
+)  # fmt: skip
+def micro_batches() -> Loop:
+    model, optimizer = pair()
+    done = {"micro": 0}
+
+    def train(batch):
+        loss = loss_of(model, batch)
+        (loss / 7).backward()
+        done["micro"] += 1
+        if done["micro"] in (2, 4, 11):
+            optimizer.step()
+            optimizer.zero_grad()
+        return loss
+
+    return Loop({"model": model, "optim": optimizer, "done": done}, train)
+
+
+def scaled(zero_after: bool) -> Loop:
+    """A scale so large that every second or third step overflows and is skipped."""
+    model, optimizer = pair()
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127, growth_factor=1.7, growth_interval=1)
+
+    def train(batch):
+        if not zero_after:
+            optimizer.zero_grad()
+        loss = loss_of(model, batch)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        if zero_after:
+            optimizer.zero_grad()
+        return loss * scaler.get_scale()
+
+    return Loop({"model": model, "optim": optimizer, "scaler": scaler}, train)
+
+
+@row("GradScaler with skipped steps", "plain values", note="saved after updates only")
+def scaler() -> Loop:
+    return scaled(zero_after=False)
+
+
+@row("GradScaler with skipped steps, zero_grad last", "plain values", note="saved after updates only")
+def scaler_zero_after() -> Loop:
+    return scaled(zero_after=True)
+
+
+@row("autocast to bf16", "gate")
+def autocast() -> Loop:
+    model, optimizer = pair()
+
+    def train(batch):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = loss_of(model, batch)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return Loop({"model": model, "optim": optimizer}, train)
+
+
+def no_compiler() -> str | None:
+    return None if shutil.which(os.environ.get("CXX", "g++")) else "inductor needs a C++ compiler"
+
+
+@row("torch.compile, inductor", "gate", skip=no_compiler, steps=6)
+def inductor() -> Loop:
+    torch._inductor.config.cpp_cache_precompile_headers = False  # costs more than it saves here
+    model, optimizer = pair()
+    return Loop({"model": model, "optim": optimizer}, updating(torch.compile(model), optimizer))
+
+
+@row("torch.compile (aot_eager), the compiled module in the state", "gate", "eager", "generators", steps=6)
+def compiled() -> Loop:
+    model = torch.compile(Net(nn.Dropout(0.2), nn.BatchNorm1d(16)), backend="aot_eager")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    return Loop({"model": model, "optim": optimizer}, updating(model, optimizer))
+
+
+@row("torch.compile of the optimizer's step (aot_eager)", "gate", steps=6)
+def compiled_step() -> Loop:
+    model, optimizer = pair()
+    step = torch.compile(optimizer.step, backend="aot_eager")
+
+    def train(batch):
+        loss = loss_of(model, batch)
+        optimizer.zero_grad()
+        loss.backward()
+        step()
+        return loss
+
+    return Loop({"model": model, "optim": optimizer}, train)
+
+
+@row("training by hand, with ck.gate()", "gate() by hand")
+def by_hand() -> Loop:
+    model = Net()
+    loop = Loop({"model": model}, lambda batch: None)
+
+    def train(batch):
+        loss = loss_of(model, batch)
+        model.zero_grad()
+        loss.backward()
+        if loop.checkpointer is not None:
+            loop.checkpointer.gate()
+        with torch.no_grad():
+            for p in model.parameters():
+                p.sub_(0.1 * p.grad)
+        return loss
+
+    ckptd.lazy(model)
+    loop.train = train
+    return loop
+
+
+def moving(name: str, *rules: str, **more: Any) -> Callable[[Any], Any]:
+    """A row in which the decorated function changes things at the beginning of each step from the fourth on."""
+
+    def add(change: Callable[[nn.Module, torch.optim.Optimizer], None]) -> Any:
+        def build() -> Loop:
+            model, optimizer = pair()
+            loop = Loop({"model": model, "optim": optimizer}, updating(model, optimizer))
+
+            def before(n: int) -> None:
+                if n >= 4:
+                    change(model, optimizer, loop.checkpointer)
+
+            loop.before = before
+            return loop
+
+        build.__module__ = __name__
+        row(name, *rules, **more)(build)
+        return change
+
+    return add
+
+
+@moving("p.data = another tensor", "moves")
+def data_moved(model, optimizer, ck) -> None:
+    for p in model.parameters():
+        p.data = p.data * 1.1
+
+
+@moving("model.double().float() between saves", "moves")
+def to_and_back(model, optimizer, ck) -> None:
+    model.double().float()
+
+
+@moving("optimizer.load_state_dict between saves", "moves")
+def optimizer_reloaded(model, optimizer, ck) -> None:
+    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+
+
+@moving("a parameter replaced by another object", "moves")
+def replaced(model, optimizer, ck) -> None:
+    new = nn.Parameter(model.last.bias.detach() * 1.1)
+    optimizer.state[new] = optimizer.state.pop(model.last.bias, {})
+    optimizer.param_groups[0]["params"][-1] = new
+    model.last.bias = new
+
+
+@moving("other strides between saves", "moves", first_kill=5)
+def restrided(model, optimizer, ck) -> None:
+    model.first.weight.data = model.first.weight.data.t().contiguous().t() * 1.1
+
+
+@moving("model.load_state_dict after ck.gate()", "gate() by hand")
+def model_reloaded(model, optimizer, ck) -> None:
+    if ck is not None:
+        ck.gate()
+    model.load_state_dict({name: value * 1.1 for name, value in model.state_dict().items()})
+
+
+@moving("LoRA merge after ck.gate()", "gate() by hand")
+def lora(model, optimizer, ck) -> None:
+    if ck is not None:
+        ck.gate()
+    model.first.weight.data += torch.outer(torch.arange(16.0), torch.arange(8.0)) / 1000
+
+
+@row(
+    'LoRA merge without ck.gate(), selfcheck="always"', "self-check",
+    dropped=("TORN",), note="the torn save is dropped",
+)  # fmt: skip
+def lora_ungated() -> Loop:
+    model, optimizer = pair()
+    loop = Loop({"model": model, "optim": optimizer}, updating(model, optimizer), options={"selfcheck": "always"})
+    delta = torch.outer(torch.arange(16.0), torch.arange(8.0)) / 1000
+
+    def before(n: int) -> None:
+        model.first.weight.data += delta
+
+    loop.before = before
+    return loop
+
+
+@row(
+    "memory of the parameters given back between steps (resize_(0))",
+    refused="model.first.weight: its memory was given back (its storage has 0 bytes, it needs 512;",
+)
+def given_back() -> Loop:
+    model, optimizer = pair()
+    train = updating(model, optimizer)
+    away: list[torch.Tensor] = []
+
+    def offloading(batch):
+        for p, kept in zip(model.parameters(), away):
+            p.data.untyped_storage().resize_(kept.nbytes)
+            p.data.copy_(kept)
+        loss = train(batch)
+        away[:] = [p.detach().clone() for p in model.parameters()]
+        for p in model.parameters():
+            p.data.untyped_storage().resize_(0)
+        return loss
+
+    return Loop({"model": model, "optim": optimizer}, offloading)
+
+
+def thaw_group(refusing: bool) -> Loop:
+    """A group more from the fifth step on; what resumes adds it before `restore()`, or does not."""
+    model = Net(nn.Linear(16, 16))
+    most = [p for name, p in model.named_parameters() if "extra" not in name]
+    optimizer = torch.optim.AdamW(most, lr=0.01)
+
+    def add() -> None:
+        optimizer.add_param_group({"params": list(model.extra.parameters()), "lr": 0.05})
+
+    loop = Loop({"model": model, "optim": optimizer}, updating(model, optimizer))
+    loop.before = lambda n: add() if n == 5 and len(optimizer.param_groups) == 1 else None
+    loop.resumed = None if refusing else add
+    return loop
+
+
+@row("add_param_group, done again before restore()", "gate", "optimizer state", first_kill=7)
+def group_added() -> Loop:
+    return thaw_group(refusing=False)
+
+
+@row(
+    "add_param_group, not done again before restore()",
+    refused="optim: 1 parameter groups here, 2 in the checkpoint", first_kill=7,
+)  # fmt: skip
+def group_missing() -> Loop:
+    return thaw_group(refusing=True)

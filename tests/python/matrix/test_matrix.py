@@ -1,0 +1,89 @@
+"""The matrix: loops that people write, killed at a random step, resumed, compared bit for bit with undisturbed runs.
+
+A run of CI kills each row once, and switches each rule off once, in a row that is drawn. By night each row is killed
+twenty times, and every row runs without every rule it stands for. What is drawn depends on --seed.
+"""
+
+import os
+import random
+
+import pytest
+from conftest import BUILD, ROOT
+
+from matrix import table
+from matrix.all_rows import ROWS
+from matrix.rules import RULES
+from matrix.runner import Matrix
+
+README = ROOT / "client" / "python" / "README.md"
+PAIRS = [(name, rule) for name, row in ROWS.items() for rule in row.rules]
+
+
+def pytest_generate_tests(metafunc):
+    if "rule" not in metafunc.fixturenames:
+        return
+    choose = random.Random(metafunc.config.getoption("--seed"))
+    drawn = [choose.choice([pair for pair in PAIRS if pair[1] == rule]) for rule in RULES]
+    metafunc.parametrize("row, rule", PAIRS if metafunc.config.getoption("--all-rules") else drawn)
+
+
+def seeds(config, row, rule):
+    """One for each kill."""
+    choose = random.Random(f"{config.getoption('--seed')} {row} {rule}")
+    return [choose.getrandbits(32) for _ in range(config.getoption("--kills") if rule is None else 1)]
+
+
+@pytest.fixture(scope="module")
+def outcomes(request, tmp_path_factory):
+    """A function that gives the outcomes of a row: all selected ones run, two at a time, while tests wait in order."""
+    if not (BUILD / "bin" / "ckptd").exists() or not (BUILD / "lib" / "libckpt.so").exists():
+        pytest.skip(f"no agent or library in {BUILD}: tools/build first")
+    matrix = Matrix(tmp_path_factory.mktemp("matrix"))
+    items = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
+    futures = {
+        (params["row"], params.get("rule")): [
+            matrix.start(params["row"], seed, params.get("rule"))
+            for seed in seeds(request.config, params["row"], params.get("rule"))
+            if skipped(params["row"]) is None
+        ]
+        for params in (item.callspec.params for item in items)
+    }
+    yield lambda row, rule=None: [future.result() for future in futures[row, rule]]
+    matrix.end()
+
+
+def skipped(row):
+    return ROWS[row].skip() if ROWS[row].skip else None
+
+
+def needs(row):
+    if skipped(row):
+        pytest.skip(skipped(row))
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_row(outcomes, row):
+    needs(row)
+    for outcome in outcomes(row):
+        if ROWS[row].refused:
+            assert outcome.refused and ROWS[row].refused in outcome.refused, outcome
+        else:
+            assert not outcome.refused and not outcome.problems, outcome
+
+
+def test_no_row_passes_without_its_rule(outcomes, row, rule):
+    needs(row)
+    for outcome in outcomes(row, rule):
+        assert outcome.problems or outcome.refused, f"{row} passes without '{rule}': {outcome.what}"
+
+
+def test_each_rule_has_a_row():
+    assert {rule for _, rule in PAIRS} == set(RULES)
+
+
+def test_the_table_of_the_readme_is_this_one():
+    text = README.read_text()
+    fresh = table.inserted(text, table.markdown(ROWS.values()))
+    if os.environ.get("CKPTD_UPDATE"):
+        README.write_text(fresh)
+    assert README.read_text() == fresh, "run this test with CKPTD_UPDATE=1"
