@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "client/core/copy/crc32c.h"
 #include "daemon/app/notify.h"
-#include "daemon/base/mutex.h"
+#include "daemon/app/storage_start.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/os/group.h"
 #include "daemon/persist/records_io.h"
@@ -22,8 +22,7 @@ namespace {
 constexpr size_t kQueue = 8192;
 constexpr size_t kPosts = 65536;  // above all that the executors' queues can hold, so that no answer is lost
 constexpr Nanos kFlushPoll = std::chrono::milliseconds(50);
-constexpr Nanos kStorageAtStart = std::chrono::seconds(3);  // how long the start waits for its first answer
-constexpr Nanos kJoinWorkers = std::chrono::seconds(2);     // what is in the storage at the end and does not hang
+constexpr Nanos kJoinWorkers = std::chrono::seconds(2);  // what is in the storage at the end and does not hang
 constexpr Nanos kShortestWatch = std::chrono::seconds(1);
 
 std::string NodeName(const Config& config) {
@@ -36,20 +35,6 @@ std::string NodeName(const Config& config) {
 std::string AgentIdOf(const Config& config) {
   const std::string& dir = config.region.dir;
   return absl::StrFormat("%s-%08x", NodeName(config), Crc32c(0, dir.data(), dir.size()));
-}
-
-absl::Status MakeDirectory(Files& files, const std::string& path, uint32_t mode) {
-  absl::Status status = files.Mkdir(path, mode);
-  return absl::IsAlreadyExists(status) ? absl::OkStatus() : status;
-}
-
-// The last two levels are made where they are missing: ~/.local/share/ckptd on a fresh account.
-absl::Status MakePath(Files& files, const std::string& path, uint32_t mode) {
-  if (path.empty() || path == "/") return absl::OkStatus();
-  CKPTD_ASSIGN_OR_RETURN(bool there, Exists(files, path));
-  if (there) return absl::OkStatus();
-  CKPTD_RETURN_IF_ERROR(MakePath(files, ParentOf(path), mode));
-  return MakeDirectory(files, path, mode);
 }
 
 BackPressure ToWire(BackPressureChoice choice) {
@@ -152,35 +137,7 @@ absl::Status Agent::OpenStorage() {
   calls_ = std::make_unique<StoreCalls>(clock_, config_.storage.root);
   store_ = MakeWatchedStore(*disk_, *calls_, /*awaited=*/false);
   restore_store_ = MakeWatchedStore(*disk_, *calls_, /*awaited=*/true);
-  return LookAtStorage();
-}
-
-// What is wrong with the storage is an error of the start. A storage that does not answer is not: what memory holds is
-// served meanwhile, and nothing here joins the worker that hangs.
-absl::Status Agent::LookAtStorage() {
-  struct Answer {
-    Mutex mutex;
-    CondVar came;
-    std::optional<absl::Status> status CKPTD_GUARDED_BY(mutex);
-  };
-  auto answer = std::make_shared<Answer>();
-  bool taken = chore_work_->Run([this, answer] {
-    absl::Status status = MakePath(files_, config_.storage.root, 0700);
-    if (status.ok()) status = store_->Probe();
-    if (!status.ok()) Log(kError, "storage.open").Error(status);
-    MutexLock lock(answer->mutex);
-    answer->status = status;
-    answer->came.NotifyOne();
-  });
-  if (!taken) return Error(ErrorCode::INTERNAL, "no worker for the storage");
-  const auto deadline = std::chrono::steady_clock::now() + kStorageAtStart;
-  MutexLock lock(answer->mutex);
-  while (!answer->status) {
-    if (!answer->came.WaitUntil(answer->mutex, deadline)) break;
-  }
-  if (answer->status) return *answer->status;
-  Log(kWarning, "storage.silent").Field("storage", config_.storage.root).Field("text", "started without its answer");
-  return absl::OkStatus();
+  return LookAtStorage(files_, *store_, config_.storage.root, *chore_work_);
 }
 
 // Tells the log when the storage begins to hang and when it answers again, and every rank that waits in restore() which

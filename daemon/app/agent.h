@@ -76,7 +76,6 @@ class Agent final : public SessionHandler {
   Agent(Config config, Files& files, const Clock& clock);
   absl::Status OpenRegion();
   absl::Status OpenStorage();
-  absl::Status LookAtStorage();
   void WatchCalls();
   absl::Status StartServer();
   void MakeServices();
