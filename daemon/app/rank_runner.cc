@@ -247,11 +247,11 @@ void RankRunner::StreamSlot(const region::Bell& bell, uint32_t layout, uint32_t 
     services_.flusher.Begin(key, *std::move(source));
     known = streaming_.emplace(key, Streamed{{view.attempt, view.step}}).first;
   }
-  std::vector<uint32_t> chunks;
   uint32_t& handed_over = known->second.chunks;
-  uint32_t done = bell.DonePrefix(slot, view.epoch, handed_over);
-  for (; handed_over < done; ++handed_over) chunks.push_back(handed_over);
-  if (!chunks.empty()) services_.flusher.ChunksDone(key, chunks);
+  const uint32_t done = bell.DonePrefix(slot, view.epoch, handed_over);
+  if (done == handed_over) return;
+  handed_over = done;
+  services_.flusher.Captured(key, done);
 }
 
 void RankRunner::OnFlushed(const FlushOutcome& outcome) {

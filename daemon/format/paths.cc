@@ -39,11 +39,19 @@ bool TakeRankSuffix(absl::string_view name, RankFile* file) {
          file->image > 0 && file->image < kMaxParts;
 }
 
+void AppendStepDirectory(const SnapshotId& id, std::string* path) {
+  absl::StrAppendFormat(path, "step-%010d.a%04d", id.step, id.attempt);
+}
+
 }  // namespace
 
 std::string AttemptFileName(AttemptId attempt) { return absl::StrFormat("a%04d.json", attempt); }
 std::string DecisionFileName(AttemptId attempt) { return absl::StrFormat("a%04d.decided.json", attempt); }
-std::string StepDirectoryName(const SnapshotId& id) { return absl::StrFormat("step-%010d.a%04d", id.step, id.attempt); }
+std::string StepDirectoryName(const SnapshotId& id) {
+  std::string name;
+  AppendStepDirectory(id, &name);
+  return name;
+}
 
 std::string ImageFileName(Rank rank, uint32_t world, uint32_t image) {
   std::string part = image == 0 ? "" : absl::StrFormat(".part-%02d", image);
@@ -62,10 +70,19 @@ std::string DecisionPath(absl::string_view job, AttemptId attempt) {
   return absl::StrCat(AttemptsPath(job), "/", DecisionFileName(attempt));
 }
 std::string StepPath(absl::string_view job, const SnapshotId& id) {
-  return absl::StrCat(job, "/", StepDirectoryName(id));
+  std::string path = absl::StrCat(job, "/");
+  AppendStepDirectory(id, &path);
+  return path;
 }
+// A save makes a dozen of these: in one piece of memory.
 std::string InStep(absl::string_view job, const SnapshotId& id, absl::string_view name) {
-  return absl::StrCat(StepPath(job, id), "/", name);
+  constexpr size_t kDirectoryBytes = 49;  // with the largest numbers
+  std::string path;
+  path.reserve(job.size() + kDirectoryBytes + name.size());
+  absl::StrAppend(&path, job, "/");
+  AppendStepDirectory(id, &path);
+  absl::StrAppend(&path, "/", name);
+  return path;
 }
 
 std::optional<AttemptId> ParseAttemptFileName(absl::string_view name) { return ParseAttempt(name, ".json"); }

@@ -30,8 +30,10 @@ std::string CheckedText(Message& message) {
   message.set_crc32c(0);
   std::string text = PrintJson(message, JsonStyle::kCompact);
   size_t at = text.rfind(std::string(kCrcMember));
-  message.set_crc32c(Crc32c(0, text.data(), at));
-  return absl::StrCat(absl::string_view(text).substr(0, at), kCrcMember, message.crc32c(), "}");
+  const uint32_t crc = Crc32c(0, text.data(), at);
+  text.resize(at);
+  absl::StrAppend(&text, kCrcMember, crc, "}");
+  return text;
 }
 
 absl::Status Corrupt(absl::string_view name, absl::string_view why) {
@@ -152,7 +154,7 @@ absl::Status CheckFiles(const v1::Manifest& manifest, absl::string_view name) {
   return sum == manifest.total_bytes() ? absl::OkStatus() : Corrupt(name, "file sizes do not add up");
 }
 
-bool SameSnapshot(const v1::Sidecar& a, const v1::Sidecar& b) {
+bool SameSnapshot(const v1::Manifest& a, const v1::Sidecar& b) {
   return a.job() == b.job() && a.attempt() == b.attempt() && a.step() == b.step() && a.world_size() == b.world_size() &&
          a.parent_attempt() == b.parent_attempt() && a.parent_step() == b.parent_step();
 }
@@ -204,16 +206,14 @@ absl::StatusOr<v1::Manifest> ParseManifest(absl::string_view text, absl::string_
 
 absl::StatusOr<v1::Manifest> MakeManifest(const std::vector<std::string>& texts) {
   v1::Manifest manifest;
-  v1::Sidecar first;
   for (Rank rank = 0; rank < texts.size(); ++rank) {
     std::string name = absl::StrCat("sidecar of rank ", rank);
     CKPTD_ASSIGN_OR_RETURN(auto sidecar, ParseSidecar(texts[rank], name));
-    if (rank == 0) first = sidecar;
-    bool belongs = SameSnapshot(first, sidecar) && sidecar.rank() == rank && sidecar.world_size() == texts.size();
+    if (rank == 0) CopyIdentity(sidecar, &manifest);
+    bool belongs = SameSnapshot(manifest, sidecar) && sidecar.rank() == rank && sidecar.world_size() == texts.size();
     if (!belongs) return Corrupt(name, "belongs to another snapshot");
     AddFiles(sidecar, Crc32c(0, texts[rank].data(), texts[rank].size()), &manifest);
   }
-  CopyIdentity(first, &manifest);
   return manifest;
 }
 

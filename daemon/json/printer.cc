@@ -51,7 +51,9 @@ std::string FloatText(Float value) {
 
 class Printer {
  public:
-  Printer(JsonStyle style, const JsonSink& sink) : indented_(style == JsonStyle::kIndented), sink_(sink) {}
+  Printer(JsonStyle style, const JsonSink& sink) : indented_(style == JsonStyle::kIndented), sink_(sink) {
+    buffer_.reserve(kPieceBytes);
+  }
 
   void Print(const Message& message) {
     PutMessage(message);
@@ -202,7 +204,7 @@ class Printer {
       case FieldDescriptor::CPPTYPE_ENUM:
         return PutEnum(field, get(&Reflection::GetEnumValue, &Reflection::GetRepeatedEnumValue));
       case FieldDescriptor::CPPTYPE_STRING:
-        return PutText(field, get(&Reflection::GetString, &Reflection::GetRepeatedString));
+        return PutText(message, field, index);
       case FieldDescriptor::CPPTYPE_MESSAGE:
         return PutMessage(index < 0 ? reflection->GetMessage(message, field)
                                     : reflection->GetRepeatedMessage(message, field, index));
@@ -215,7 +217,11 @@ class Printer {
     PutString(value->name());
   }
 
-  void PutText(const FieldDescriptor* field, const std::string& text) {
+  void PutText(const Message& message, const FieldDescriptor* field, int index) {
+    const Reflection* reflection = message.GetReflection();
+    std::string unused;  // where a string is not stored as one
+    const std::string& text = index < 0 ? reflection->GetStringReference(message, field, &unused)
+                                        : reflection->GetRepeatedStringReference(message, field, index, &unused);
     if (field->type() != FieldDescriptor::TYPE_BYTES) return PutString(text);
     PutString(absl::BytesToHexString(text));
   }

@@ -142,6 +142,7 @@ class Reader {
 
   bool Push(Frame::Kind kind, Message* message, const FieldDescriptor* field) {
     stack_.push_back(Frame{kind, message, field, "", 0, {}});
+    if (kind == Frame::kObject) stack_.back().names.reserve(message->GetDescriptor()->field_count());
     return true;
   }
 

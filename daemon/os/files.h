@@ -89,6 +89,7 @@ class Files {
   // Never follows a symbolic link in the last component; close-on-exec.
   [[nodiscard]] virtual absl::StatusOr<std::unique_ptr<File>> Open(const std::string& path,
                                                                    const OpenOptions& options) = 0;
+  // kAlreadyExists, without a message, when the name is there.
   [[nodiscard]] virtual absl::Status Mkdir(const std::string& path, uint32_t mode) = 0;
   [[nodiscard]] virtual absl::Status Rmdir(const std::string& path) = 0;
   // A second name for the file `from`; an existing `to` is never replaced.

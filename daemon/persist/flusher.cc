@@ -1,8 +1,8 @@
 #include "daemon/persist/flusher.h"
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "daemon/base/errors.h"
@@ -10,20 +10,20 @@
 
 namespace ckptd {
 
-// `inbox` and `working` are shared; the rest belongs to the one worker that runs the task at a time.
+// What the mutex guards is shared; the rest belongs to the one worker that runs the task at a time.
 struct Flusher::Task {
   FlushKey key;
   FlushSource source;
   Nanos began{0};
 
   Mutex mutex;
-  std::vector<uint32_t> chunks CKPTD_GUARDED_BY(mutex);
+  uint32_t captured CKPTD_GUARDED_BY(mutex) = 0;  // chunks from the first on
   std::optional<FlushSeal> seal CKPTD_GUARDED_BY(mutex);
   bool discarded CKPTD_GUARDED_BY(mutex) = false;
   bool working CKPTD_GUARDED_BY(mutex) = false;
 
   std::unique_ptr<RankFlush> flush;
-  std::set<uint32_t> written;
+  uint32_t written = 0;  // chunks from the first on
   bool stream_failed = false;
   std::atomic<uint64_t> written_bytes{0};
 };
@@ -40,12 +40,12 @@ void Flusher::Begin(const FlushKey& key, FlushSource source) {
   tasks_[key] = std::move(task);
 }
 
-void Flusher::ChunksDone(const FlushKey& key, const std::vector<uint32_t>& chunks) {
+void Flusher::Captured(const FlushKey& key, uint32_t chunks) {
   std::shared_ptr<Task> task = Find(key);
   if (!task) return;
   {
     MutexLock lock(task->mutex);
-    task->chunks.insert(task->chunks.end(), chunks.begin(), chunks.end());
+    task->captured = std::max(task->captured, chunks);
   }
   Schedule(task);
 }
@@ -113,56 +113,52 @@ void Flusher::Schedule(const std::shared_ptr<Task>& task) {
 
 void Flusher::Work(const std::shared_ptr<Task>& task) {
   while (true) {
-    std::vector<uint32_t> chunks;
+    uint32_t captured = 0;
     std::optional<FlushSeal> seal;
     bool discarded = false;
     {
       MutexLock lock(task->mutex);
       discarded = task->discarded;
-      chunks.swap(task->chunks);
+      captured = task->captured;
       seal.swap(task->seal);
-      if (!discarded && chunks.empty() && !seal) {
+      const bool more = captured > task->written && !task->stream_failed;
+      if (!discarded && !more && !seal) {
         task->working = false;
         return;
       }
     }
     if (discarded && seal) return End(task, absl::CancelledError("the flush was given up"));
     if (discarded) return Forget(task);
-    StreamChunks(*task, chunks);
+    if (!task->stream_failed) task->stream_failed = !WriteUpTo(*task, captured).ok();
     if (seal) return End(task, FinishTask(*task, *seal));
   }
 }
 
-void Flusher::StreamChunks(Task& task, const std::vector<uint32_t>& chunks) {
+absl::Status Flusher::WriteUpTo(Task& task, uint32_t chunks) {
   if (!task.flush) task.flush = std::make_unique<RankFlush>(store_, clock_, task.source);
-  for (uint32_t chunk : chunks) {
-    if (task.stream_failed || !task.written.insert(chunk).second) continue;
-    task.stream_failed = !task.flush->WriteChunk(chunk).ok();
+  for (; task.written < chunks; ++task.written) {
+    CKPTD_RETURN_IF_ERROR(task.flush->WriteChunk(task.written));
     task.written_bytes = task.flush->written_bytes();
   }
+  return absl::OkStatus();
 }
 
-absl::StatusOr<v1::Sidecar> Flusher::FinishTask(Task& task, const FlushSeal& seal) {
+absl::Status Flusher::FinishTask(Task& task, const FlushSeal& seal) {
   if (task.stream_failed) {
-    task.flush = std::make_unique<RankFlush>(store_, clock_, task.source);
-    task.written.clear();
+    task.flush.reset();
+    task.written = 0;
   }
-  for (uint32_t chunk = 0; chunk < seal.chunk_crcs.size(); ++chunk) {
-    if (!task.written.insert(chunk).second) continue;
-    CKPTD_RETURN_IF_ERROR(task.flush->WriteChunk(chunk));
-    task.written_bytes = task.flush->written_bytes();
-  }
+  CKPTD_RETURN_IF_ERROR(WriteUpTo(task, static_cast<uint32_t>(seal.chunk_crcs.size())));
   return task.flush->Finish(seal);
 }
 
-void Flusher::End(const std::shared_ptr<Task>& task, absl::StatusOr<v1::Sidecar> result) {
+void Flusher::End(const std::shared_ptr<Task>& task, absl::Status status) {
   FlushOutcome outcome;
   outcome.key = task->key;
   outcome.id = task->source.id;
-  outcome.status = result.status();
+  outcome.status = std::move(status);
   outcome.bytes = task->source.slot.size();
   outcome.duration = clock_.Monotonic() - task->began;
-  if (result.ok()) outcome.sidecar = *std::move(result);
   Forget(task);
   listener_(std::move(outcome));
 }

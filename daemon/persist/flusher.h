@@ -1,6 +1,6 @@
 // Slots to storage in the background: one RankFlush per fill, its work in order on a few workers.
 //
-// The control thread tells what it learns (Begin, ChunksDone, Seal, Discard: none blocks); the outcome comes back
+// The control thread tells what it learns (Begin, Captured, Seal, Discard: none blocks); the outcome comes back
 // through the listener on a worker's thread. A failed flush is reported once and forgotten; whoever decides to retry
 // calls FlushSealed. Bytes streamed before the seal are only a head start: when they failed, Seal writes everything
 // again.
@@ -34,7 +34,6 @@ struct FlushOutcome {
   FlushKey key;
   SnapshotId id;
   absl::Status status;
-  v1::Sidecar sidecar;  // when status is ok
   uint64_t bytes = 0;
   Nanos duration{0};  // from Seal or Begin, whichever was first, to the durable sidecar
 };
@@ -47,7 +46,8 @@ class Flusher {
   Flusher(Store& store, const Clock& clock, Executor& workers, Listener listener);
 
   void Begin(const FlushKey& key, FlushSource source);
-  void ChunksDone(const FlushKey& key, const std::vector<uint32_t>& chunks);
+  // The first `chunks` of the slot are whole.
+  void Captured(const FlushKey& key, uint32_t chunks);
   // Every chunk counts as done. Without Begin nothing happens.
   void Seal(const FlushKey& key, FlushSeal seal);
   void FlushSealed(const FlushKey& key, FlushSource source, FlushSeal seal);
@@ -65,9 +65,9 @@ class Flusher {
   void Schedule(const std::shared_ptr<Task>& task);
   void Work(const std::shared_ptr<Task>& task);
   void Forget(const std::shared_ptr<Task>& task);
-  void End(const std::shared_ptr<Task>& task, absl::StatusOr<v1::Sidecar> result);
-  absl::StatusOr<v1::Sidecar> FinishTask(Task& task, const FlushSeal& seal);
-  void StreamChunks(Task& task, const std::vector<uint32_t>& chunks);
+  void End(const std::shared_ptr<Task>& task, absl::Status status);
+  absl::Status FinishTask(Task& task, const FlushSeal& seal);
+  absl::Status WriteUpTo(Task& task, uint32_t chunks);
 
   Store& store_;
   const Clock& clock_;

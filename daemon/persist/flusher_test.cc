@@ -104,22 +104,26 @@ std::vector<std::string> NamesIn(Files& files, const std::string& root) {
   return names;
 }
 
-TEST(Flusher, StreamsChunksInAnyOrderThenSeals) {
+TEST(Flusher, StreamsChunksThenSeals) {
   RealWorld world;
   TestSlot slot = MakeSlot(1);
   Harness run(*world.store);
   run.flusher.Begin(kKey, SourceOf(kJob, 0, 1, kId, slot));
-  run.flusher.ChunksDone(kKey, {2});
-  run.flusher.ChunksDone(kKey, {0, 2});  // a hint may be told twice
-  EXPECT_EQ(run.flusher.WrittenBytes(kKey), kChunk + slot.bytes().size() - 2 * kChunk);
+  run.flusher.Captured(kKey, 1);
+  EXPECT_EQ(run.flusher.WrittenBytes(kKey), kChunk);
+  run.flusher.Captured(kKey, 2);
+  run.flusher.Captured(kKey, 1);  // a hint may come late
+  EXPECT_EQ(run.flusher.WrittenBytes(kKey), 2 * kChunk);
   EXPECT_THAT(*world.store->List(StepPath(kJob, kId)), IsEmpty()) << "nothing has a name before the seal";
   run.flusher.Seal(kKey, SealOf(slot));
   ASSERT_EQ(run.ended.size(), 1u);
   EXPECT_TRUE(run.ended[0].status.ok()) << run.ended[0].status;
   EXPECT_EQ(run.ended[0].id, kId);
   EXPECT_EQ(run.ended[0].bytes, slot.bytes().size());
-  EXPECT_EQ(run.ended[0].sidecar.trace_id(), 0x1234u);
-  EXPECT_EQ(run.ended[0].sidecar.parent_step(), 10u);
+  auto sidecar = ReadSidecar(*world.store, kJob, kId, 0, 1);
+  ASSERT_TRUE(sidecar.ok()) << sidecar.status();
+  EXPECT_EQ(sidecar->trace_id(), 0x1234u);
+  EXPECT_EQ(sidecar->parent_step(), 10u);
   EXPECT_EQ(run.flusher.active(), 0u);
   EXPECT_TRUE(HoldsSlot(*world.store, slot));
   EXPECT_THAT(NamesIn(PosixFiles(), world.dir.path()),
@@ -139,7 +143,7 @@ TEST(Flusher, WorksOnOwnedThreads) {
       status = outcome.status;
     });
     flusher.Begin(kKey, SourceOf(kJob, 0, 1, kId, slot));
-    for (uint32_t chunk : {1, 0, 2}) flusher.ChunksDone(kKey, {chunk});
+    for (uint32_t chunks : {1, 2, 3}) flusher.Captured(kKey, chunks);
     flusher.Seal(kKey, SealOf(slot));
     pool.Stop();  // what was taken is worked off
   }
@@ -153,7 +157,7 @@ TEST(Flusher, AFillThatIsDiscardedLeavesNothing) {
   TestSlot slot = MakeSlot(1);
   Harness run(*world.store);
   run.flusher.Begin(kKey, SourceOf(kJob, 0, 1, kId, slot));
-  run.flusher.ChunksDone(kKey, {0, 1});
+  run.flusher.Captured(kKey, 2);
   EXPECT_FALSE(NamesIn(PosixFiles(), world.dir.path()).empty()) << "temporary files";
   run.flusher.Discard(kKey);
   EXPECT_THAT(run.ended, IsEmpty()) << "nothing was promised";
@@ -182,7 +186,7 @@ TEST(Flusher, AQueueThatIsFullFailsTheSealNotTheStream) {
   ManualExecutor full(0);
   Harness run(*world.store, full);
   run.flusher.Begin(kKey, SourceOf(kJob, 0, 1, kId, slot));
-  run.flusher.ChunksDone(kKey, {0});
+  run.flusher.Captured(kKey, 1);
   EXPECT_EQ(run.flusher.active(), 1u);
   run.flusher.Seal(kKey, SealOf(slot));
   ASSERT_EQ(run.ended.size(), 1u);
@@ -232,8 +236,8 @@ TEST(Flusher, OtherContentUnderOurNameIsCorruptAndStays) {
 absl::Status FlushWithRetry(Store& store, TestSlot& slot, bool* failed) {
   Harness run(store);
   run.flusher.Begin(kKey, SourceOf(kJob, 0, 1, kId, slot));
-  run.flusher.ChunksDone(kKey, {0});
-  run.flusher.ChunksDone(kKey, {1});
+  run.flusher.Captured(kKey, 1);
+  run.flusher.Captured(kKey, 2);
   run.flusher.Seal(kKey, SealOf(slot));
   EXPECT_EQ(run.ended.size(), 1u);
   *failed = !run.ended.at(0).status.ok();

@@ -13,8 +13,8 @@
 
 namespace ckptd {
 
-RankFlush::RankFlush(Store& store, const Clock& clock, FlushSource source)
-    : store_(store), clock_(clock), source_(std::move(source)), writers_(source_.images.size()) {}
+RankFlush::RankFlush(Store& store, const Clock& clock, const FlushSource& source)
+    : store_(store), clock_(clock), source_(source), writers_(source.images.size()) {}
 
 std::string RankFlush::ImageName(size_t image) const {
   return InStep(source_.job, source_.id, ImageFileName(source_.rank, source_.world, static_cast<uint32_t>(image)));
@@ -76,7 +76,7 @@ v1::Sidecar RankFlush::BuildSidecar(const FlushSeal& seal) const {
   }
   sidecar.set_chunk_bytes(source_.chunk_bytes);
   sidecar.set_slot_bytes(source_.slot.size());
-  for (uint32_t crc : seal.chunk_crcs) sidecar.add_chunk_crc32c(crc);
+  sidecar.mutable_chunk_crc32c()->Add(seal.chunk_crcs.begin(), seal.chunk_crcs.end());
   sidecar.set_trace_id(seal.trace);
   sidecar.set_captured_unix_ns(seal.captured_unix_ns);
   sidecar.set_flushed_unix_ns(clock_.Wall().count());
@@ -90,22 +90,20 @@ absl::Status RankFlush::CheckSameBytes(const FlushSeal& seal) {
 }
 
 // Two sidecars of one rank and snapshot differ in their times at most.
-absl::StatusOr<v1::Sidecar> RankFlush::CreateSidecar(const FlushSeal& seal) {
-  v1::Sidecar sidecar = BuildSidecar(seal);
+absl::Status RankFlush::CreateSidecar(const FlushSeal& seal) {
   std::string name = InStep(source_.job, source_.id, SidecarFileName(source_.rank, source_.world));
-  absl::Status status = store_.CreateExclusive(name, SidecarText(sidecar));
+  absl::Status status = store_.CreateExclusive(name, SidecarText(BuildSidecar(seal)));
   CKPTD_FP("flush.after_sidecar");
-  if (status.ok()) return sidecar;
   if (!absl::IsAlreadyExists(status)) return status;
   CKPTD_ASSIGN_OR_RETURN(auto there, ReadSidecar(store_, source_.job, source_.id, source_.rank, source_.world));
-  bool same = there.chunk_bytes() == sidecar.chunk_bytes() &&
-              std::equal(there.chunk_crc32c().begin(), there.chunk_crc32c().end(), seal.chunk_crcs.begin(),
-                         seal.chunk_crcs.end());
-  if (same) return there;
+  bool same =
+      there.chunk_bytes() == source_.chunk_bytes && std::equal(there.chunk_crc32c().begin(), there.chunk_crc32c().end(),
+                                                               seal.chunk_crcs.begin(), seal.chunk_crcs.end());
+  if (same) return absl::OkStatus();
   return Error(ErrorCode::CORRUPT, absl::StrCat(name, ": another content was stored under this name"));
 }
 
-absl::StatusOr<v1::Sidecar> RankFlush::Finish(const FlushSeal& seal) {
+absl::Status RankFlush::Finish(const FlushSeal& seal) {
   CKPTD_FP("flush.before_finish");
   CKPTD_ASSIGN_OR_RETURN(bool existed, PublishImages());
   if (existed) CKPTD_RETURN_IF_ERROR(CheckSameBytes(seal));

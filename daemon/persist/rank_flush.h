@@ -53,12 +53,13 @@ struct FlushSeal {
 
 class RankFlush {
  public:
-  RankFlush(Store& store, const Clock& clock, FlushSource source);
+  // All outlive it.
+  RankFlush(Store& store, const Clock& clock, const FlushSource& source);
 
   // Queues the bytes of one chunk; every chunk once.
   [[nodiscard]] absl::Status WriteChunk(uint32_t chunk);
-  // After all chunks were written. Returns the sidecar as it stands on storage.
-  [[nodiscard]] absl::StatusOr<v1::Sidecar> Finish(const FlushSeal& seal);
+  // After all chunks were written.
+  [[nodiscard]] absl::Status Finish(const FlushSeal& seal);
 
   [[nodiscard]] uint64_t written_bytes() const { return written_; }
 
@@ -67,12 +68,12 @@ class RankFlush {
   [[nodiscard]] absl::StatusOr<bool> PublishImages();
   [[nodiscard]] v1::Sidecar BuildSidecar(const FlushSeal& seal) const;
   [[nodiscard]] absl::Status CheckSameBytes(const FlushSeal& seal);
-  [[nodiscard]] absl::StatusOr<v1::Sidecar> CreateSidecar(const FlushSeal& seal);
+  [[nodiscard]] absl::Status CreateSidecar(const FlushSeal& seal);
   [[nodiscard]] std::string ImageName(size_t image) const;
 
   Store& store_;
   const Clock& clock_;
-  const FlushSource source_;
+  const FlushSource& source_;
   std::vector<std::unique_ptr<PartWriter>> writers_;  // by image
   uint64_t written_ = 0;
 };

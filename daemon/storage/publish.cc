@@ -41,9 +41,12 @@ bool Publisher::IsLeftover(absl::string_view name) const {
 }
 
 absl::Status Publisher::MakeDirectories(const std::string& root, absl::string_view relative) {
-  std::string path = root;
+  std::string path;
+  std::string parent;
+  for (std::string* each : {&path, &parent}) each->reserve(root.size() + 1 + relative.size());
+  path = root;
   for (absl::string_view level : absl::StrSplit(relative, '/', absl::SkipEmpty())) {
-    const std::string parent = path;
+    parent = path;
     absl::StrAppend(&path, "/", level);
     absl::Status made = files_.Mkdir(path, kDirectoryMode);
     if (!made.ok() && !absl::IsAlreadyExists(made)) return made;

@@ -57,6 +57,15 @@ absl::Status TakeEntry(Store& store, const std::string& job, const DirEntry& ent
   return absl::OkStatus();
 }
 
+absl::StatusOr<v1::Sidecar> TakeSidecar(const std::string& text, const std::string& name, const std::string& job,
+                                        const SnapshotId& id, Rank rank, uint32_t world) {
+  CKPTD_ASSIGN_OR_RETURN(auto sidecar, ParseSidecar(text, name));
+  bool same = sidecar.job() == job && SnapshotId{sidecar.attempt(), sidecar.step()} == id && sidecar.rank() == rank &&
+              sidecar.world_size() == world;
+  if (!same) return Foreign(name);
+  return sidecar;
+}
+
 absl::Status AddDecision(Store& store, const std::string& job, AttemptId attempt, JobListing* listing) {
   CKPTD_ASSIGN_OR_RETURN(auto decision, ReadDecision(store, job, attempt));
   if (decision) listing->decisions.push_back(*std::move(decision));
@@ -145,11 +154,7 @@ absl::StatusOr<v1::Sidecar> ReadSidecar(Store& store, const std::string& job, co
                                         uint32_t world) {
   std::string name = InStep(job, id, SidecarFileName(rank, world));
   CKPTD_ASSIGN_OR_RETURN(std::string text, store.ReadSmall(name, kMaxSidecarBytes));
-  CKPTD_ASSIGN_OR_RETURN(auto sidecar, ParseSidecar(text, name));
-  bool same = sidecar.job() == job && SnapshotId{sidecar.attempt(), sidecar.step()} == id && sidecar.rank() == rank &&
-              sidecar.world_size() == world;
-  if (!same) return Foreign(name);
-  return sidecar;
+  return TakeSidecar(text, name, job, id, rank, world);
 }
 
 absl::StatusOr<v1::Sidecar> ReadCommittedSidecar(Store& store, const std::string& job, const v1::Manifest& manifest,
@@ -162,7 +167,7 @@ absl::StatusOr<v1::Sidecar> ReadCommittedSidecar(Store& store, const std::string
     if (Crc32c(0, text.data(), text.size()) != file.sidecar_crc32c()) {
       return Error(ErrorCode::CORRUPT, absl::StrCat(name, " is not the one that was committed"));
     }
-    return ReadSidecar(store, job, id, rank, manifest.world_size());
+    return TakeSidecar(text, name, job, id, rank, manifest.world_size());
   }
   return Error(ErrorCode::NOT_FOUND, absl::StrCat(StepPath(job, id), " has no rank ", rank));
 }

@@ -37,12 +37,12 @@ inline FlushSeal SealOf(TestSlot& slot) {
   return seal;
 }
 
-inline absl::Status SaveRank(Store& store, const Clock& clock, FlushSource source, TestSlot& slot) {
-  RankFlush flush(store, clock, std::move(source));
+inline absl::Status SaveRank(Store& store, const Clock& clock, const FlushSource& source, TestSlot& slot) {
+  RankFlush flush(store, clock, source);
   for (uint32_t chunk = 0; chunk < slot.ChunkCrcs().size(); ++chunk) {
     CKPTD_RETURN_IF_ERROR(flush.WriteChunk(chunk));
   }
-  return flush.Finish(SealOf(slot)).status();
+  return flush.Finish(SealOf(slot));
 }
 
 // Rank r is slots[r].
