@@ -67,7 +67,7 @@ snapshot::BellRead Bells::Read(snapshot::ProcessId process) {
   read.process = process;
   for (auto it = bells_.rbegin(); it != bells_.rend(); ++it) {
     if (it->first.first != process) continue;
-    region::BellView view = it->second->Read();
+    const region::BellView view = it->second->Read();
     if (std::pair(view.pos_attempt, view.pos) > std::pair(read.pos_attempt, read.pos)) {
       read.pos_attempt = view.pos_attempt;
       read.pos = view.pos;

@@ -28,19 +28,17 @@ struct JobEffects {
     JobRunner* self = &runner;
     JobStorage storage(store, self->services_.metrics, self->name());
     using Answer = decltype(storage(request));
-    auto answer = std::make_shared<Answer>();
-    RunAsync<absl::Status>(
+    using Result = absl::StatusOr<Answer>;
+    RunAsync<Result>(
         self->services_.loop, executor,
-        [answer, storage, request] {
-          *answer = storage(request);
-          return absl::OkStatus();
-        },
-        [self, answer, op = request.op](const absl::Status& ran) {
-          if (!ran.ok()) answer->status = ran;
-          self->services_.storage_watch.Answered(answer->status, kWrites<Request>);
-          answer->op = op;
-          if (!answer->status.ok()) Log(kWarning, "job.storage").Job(self->name()).Error(answer->status);
-          self->Post(std::move(*answer));
+        [storage = std::move(storage), request]() -> Result { return storage(request); },
+        [self, op = request.op](Result ran) {
+          Answer answer = ran.ok() ? *std::move(ran) : Answer();
+          if (!ran.ok()) answer.status = ran.status();
+          self->services_.storage_watch.Answered(answer.status, kWrites<Request>);
+          answer.op = op;
+          if (!answer.status.ok()) Log(kWarning, "job.storage").Job(self->name()).Error(answer.status);
+          self->Post(std::move(answer));
         });
   }
 

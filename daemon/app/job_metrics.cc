@@ -13,13 +13,22 @@ const char* TierOf(snapshot::Source source) { return source == snapshot::Source:
 
 }  // namespace
 
+RankMetrics::RankMetrics(AgentMetrics& metrics, const Clock& clock, std::string job)
+    : metrics_(metrics),
+      clock_(clock),
+      job_(std::move(job)),
+      captures_(metrics.saves.With({job_, "captured"})),
+      captured_bytes_(metrics.captured_bytes.With({job_})),
+      save_stall_(metrics.save_stall.With({job_})),
+      capture_duration_(metrics.capture_duration.With({job_})) {}
+
 void RankMetrics::Captured(const RecordHead& record, uint64_t bytes) {
-  metrics_.saves.With({job_, "captured"}).Add();
-  metrics_.captured_bytes.With({job_}).Add(static_cast<double>(bytes));
-  metrics_.save_stall.With({job_}).Observe(Seconds(Nanos(record.blocked_ns)));
+  captures_.Add();
+  captured_bytes_.Add(static_cast<double>(bytes));
+  save_stall_.Observe(Seconds(Nanos(record.blocked_ns)));
   // The trainer wrote both times: a negative duration would stay in the sum for ever.
   const uint64_t end = std::max(record.begin_unix_ns, record.captured_unix_ns);
-  metrics_.capture_duration.With({job_}).Observe(Seconds(Nanos(end - record.begin_unix_ns)));
+  capture_duration_.Observe(Seconds(Nanos(end - record.begin_unix_ns)));
 }
 
 void RankMetrics::WentOn() {
@@ -41,18 +50,22 @@ void RankMetrics::Fetched(const absl::Status& status, uint64_t bytes) {
 void RankMetrics::DamagedInRegion() { metrics_.verify_failures.With({"region"}).Add(); }
 
 void JobMetrics::StateIs(const v1::State& state) {
-  Reached("region", state.watermark(), &captured_);
-  Reached("storage", state.durable(), &durable_);
-  if (captured_.none() || captured_.step < durable_.step) return;
-  metrics_.tier_lag_steps.With({job_, "storage"}).Set(static_cast<double>(captured_.step - durable_.step));
+  Reached(state.watermark(), &captured_);
+  Reached(state.durable(), &durable_);
+  if (captured_.newest.none() || captured_.newest.step < durable_.newest.step) return;
+  lag_.Set(static_cast<double>(captured_.newest.step - durable_.newest.step));
 }
 
-void JobMetrics::Reached(const char* tier, const v1::SnapshotRef& newest, SnapshotId* last) {
+void JobMetrics::Reached(const v1::SnapshotRef& newest, Tier* tier) {
   SnapshotId id{newest.attempt(), newest.step()};
-  if (id.none() || id == *last) return;
-  *last = id;
-  metrics_.last_success_timestamp.With({job_, tier}).Set(Seconds(clock_.Wall()));
-  metrics_.last_success_step.With({job_, tier}).Set(static_cast<double>(id.step));
+  if (id.none() || id == tier->newest) return;
+  tier->newest = id;
+  if (tier->when == nullptr) {
+    tier->when = &metrics_.last_success_timestamp.With({job_, tier->name});
+    tier->step = &metrics_.last_success_step.With({job_, tier->name});
+  }
+  tier->when->Set(Seconds(clock_.Wall()));
+  tier->step->Set(static_cast<double>(id.step));
 }
 
 }  // namespace ckptd

@@ -17,8 +17,7 @@ namespace ckptd {
 
 class RankMetrics {
  public:
-  RankMetrics(AgentMetrics& metrics, const Clock& clock, std::string job)
-      : metrics_(metrics), clock_(clock), job_(std::move(job)) {}
+  RankMetrics(AgentMetrics& metrics, const Clock& clock, std::string job);
 
   void Captured(const RecordHead& record, uint64_t bytes);
 
@@ -37,6 +36,10 @@ class RankMetrics {
   AgentMetrics& metrics_;
   const Clock& clock_;
   const std::string job_;
+  Counter& captures_;
+  Counter& captured_bytes_;
+  Histogram& save_stall_;
+  Histogram& capture_duration_;
   Nanos joined_{0};  // 0 = nobody is in restore()
   snapshot::Source source_ = snapshot::Source::kNone;
 };
@@ -44,19 +47,27 @@ class RankMetrics {
 class JobMetrics {
  public:
   JobMetrics(AgentMetrics& metrics, const Clock& clock, std::string job)
-      : metrics_(metrics), clock_(clock), job_(std::move(job)) {}
+      : metrics_(metrics), clock_(clock), job_(std::move(job)), lag_(metrics.tier_lag_steps.With({job_, "storage"})) {}
 
   // What the coordinator says of the whole job.
   void StateIs(const v1::State& state);
 
  private:
-  void Reached(const char* tier, const v1::SnapshotRef& newest, SnapshotId* last);
+  struct Tier {
+    const char* name;
+    SnapshotId newest;
+    Gauge* when = nullptr;  // made with the first success: zero would say that there was one in 1970
+    Gauge* step = nullptr;
+  };
+
+  void Reached(const v1::SnapshotRef& newest, Tier* tier);
 
   AgentMetrics& metrics_;
   const Clock& clock_;
   const std::string job_;
-  SnapshotId captured_;
-  SnapshotId durable_;
+  Gauge& lag_;
+  Tier captured_{"region", {}};
+  Tier durable_{"storage", {}};
 };
 
 }  // namespace ckptd

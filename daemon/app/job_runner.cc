@@ -95,11 +95,8 @@ void JobRunner::Push(Item item) {
   queue_.push_back(std::move(item));
   if (running_) return;
   running_ = true;
-  while (!queue_.empty()) {
-    Item next = std::move(queue_.front());
-    queue_.pop_front();
-    Work(std::move(next));
-  }
+  for (size_t i = 0; i < queue_.size(); ++i) Work(Item(std::move(queue_[i])));  // which may queue more
+  queue_.clear();
   running_ = false;
 }
 
@@ -111,9 +108,9 @@ void JobRunner::Work(Item item) {
   }
   const job::Event& event = std::get<job::Event>(item);
   if (LogEnabled(kDebug)) Log(kDebug, "job.event").Job(name()).Field("event", job::ToString(event));
-  job::Effects effects;
-  machine_.Step(event, effects);
-  Execute(effects);
+  machine_.Step(event, effects_);
+  Execute(effects_);
+  effects_.clear();
 }
 
 void JobRunner::OnStorageHangs(const std::string& call) { Post(job::StorageHangs{0, call}); }

@@ -7,7 +7,6 @@
 #ifndef CKPTD_DAEMON_APP_JOB_RUNNER_H_
 #define CKPTD_DAEMON_APP_JOB_RUNNER_H_
 
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -78,7 +77,8 @@ class JobRunner {
   job::Machine machine_;
   JobMetrics metrics_;
   std::map<Rank, std::unique_ptr<RankRunner>> ranks_;
-  std::deque<Item> queue_;
+  std::vector<Item> queue_;   // emptied when all is worked off; keeps its memory, as effects_ does
+  job::Effects effects_;      // of the present Step
   job::StatePtr last_state_;  // as forwarded to the ranks
   bool running_ = false;
   bool stopped_ = false;

@@ -64,19 +64,19 @@ void RankRunner::Feed(snapshot::Event event) {
   queue_.push_back(std::move(event));
   if (running_) return;
   running_ = true;
-  while (!queue_.empty()) {
-    snapshot::Event next = std::move(queue_.front());
-    queue_.pop_front();
+  for (size_t i = 0; i < queue_.size(); ++i) {
+    snapshot::Event next = std::move(queue_[i]);  // what follows may queue more
     if (LogEnabled(kDebug))
       Log(kDebug, "rank.event").Job(options_.job).Rank(options_.rank).Field("event", ToString(next));
     if (const auto* state = std::get_if<snapshot::JobState>(&next); state != nullptr && state->state->has_decision()) {
       const v1::SnapshotRef& parent = state->state->decision().parent();
       parent_ = {parent.attempt(), parent.step()};
     }
-    snapshot::Effects effects;
-    machine_.Step(next, effects);
-    Execute(effects);
+    machine_.Step(next, effects_);
+    Execute(effects_);
+    effects_.clear();
   }
+  queue_.clear();
   running_ = false;
 }
 

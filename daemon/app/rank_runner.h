@@ -6,7 +6,6 @@
 #ifndef CKPTD_DAEMON_APP_RANK_RUNNER_H_
 #define CKPTD_DAEMON_APP_RANK_RUNNER_H_
 
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -102,7 +101,8 @@ class RankRunner {
   LayoutIntake intake_;
   absl::Status layout_problem_;
   RankMetrics metrics_;
-  std::deque<snapshot::Event> queue_;
+  std::vector<snapshot::Event> queue_;  // emptied when all is worked off; keeps its memory, as effects_ does
+  snapshot::Effects effects_;           // of the present Step
   bool running_ = false;
   std::map<snapshot::ProcessId, uint32_t> asked_;    // header CRC of the last LAYOUT of each process
   SnapshotId parent_;                                // of the attempt that runs

@@ -51,15 +51,26 @@ struct Services {
 
 // Runs `work` on `executor` and gives its result to `done` on the control thread. `Result` is absl::Status or
 // absl::StatusOr<T>; an executor that takes no more work gives STORAGE_HUNG.
-template <typename Result>
-void RunAsync(Loop& loop, Executor& executor, std::function<Result()> work, std::function<void(Result)> done) {
-  auto deliver = [&loop](std::function<void(Result)> to, Result result) {
-    auto shared = std::make_shared<Result>(std::move(result));
-    bool posted = loop.Post([to = std::move(to), shared] { to(std::move(*shared)); });
+template <typename Result, typename Work, typename Done>
+void RunAsync(Loop& loop, Executor& executor, Work work, Done done) {
+  struct Call {
+    Work work;
+    Done done;
+    Result result;
+  };
+  const absl::Status not_yet(absl::StatusCode::kUnknown, "");
+  auto call = std::make_shared<Call>(Call{std::move(work), std::move(done), not_yet});
+  auto deliver = [&loop, call] {
+    bool posted = loop.Post([call] { call->done(std::move(call->result)); });
     if (!posted) Log(kError, "app.post_lost");
   };
-  bool taken = executor.Run([work = std::move(work), done, deliver] { deliver(done, work()); });
-  if (!taken) deliver(done, Error(ErrorCode::STORAGE_HUNG, "too much work waits for the storage"));
+  bool taken = executor.Run([call, deliver] {
+    call->result = call->work();
+    deliver();
+  });
+  if (taken) return;
+  call->result = Error(ErrorCode::STORAGE_HUNG, "too much work waits for the storage");
+  deliver();
 }
 
 // The machines' name for a process: never reused, and the same after a restart of the agent. Pids have 22 bits.

@@ -44,7 +44,10 @@ bool LogEnabled(LogLevel level) { return level <= g_level.load(std::memory_order
 uint64_t DroppedLogLines() { return g_dropped; }
 
 Log::Log(LogLevel level, absl::string_view op) : on_(level <= g_level.load(std::memory_order_relaxed)) {
-  if (on_) line_ = absl::StrCat("<", static_cast<int>(level), ">op=", op);
+  constexpr size_t kUsual = 200;  // a line in one piece of memory
+  if (!on_) return;
+  line_.reserve(kUsual);
+  absl::StrAppend(&line_, "<", static_cast<int>(level), ">op=", op);
 }
 
 Log::~Log() {

@@ -84,10 +84,12 @@ class Coordinator {
   void UpdateFlush();
   void OnCommit(Committer::Outcome outcome);
   [[nodiscard]] const v1::RankReport* Facts(Rank rank) const;
+  const std::vector<const v1::RankReport*>& AllFacts();
   [[nodiscard]] bool JoinedAnew() const;
   [[nodiscard]] SnapshotId NewestCommitted() const;
   [[nodiscard]] DeletionFacts Deletable() const;
   [[nodiscard]] bool IsCommitted(const SnapshotId& id) const;
+  [[nodiscard]] bool IsSealed(const SnapshotId& id) const;
   StoredStep& StepEntry(const SnapshotId& id);
   void Publish();
 
@@ -118,7 +120,8 @@ class Coordinator {
   std::vector<StoredStep> steps_;
   std::vector<SnapshotId> late_;  // to be committed
   bool listed_ = false;
-  std::map<std::string, ReportPtr> reports_;  // by agent, of this attempt
+  std::map<std::string, ReportPtr> reports_;      // by agent, of this attempt
+  std::vector<const v1::RankReport*> all_facts_;  // keeps its memory
   std::map<Rank, v1::RankClaim> claims_;
   std::vector<v1::Refusal> refusals_;
   std::set<Ticket> refused_;

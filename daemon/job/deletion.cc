@@ -16,7 +16,7 @@ const StoredStep* Find(const std::vector<StoredStep>& steps, const SnapshotId& i
 
 // Files of an earlier attempt without a manifest, and nobody writes more of them.
 bool Leftover(const StoredStep& step, const DeletionFacts& facts) {
-  return !step.committed && step.id.attempt < facts.decision.attempt() && facts.sealed.count(step.id) == 0;
+  return !step.committed && step.id.attempt < facts.decision.attempt() && !facts.sealed(step.id);
 }
 
 // Leftovers that no attempt will ever commit or choose: incomplete, and on no history any more.
@@ -61,6 +61,7 @@ bool Deleter::Proven(const SnapshotId& victim, const DeletionFacts& facts, const
 std::vector<SnapshotId> Deleter::Surplus(const DeletionFacts& facts, const Retention& retention) const {
   const SnapshotId newest = Newest(facts).value_or(SnapshotId());
   std::vector<const StoredStep*> newest_first;
+  newest_first.reserve(facts.steps.size());
   for (const StoredStep& step : facts.steps) newest_first.push_back(&step);
   std::sort(newest_first.begin(), newest_first.end(), [](const auto* a, const auto* b) { return a->id > b->id; });
   std::vector<SnapshotId> surplus;
@@ -91,7 +92,7 @@ absl::Status Deleter::MayGo(const SnapshotId& id, const DeletionFacts& facts, co
   if (found->newer) return Error(ErrorCode::NEWER_VERSION, absl::StrCat(name, " was committed by a newer ckptd"));
   if (RunNeeds(id, facts))
     return refused(" is what the present run goes back to: it can go when the run has a newer one");
-  if (!found->committed && facts.sealed.count(id) != 0) return refused(" is being written: it can go when it is done");
+  if (!found->committed && facts.sealed(id)) return refused(" is being written: it can go when it is done");
   const std::optional<SnapshotId> newest = Newest(facts);
   if ((newest && id < *newest) || DeadRemains(*found, facts)) return absl::OkStatus();
   return refused(

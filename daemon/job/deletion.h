@@ -17,6 +17,7 @@
 #ifndef CKPTD_DAEMON_JOB_DELETION_H_
 #define CKPTD_DAEMON_JOB_DELETION_H_
 
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -31,7 +32,7 @@ struct DeletionFacts {
   const std::vector<StoredStep>& steps;  // as listed, kept up to date; a void marker counts as none
   const v1::DecisionRecord& decision;    // whose lineage it is
   SnapshotId watermark;
-  std::set<SnapshotId> sealed;  // in a slot of some agent: its flush may be under way
+  std::function<bool(const SnapshotId&)> sealed;  // in a slot of some agent: its flush may be under way
 };
 
 class Deleter {

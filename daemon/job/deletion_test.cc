@@ -39,7 +39,9 @@ class DeletionTest : public testing::Test {
     deleter_.Reset(kAttempt);
   }
 
-  DeletionFacts Facts() { return {steps_, decision_, {kAttempt, 90}, sealed_}; }
+  DeletionFacts Facts() {
+    return {steps_, decision_, {kAttempt, 90}, [this](const SnapshotId& id) { return sealed_.count(id) != 0; }};
+  }
 
   template <typename T>
   const T* Asked() const {

@@ -59,7 +59,10 @@ class Removal {
   void Ask();
   void TakeAnswers(Effects* effects);
   void End(const absl::Status& why);  // for all that have no result yet
-  [[nodiscard]] DeletionFacts Facts() const { return {steps_, history_, {}, {}}; }
+  // Nobody trains, so no slot is being flushed.
+  [[nodiscard]] DeletionFacts Facts() const {
+    return {steps_, history_, {}, [](const SnapshotId&) { return false; }};
+  }
 
   Context context_;
   Wanted wanted_;

@@ -58,6 +58,13 @@ const v1::RankReport* Coordinator::Facts(Rank rank) const {
   return nullptr;
 }
 
+// Of every rank of this attempt, in their order; good until the next call.
+const std::vector<const v1::RankReport*>& Coordinator::AllFacts() {
+  all_facts_.clear();
+  for (const auto& [rank, claim] : claims_) all_facts_.push_back(Facts(rank));
+  return all_facts_;
+}
+
 // A rank called restore() again (a new process, or the same) while rank 0 still waits in its own.
 bool Coordinator::JoinedAnew() const {
   const v1::RankReport* zero = Facts(0);
@@ -110,11 +117,9 @@ void Coordinator::Reopen() {
 }
 
 void Coordinator::UpdateGrants() {
-  std::vector<const v1::RankReport*> ranks;
-  for (const auto& [rank, claim] : claims_) ranks.push_back(Facts(rank));
   const SnapshotId before = grants_.watermark();
   const StepId floor = state_ == nullptr ? 0 : state_->floor();
-  grants_.Update(ranks, context_.config.rules);
+  grants_.Update(AllFacts(), context_.config.rules);
   if (grants_.floor() != floor || grants_.watermark() != before) dirty_ = true;
 }
 
@@ -138,9 +143,8 @@ void Coordinator::UpdateCommits() {
 }
 
 void Coordinator::UpdateFlush() {
-  std::vector<const v1::RankReport*> ranks;
-  for (const auto& [rank, claim] : claims_) ranks.push_back(Facts(rank));
-  if (flush_plan_.Update(context_.config.flush, ranks, grants_.watermark(), committer_.durable())) dirty_ = true;
+  const SnapshotId durable = committer_.durable();
+  if (flush_plan_.Update(context_.config.flush, AllFacts(), grants_.watermark(), durable)) dirty_ = true;
 }
 
 // Without making an entry: ranks also name steps that were deleted since.
@@ -216,13 +220,19 @@ void Coordinator::On(const DeleteRequested& event) {
 void Coordinator::On(const RetentionChanged& event) { context_.config.retention = event.retention; }
 
 DeletionFacts Coordinator::Deletable() const {
-  DeletionFacts facts{steps_, decision_, grants_.watermark(), {}};
+  return {steps_, decision_, grants_.watermark(), [this](const SnapshotId& id) { return IsSealed(id); }};
+}
+
+// In a slot of some rank.
+bool Coordinator::IsSealed(const SnapshotId& id) const {
   for (const auto& [agent, report] : reports_) {
     for (const v1::RankReport& rank : report->ranks()) {
-      for (const v1::SnapshotRef& ref : rank.sealed()) facts.sealed.insert(ToId(ref));
+      for (const v1::SnapshotRef& ref : rank.sealed()) {
+        if (ToId(ref) == id) return true;
+      }
     }
   }
-  return facts;
+  return false;
 }
 
 void Coordinator::Retry(AttemptId attempt) {

@@ -188,13 +188,13 @@ class Printer {
     };
     switch (field->cpp_type()) {
       case FieldDescriptor::CPPTYPE_INT32:
-        return Put(absl::StrCat(get(&Reflection::GetInt32, &Reflection::GetRepeatedInt32)));
+        return Put(absl::AlphaNum(get(&Reflection::GetInt32, &Reflection::GetRepeatedInt32)).Piece());
       case FieldDescriptor::CPPTYPE_INT64:
-        return Put(absl::StrCat(get(&Reflection::GetInt64, &Reflection::GetRepeatedInt64)));
+        return Put(absl::AlphaNum(get(&Reflection::GetInt64, &Reflection::GetRepeatedInt64)).Piece());
       case FieldDescriptor::CPPTYPE_UINT32:
-        return Put(absl::StrCat(get(&Reflection::GetUInt32, &Reflection::GetRepeatedUInt32)));
+        return Put(absl::AlphaNum(get(&Reflection::GetUInt32, &Reflection::GetRepeatedUInt32)).Piece());
       case FieldDescriptor::CPPTYPE_UINT64:
-        return Put(absl::StrCat(get(&Reflection::GetUInt64, &Reflection::GetRepeatedUInt64)));
+        return Put(absl::AlphaNum(get(&Reflection::GetUInt64, &Reflection::GetRepeatedUInt64)).Piece());
       case FieldDescriptor::CPPTYPE_DOUBLE:
         return Put(FloatText(get(&Reflection::GetDouble, &Reflection::GetRepeatedDouble)));
       case FieldDescriptor::CPPTYPE_FLOAT:

@@ -186,6 +186,7 @@ class RealFiles final : public Files {
 
   absl::StatusOr<std::vector<DirEntry>> ReadEntries(DIR* dir, const std::string& path, size_t max_entries) {
     std::vector<DirEntry> entries;
+    entries.reserve(16);  // most directories hold fewer
     for (;;) {
       errno = 0;
       const dirent* entry = readdir(dir);

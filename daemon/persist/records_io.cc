@@ -52,7 +52,7 @@ absl::Status CreateManifest(Store& store, const std::string& job, const Snapshot
     return Error(ErrorCode::CORRUPT, absl::StrCat(StepPath(job, id), ": its sidecars speak of another snapshot"));
   }
   CKPTD_FP("commit.before_manifest");
-  absl::Status status = store.CreateExclusive(InStep(job, id, kManifestName), ManifestText(manifest));
+  absl::Status status = store.CreateExclusive(InStep(job, id, kManifestName), ManifestText(std::move(manifest)));
   CKPTD_FP("commit.after_manifest");
   return OkIfExists(status);
 }

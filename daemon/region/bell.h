@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "daemon/base/ids.h"
 #include "daemon/os/fd.h"
@@ -37,7 +38,7 @@ struct BellView {
   AttemptId wanted_attempt = 0;
   uint64_t dropped = 0;
   uint64_t drop_code = 0;  // as told; InfoOf() takes any number
-  std::vector<BellSlotView> slots;
+  absl::InlinedVector<BellSlotView, 4> slots;
 };
 
 enum class AbandonOutcome {

@@ -77,18 +77,17 @@ void Server::OnReadable(SessionId id) {
     auto found = sessions_.find(id);
     if (found == sessions_.end()) return;
     Session& session = *found->second;
-    Packet packet;
-    int error = ReceivePacket(session.socket.get(), Wait::kNo, &packet);
+    int error = ReceivePacket(session.socket.get(), Wait::kNo, &packet_);
     if (error == EAGAIN) return;
     if (error == EMSGSIZE) SendError(id, MessageType::kError, Error(ErrorCode::PROTOCOL, "packet too large"));
-    if (error != 0 || !TakePacket(id, session, std::move(packet))) return Close(id);
+    if (error != 0 || !TakePacket(id, session)) return Close(id);
   }
 }
 
 // False ends the connection.
-bool Server::TakePacket(SessionId id, Session& session, Packet packet) {
+bool Server::TakePacket(SessionId id, Session& session) {
   if (session.closing) return false;
-  auto request = Decode(std::as_bytes(std::span(packet.bytes)));
+  auto request = Decode(std::as_bytes(std::span(packet_.bytes)));
   absl::Status status = request.status();
   if (status.ok()) {
     if (const auto* hello = std::get_if<HelloRequest>(&*request)) {
@@ -96,7 +95,7 @@ bool Server::TakePacket(SessionId id, Session& session, Packet packet) {
     } else if (!session.greeted) {
       status = Error(ErrorCode::PROTOCOL, "the first message must be HELLO");
     } else {
-      handler_.OnRequest(id, session.peer, *std::move(request), std::move(packet.fds));
+      handler_.OnRequest(id, session.peer, *std::move(request), std::move(packet_.fds));
     }
   }
   if (status.ok()) return true;
@@ -118,7 +117,7 @@ absl::Status Server::Greet(SessionId id, Session& session, const HelloRequest& h
   return absl::OkStatus();
 }
 
-void Server::SendRaw(SessionId id, std::vector<uint8_t> packet, std::span<const int> fds, bool hint) {
+void Server::SendRaw(SessionId id, std::span<const uint8_t> packet, std::span<const int> fds, bool hint) {
   auto found = sessions_.find(id);
   if (found == sessions_.end() || found->second->closing) return;
   int error = SendPacket(found->second->socket.get(), packet, fds);

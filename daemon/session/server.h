@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -58,12 +59,14 @@ class Server {
   // disconnected: it reconnects when it runs again, and asks anew.
   template <typename Message>
   void Send(SessionId session, MessageType type, Message message, std::span<const int> fds = {}) {
-    SendRaw(session, Packed(type, message), fds, false);
+    SetHead(type, message);
+    SendRaw(session, BytesOf(message), fds, false);
   }
   // The same for what is repeated or stands in shared memory anyway: dropped and counted when the peer does not read.
   template <typename Message>
   void Hint(SessionId session, MessageType type, Message message) {
-    SendRaw(session, Packed(type, message), {}, true);
+    SetHead(type, message);
+    SendRaw(session, BytesOf(message), {}, true);
   }
   // ERROR with the status' code and sentence.
   void SendError(SessionId session, MessageType answers, const absl::Status& status);
@@ -81,21 +84,23 @@ class Server {
   void AcceptAll();
   void Add(AcceptedSocket accepted);
   void OnReadable(SessionId session);
-  bool TakePacket(SessionId id, Session& session, Packet packet);
+  bool TakePacket(SessionId id, Session& session);
   absl::Status Greet(SessionId id, Session& session, const HelloRequest& hello);
-  void SendRaw(SessionId session, std::vector<uint8_t> packet, std::span<const int> fds, bool hint);
+  void SendRaw(SessionId session, std::span<const uint8_t> packet, std::span<const int> fds, bool hint);
   void Close(SessionId session);
 
   template <typename Message>
-  std::vector<uint8_t> Packed(MessageType type, Message& message) {
+  static void SetHead(MessageType type, Message& message) {
     message.head.magic = kMessageMagic;
     message.head.type = static_cast<uint16_t>(type);
     message.head.major = kProtocolMajorMax;
     message.head.size = sizeof(message);
     message.head.reserved = 0;
-    std::vector<uint8_t> bytes(sizeof(message));
-    std::memcpy(bytes.data(), &message, sizeof(message));
-    return bytes;
+  }
+  template <typename Message>
+  static std::span<const uint8_t> BytesOf(const Message& message) {
+    static_assert(std::is_trivially_copyable_v<Message>);
+    return {reinterpret_cast<const uint8_t*>(&message), sizeof(message)};
   }
 
   Loop& loop_;
@@ -105,6 +110,7 @@ class Server {
   ProcessWatch watch_;
   SessionId next_session_ = 1;
   std::map<SessionId, std::unique_ptr<Session>> sessions_;
+  Packet packet_;  // the present one; its memory is used for the next
   uint64_t dropped_hints_ = 0;
 };
 

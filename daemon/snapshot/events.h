@@ -16,6 +16,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/ids.h"
@@ -124,7 +125,7 @@ struct BellRead {
   ProcessId process = 0;
   AttemptId pos_attempt = 0;
   StepId pos = 0;
-  std::vector<BellWord> words;
+  absl::InlinedVector<BellWord, 4> words;  // a hint comes for each chunk: usually no allocation
   AttemptId wanted_attempt = 0;
   StepId wanted = 0;  // somebody waits for this step, or a newer one, to be durable
 };

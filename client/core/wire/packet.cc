@@ -32,6 +32,7 @@ void TakeFds(msghdr* message, std::vector<UniqueFd>* fds) {
   for (cmsghdr* header = CMSG_FIRSTHDR(message); header != nullptr; header = CMSG_NXTHDR(message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    fds->reserve(fds->size() + count);
     for (size_t i = 0; i < count; ++i) {
       int fd;
       std::memcpy(&fd, CMSG_DATA(header) + i * sizeof fd, sizeof fd);
@@ -54,7 +55,6 @@ int Receive(int socket, int flags, Packet* packet) {
     size = recvmsg(socket, &message, flags);
   } while (size < 0 && errno == EINTR);
   if (size < 0) return errno;
-  packet->fds.reserve(kMaxPacketFds);
   TakeFds(&message, &packet->fds);
   if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) return EMSGSIZE;
   packet->bytes.resize(static_cast<size_t>(size));
@@ -82,7 +82,9 @@ int SendPacket(int socket, std::span<const uint8_t> bytes, std::span<const int> 
 int ReceivePacket(int socket, Wait wait, Packet* packet) {
   packet->fds.clear();
   int error = Receive(socket, MSG_CMSG_CLOEXEC | (wait == Wait::kNo ? MSG_DONTWAIT : 0), packet);
-  if (error != 0) *packet = Packet{};
+  if (error == 0) return 0;
+  packet->bytes.clear();
+  packet->fds.clear();
   return error;
 }
 

@@ -31,6 +31,7 @@ enum class Wait : uint8_t { kNo, kYes };
 
 // 0 and a packet; ENOTCONN: the peer has closed; EAGAIN: nothing there (kNo, or a time-out of the socket);
 // EMSGSIZE: it broke the limits above; ECONNRESET: the peer died. On an error the packet is empty.
+// A packet that is used again keeps its memory.
 [[nodiscard]] int ReceivePacket(int socket, Wait wait, Packet* packet);
 
 }  // namespace ckptd
