@@ -16,6 +16,7 @@
 #include "daemon/base/status_macros.h"
 #include "daemon/config/load.h"
 #include "daemon/config/reload.h"
+#include "daemon/os/heap.h"
 #include "daemon/os/posix_files.h"
 #include "daemon/os/signal.h"
 
@@ -134,6 +135,7 @@ absl::Status Serve(Agent& agent) {
   StartWatchdog(agent.loop());
   NotifyReady("running");
   Log(kInfo, "agent.ready").Field("socket", agent.config().agent.socket).Field("storage", agent.config().storage.root);
+  ReserveHeap();
   CKPTD_RETURN_IF_ERROR(agent.Run());
   bool all = agent.flushed_all();
   Log(all ? kInfo : kWarning, "agent.end").Field("flushed", all ? "all" : "not all: memory still holds the rest");
@@ -152,6 +154,7 @@ absl::StatusOr<int> RunAgent(const Flags& flags, Config config, const Config& de
 }
 
 int Main(int argc, char** argv) {
+  ShareHeap();
   auto flags = ParseFlags(argc, argv);
   if (!flags.ok()) return Fail(flags.status());
   if (flags->help) return std::fputs(kHelp, stdout), 0;

@@ -5,6 +5,7 @@
 #ifndef CKPTD_DAEMON_JOB_COMMIT_H_
 #define CKPTD_DAEMON_JOB_COMMIT_H_
 
+#include <functional>
 #include <set>
 
 #include "daemon/job/context.h"
@@ -19,6 +20,9 @@ class Committer {
 
   // All parts and sidecars of `id` exist. `known` = it has a manifest already.
   void Offer(const SnapshotId& id, bool known);
+
+  // Of what is done, forgets what is `gone`: it will not be offered again.
+  void Forget(const std::function<bool(const SnapshotId&)>& gone) { std::erase_if(done_, gone); }
 
   // Starts the next request unless one is under way.
   void Work(Context& context);

@@ -7,6 +7,14 @@
 #include "daemon/job/lineage.h"
 
 namespace ckptd::job {
+namespace {
+
+bool Persisted(const v1::RankReport& facts, const SnapshotId& id) {
+  return std::any_of(facts.persisted().begin(), facts.persisted().end(),
+                     [&](const v1::SnapshotRef& ref) { return ToId(ref) == id; });
+}
+
+}  // namespace
 
 void Coordinator::Evaluate() {
   if (phase_ == Phase::kGather) TryDecide();
@@ -133,12 +141,14 @@ void Coordinator::UpdateCommits() {
     if (id.attempt != attempt_ && id != ToId(decision_.parent())) continue;
     const auto persisted = [&](const auto& claim) {
       const v1::RankReport* facts = Facts(claim.first);
-      return facts != nullptr && std::any_of(facts->persisted().begin(), facts->persisted().end(),
-                                             [&](const v1::SnapshotRef& other) { return ToId(other) == id; });
+      return facts != nullptr && Persisted(*facts, id);
     };
     if (!std::all_of(claims_.begin(), claims_.end(), persisted)) continue;
     committer_.Offer(id, IsCommitted(id));
   }
+  // A snapshot that a rank has stopped to name is not named again. (Were it, its manifest would be there or its files
+  // gone.)
+  committer_.Forget([&](const SnapshotId& id) { return !Persisted(*first, id); });
   committer_.Work(context_);
 }
 

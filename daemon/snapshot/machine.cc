@@ -80,7 +80,6 @@ void Machine::Impl::On(const RoomNeeded& event) {
 }
 
 void Machine::Impl::BeginAttempt(AttemptId attempt) {
-  report_dirty_ = true;
   seen_ = attempt;
   state_ = nullptr;
   decided_ = false;
@@ -102,6 +101,7 @@ void Machine::Impl::On(const JobState& event) {
   const v1::State& state = *event.state;
   if (state.attempt() < seen_ && config_.rules.refuse_old_state) return;
   if (state.attempt() != seen_) BeginAttempt(state.attempt());
+  report_dirty_ = true;
   state_ = event.state;
   if (state.phase() >= v1::State::LOAD && !decided_) {
     decided_ = true;
@@ -115,7 +115,7 @@ void Machine::Impl::On(const JobState& event) {
   // The parent's attempt is lower than ours, so this order is the lineage's.
   if (config_.rules.watermark_is_parent || told.attempt == seen_) watermark_ = std::max(watermark_, told);
   durable_ = std::max(durable_, ToId(state.durable()));
-  if (std::erase(on_storage_, durable_) != 0 || draining_) report_dirty_ = true;  // W and G are not in the report
+  std::erase(on_storage_, durable_);
   select_flush_ = state.select_flush();
   flush_target_ = std::max(flush_target_, ToId(state.flush()));
   const StepId before = floor_;

@@ -1,6 +1,6 @@
-// Preloaded by hot_path_test into an agent or a trainer: counts what each of its threads allocates, by the thread's
-// name, in the file $CKPTD_COUNT_MALLOC that the test maps too (count_malloc.h). Over glibc's own functions, so that
-// nothing else changes.
+// Preloaded by hot_path_test into an agent or a trainer: counts what each of its threads allocates and how long that
+// takes, by the thread's name, in the file $CKPTD_COUNT_MALLOC that the test maps too (count_malloc.h). Over glibc's
+// own functions, so that nothing else changes.
 #include "tests/integration/count_malloc.h"
 
 #include <fcntl.h>
@@ -11,12 +11,14 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 
 extern "C" {
 void* __libc_malloc(size_t bytes);
 void* __libc_calloc(size_t count, size_t bytes);
 void* __libc_realloc(void* memory, size_t bytes);
 void* __libc_memalign(size_t alignment, size_t bytes);
+void __libc_free(void* memory);
 }
 
 namespace ckptd::harness {
@@ -34,8 +36,7 @@ AllocationTable* MapTable() {
 AllocationTable* table;
 [[gnu::constructor]] void Open() { table = MapTable(); }
 
-void Count(size_t bytes) {
-  if (table == nullptr) return;
+AllocationCount* Entry() {
   const int saved = errno;
   uint64_t name[2] = {};
   prctl(PR_GET_NAME, name);
@@ -43,12 +44,38 @@ void Count(size_t bytes) {
   for (AllocationCount& entry : table->threads) {
     uint64_t nobody = 0;
     entry.name.compare_exchange_strong(nobody, name[0]);
-    if (entry.name != name[0]) continue;
-    ++entry.calls;
-    entry.bytes += bytes;
-    if (bytes >= kLargeAllocation) ++entry.large;
-    return;
+    if (entry.name == name[0]) return &entry;
   }
+  return nullptr;
+}
+
+uint64_t Now() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+template <typename Allocate>
+void* Counted(size_t bytes, Allocate allocate) {
+  if (table == nullptr) return allocate();
+  const uint64_t begin = Now();
+  void* memory = allocate();
+  const uint64_t end = Now();
+  if (AllocationCount* entry = Entry()) {
+    ++entry->calls;
+    entry->bytes += bytes;
+    entry->ns += end - begin;
+    if (bytes >= kLargeAllocation) ++entry->large;
+  }
+  return memory;
+}
+
+void Free(void* memory) {
+  if (table == nullptr || memory == nullptr) return __libc_free(memory);
+  const uint64_t begin = Now();
+  __libc_free(memory);
+  const uint64_t end = Now();
+  if (AllocationCount* entry = Entry()) entry->ns += end - begin;
 }
 
 }  // namespace
@@ -56,21 +83,18 @@ void Count(size_t bytes) {
 
 extern "C" {
 void* malloc(size_t bytes) {
-  ckptd::harness::Count(bytes);
-  return __libc_malloc(bytes);
+  return ckptd::harness::Counted(bytes, [=] { return __libc_malloc(bytes); });
 }
 void* calloc(size_t count, size_t bytes) {
-  ckptd::harness::Count(count * bytes);
-  return __libc_calloc(count, bytes);
+  return ckptd::harness::Counted(count * bytes, [=] { return __libc_calloc(count, bytes); });
 }
 void* realloc(void* memory, size_t bytes) {
-  ckptd::harness::Count(bytes);
-  return __libc_realloc(memory, bytes);
+  return ckptd::harness::Counted(bytes, [=] { return __libc_realloc(memory, bytes); });
 }
 void* memalign(size_t alignment, size_t bytes) {
-  ckptd::harness::Count(bytes);
-  return __libc_memalign(alignment, bytes);
+  return ckptd::harness::Counted(bytes, [=] { return __libc_memalign(alignment, bytes); });
 }
+void free(void* memory) { ckptd::harness::Free(memory); }
 void* aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
 int posix_memalign(void** memory, size_t alignment, size_t bytes) {
   *memory = memalign(alignment, bytes);
