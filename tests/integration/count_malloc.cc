@@ -55,14 +55,16 @@ uint64_t Now() {
   return static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
+// `made`: 0 when what there was goes on under another address.
 template <typename Allocate>
-void* Counted(size_t bytes, Allocate allocate) {
+void* Counted(size_t bytes, Allocate allocate, int made = 1) {
   if (table == nullptr) return allocate();
   const uint64_t begin = Now();
   void* memory = allocate();
   const uint64_t end = Now();
   if (AllocationCount* entry = Entry()) {
     ++entry->calls;
+    entry->alive += made;
     entry->bytes += bytes;
     entry->ns += end - begin;
     if (bytes >= kLargeAllocation) ++entry->large;
@@ -75,7 +77,10 @@ void Free(void* memory) {
   const uint64_t begin = Now();
   __libc_free(memory);
   const uint64_t end = Now();
-  if (AllocationCount* entry = Entry()) entry->ns += end - begin;
+  if (AllocationCount* entry = Entry()) {
+    --entry->alive;
+    entry->ns += end - begin;
+  }
 }
 
 }  // namespace
@@ -89,7 +94,8 @@ void* calloc(size_t count, size_t bytes) {
   return ckptd::harness::Counted(count * bytes, [=] { return __libc_calloc(count, bytes); });
 }
 void* realloc(void* memory, size_t bytes) {
-  return ckptd::harness::Counted(bytes, [=] { return __libc_realloc(memory, bytes); });
+  return ckptd::harness::Counted(
+      bytes, [=] { return __libc_realloc(memory, bytes); }, memory == nullptr ? 1 : 0);
 }
 void* memalign(size_t alignment, size_t bytes) {
   return ckptd::harness::Counted(bytes, [=] { return __libc_memalign(alignment, bytes); });

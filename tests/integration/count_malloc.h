@@ -16,6 +16,7 @@ struct AllocationCount {
   std::atomic<uint64_t> calls;
   std::atomic<uint64_t> bytes;
   std::atomic<uint64_t> large;  // of at least kLargeAllocation
+  std::atomic<int64_t> alive;   // what it allocated less what it freed, also of other threads
   std::atomic<uint64_t> ns;     // in malloc and its kin, and in free; reading the clock twice for each is in it
 };
 

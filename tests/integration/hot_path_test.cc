@@ -59,7 +59,7 @@ TEST(HotPath, NoPageFaults) {
   uint64_t copy = FaultsOf(trainer->pid(), "ckpt-copy");
   uint64_t session = FaultsOf(trainer->pid(), "ckpt-session");
   uint64_t agent = UsageOf(node.agent()->pid()).minor_faults;
-  uint64_t saves = Saves(*trainer, 200);  // a heap that grows by 80 bytes for each would show
+  uint64_t saves = Saves(*trainer, 200);
   copy = FaultsOf(trainer->pid(), "ckpt-copy") - copy;
   session = FaultsOf(trainer->pid(), "ckpt-session") - session;
   agent = UsageOf(node.agent()->pid()).minor_faults - agent;
@@ -91,6 +91,7 @@ class Allocations {
   struct Sum {
     uint64_t calls = 0;
     uint64_t large = 0;
+    int64_t alive = 0;
     uint64_t ns = 0;
   };
   // Of the threads whose name begins with `name` (at most eight letters).
@@ -101,6 +102,7 @@ class Allocations {
       if (memcmp(&word, name.data(), name.size()) != 0) continue;
       sum.calls += entry.calls;
       sum.large += entry.large;
+      sum.alive += entry.alive;
       sum.ns += entry.ns;
     }
     return sum;
@@ -120,6 +122,7 @@ struct AllocationsPerSave {
   double agent_us = 0;
   uint64_t agent_large = 0;  // in all saves together
   uint64_t libckpt = 0;      // likewise
+  int64_t agent_kept = 0;    // likewise, and not freed
 };
 
 // What the agent's threads had allocated, one count for each member of AllocationsPerSave.
@@ -133,7 +136,7 @@ struct AgentCounts {
   Allocations::Sum control, records, chores, flush, all;
 };
 
-AllocationsPerSave CountAllocations(const std::string& trainer_arguments) {
+AllocationsPerSave CountAllocations(const std::string& trainer_arguments, int captures = 40) {
   Node node;
   Allocations agent(node.base() + "/agent.malloc");
   Allocations trainer(node.base() + "/trainer.malloc");
@@ -145,7 +148,7 @@ AllocationsPerSave CountAllocations(const std::string& trainer_arguments) {
   const AgentCounts before(agent);
   const uint64_t own = trainer.Of("ckpt-cop").calls + trainer.Of("ckpt-ses").calls;
   EXPECT_GT(own, 0u) << "nothing is counted";
-  const auto saves = static_cast<double>(Saves(*training, 40));
+  const auto saves = static_cast<double>(Saves(*training, captures));
   const AgentCounts after(agent);
   const auto calls = [&](Allocations::Sum AgentCounts::*thread) {
     return static_cast<double>((after.*thread).calls - (before.*thread).calls) / saves;
@@ -158,6 +161,7 @@ AllocationsPerSave CountAllocations(const std::string& trainer_arguments) {
   out.agent = calls(&AgentCounts::all);
   out.agent_us = static_cast<double>(after.all.ns - before.all.ns) / 1000 / saves;
   out.agent_large = after.all.large - before.all.large;
+  out.agent_kept = after.all.alive - before.all.alive;
   out.libckpt = trainer.Of("ckpt-cop").calls + trainer.Of("ckpt-ses").calls - own;
   return out;
 }
@@ -171,17 +175,20 @@ void Print(const char* what, const AllocationsPerSave& each) {
 // not depend on tensors, bytes or chunks (4, 4 and 31 here), none is large, and libckpt's threads make none.
 TEST(HotPath, AllocationsDoNotGrowWithTensorsOrBytes) {
   if (kSanitized) GTEST_SKIP() << "skipped: a sanitizer has an allocator of its own";
-  AllocationsPerSave few = CountAllocations("--tensors 10 --bytes 4000000");
+  constexpr int kMany = 300;  // what the saves under way at both ends hold is little against it
+  AllocationsPerSave few = CountAllocations("--tensors 10 --bytes 4000000", kMany);
   AllocationsPerSave many = CountAllocations("--tensors 2000 --bytes 4000000");
   AllocationsPerSave large = CountAllocations("--tensors 10 --bytes 32000000");
+  printf("%ld allocations more are alive after %d saves\n", few.agent_kept, kMany);
+  EXPECT_LT(few.agent_kept, kMany / 2) << "something is kept of each save";
   Print("10 tensors", few);
   Print("2000 tensors", many);
   Print("eight times the bytes", large);
   for (const AllocationsPerSave& each : {few, many, large}) {
-    EXPECT_LT(each.control, 200);
+    EXPECT_LT(each.control, 350);  // 160 where nothing else runs; more hints, more messages
     EXPECT_LT(each.records, 90);
     EXPECT_LT(each.chores, 90);
-    EXPECT_LT(each.flush, 42);
+    EXPECT_LT(each.flush, 44);
     EXPECT_EQ(each.agent_large, 0u) << "a buffer is made anew for each save";
     EXPECT_EQ(each.libckpt, 0u);
   }
