@@ -185,6 +185,15 @@ def test_what_belongs_to_an_optimizer_is_lazy_only_once_it_fired_a_hook(make):
     assert "gate" not in double.log and double.eager() == {column.name for column in double.tables[-1]}
 
 
+def test_what_two_optimizers_update_is_lazy_only_when_both_fire(make):
+    model, optimizer = trainee()
+    other = Silent(model[0].parameters(), lr=0.1)
+    ck, double = make({"m": model, "o": optimizer, "silent": other})
+    train(model, optimizer)
+    ck.save(1)
+    assert "m.0.weight" in double.eager() and "m.1.weight" not in double.eager()
+
+
 def test_a_save_waits_for_a_step_that_updates_something(make):
     model, optimizer = trainee()
     ck, double = make({"m": model, "o": optimizer}, every=2)

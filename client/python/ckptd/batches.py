@@ -131,11 +131,11 @@ class Batches:
         self._resume = dict(state)
         self._iterator = None
 
-    def _own(self) -> list[bytes]:
+    def _own(self) -> list[Any]:
         """States of the generator objects of the loader, which the global ones do not cover."""
         return [rng.generator_state(generator) for generator in _generators(self.loader)]
 
-    def _set_own(self, states: list[bytes]) -> None:
+    def _set_own(self, states: list[Any]) -> None:
         found = _generators(self.loader)
         if len(found) != len(states):
             raise ValueError(f"ckptd.batches: {len(states)} generators were saved, the loader has {len(found)}")
@@ -158,9 +158,10 @@ def _parts(loader: Any) -> list[Any]:
     return list({id(part): part for part in found if part is not None}.values())
 
 
-def _generators(loader: Any) -> list[torch.Generator]:
-    found = [getattr(part, "generator", None) for part in _parts(loader)]
-    return list({id(item): item for item in found if isinstance(item, torch.Generator)}.values())
+def _generators(loader: Any) -> list[Any]:
+    """Generator objects that loader, samplers and dataset hold as attributes, each once."""
+    found = [item for part in _parts(loader) for item in getattr(part, "__dict__", {}).values()]
+    return list({id(item): item for item in found if rng.is_generator(item)}.values())
 
 
 def _give_generator(loader: Any, generator: torch.Generator) -> None:

@@ -60,11 +60,33 @@ def _apply_cuda(states: list[bytes]) -> list[str]:
     return []
 
 
-def generator_state(generator: torch.Generator) -> bytes:
-    """State of one generator object that the user put into `state`, or that a loader draws from."""
-    return tensor_bytes(generator.get_state())
+def is_generator(value: Any) -> bool:
+    """A generator object of torch, NumPy or Python."""
+    if isinstance(value, (torch.Generator, random.Random)):
+        return True
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, (numpy.random.Generator, numpy.random.RandomState))
 
 
-def set_generator_state(generator: torch.Generator, data: bytes) -> None:
-    """Inverse of `generator_state`; the object keeps its device."""
-    generator.set_state(tensor_of(data))
+def generator_state(generator: Any) -> Any:
+    """State of one generator object that the user put into `state`, or that a loader draws from; plain values."""
+    if isinstance(generator, torch.Generator):
+        return tensor_bytes(generator.get_state())
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    return _bits(generator).state
+
+
+def set_generator_state(generator: Any, state: Any) -> None:
+    """Inverse of `generator_state`; the object keeps its device and kind."""
+    if isinstance(generator, torch.Generator):
+        generator.set_state(tensor_of(state))
+    elif isinstance(generator, random.Random):
+        generator.setstate(state)
+    else:
+        _bits(generator).state = state
+
+
+def _bits(generator: Any) -> Any:
+    """What a NumPy generator draws its bits from."""
+    return generator.bit_generator if hasattr(generator, "bit_generator") else generator._bit_generator

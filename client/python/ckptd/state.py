@@ -86,7 +86,7 @@ class State:
             return [ModulePart(path, value, self._is_lazy), *_extra_states(value, path)]
         if isinstance(value, torch.optim.Optimizer):
             return [OptimizerPart(path, value, self._auto)]
-        if isinstance(value, torch.Generator):
+        if rng.is_generator(value):
             return [_generator_part(path, value)]
         return [ObjectPart(path, value, value.state_dict, value.load_state_dict, 0 if _is_scheduler(value) else 2)]
 
@@ -110,6 +110,9 @@ class State:
         self._build_again()
         hooked = [part for part in self.optimizers() if any(map(self._fires_hooks, part.steppers()))]
         self._lazy_ids = set(map(id, chain.from_iterable(part.parameters() for part in hooked)))
+        for part in self.optimizers():
+            if part not in hooked:  # it may write what another one updates too
+                self._lazy_ids.difference_update(map(id, part.parameters()))
         found = {part.path: part.survey() for part in self.parts if not isinstance(part, OptimizerPart)}
         name_parameters(self.parts, _names_by_id(self.parts, found))
         for part in self.optimizers():
@@ -309,7 +312,7 @@ def extra_text(plain: str, generators: str) -> str:
     return f'{{"format":{EXTRA_FORMAT},"parts":{plain},"rng":{generators}}}'
 
 
-def _generator_part(path: str, value: torch.Generator) -> Part:
+def _generator_part(path: str, value: Any) -> Part:
     get, load = partial(rng.generator_state, value), partial(rng.set_generator_state, value)
     return ObjectPart(path, value, get, load, 3)
 

@@ -13,7 +13,7 @@ from typing import Any, Callable
 import numpy as np
 import torch
 
-from . import dtypes, extra, names
+from . import dtypes, extra, names, rng
 from .extra import ObjectRef, TensorRef
 
 MAPPINGS = (dict, OrderedDict, defaultdict)
@@ -22,7 +22,7 @@ _MAX_DEPTH = 200
 
 def is_stateful(value: Any) -> bool:
     """An object that saves itself: a module, an optimizer, a generator, or anything with the two methods."""
-    if isinstance(value, (torch.nn.Module, torch.optim.Optimizer, torch.Generator)):
+    if isinstance(value, (torch.nn.Module, torch.optim.Optimizer)) or rng.is_generator(value):
         return True
     if isinstance(value, type):
         return False

@@ -48,6 +48,7 @@ class Row:
     steps: int = 9
     first_kill: int = 4
     dropped: tuple[str, ...] = ()  # reasons for which its saves may be dropped
+    warned: str = ""  # part of a warning that must have been given
     skip: Callable[[], str | None] | None = None  # why this machine cannot run it
 
 

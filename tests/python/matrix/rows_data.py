@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import (
@@ -128,6 +129,25 @@ def iterable() -> Loop:
 @row("IterableDataset, two workers", "position")
 def iterable_workers() -> Loop:
     return loop(DataLoader(Stream(), 4, num_workers=2))
+
+
+class Drawing(Dataset):
+    """Noise from a NumPy generator of its own, indices from one of Python's."""
+
+    def __init__(self) -> None:
+        self.data, self.noise, self.pick = dataset(), np.random.default_rng(3), random.Random(3)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> Any:
+        x, y = self.data[self.pick.randrange(22)]
+        return x + torch.from_numpy(self.noise.standard_normal(8)).float(), y
+
+
+@row("a dataset that draws from generators of its own (NumPy, Python)", "own generators", "position")
+def drawing() -> Loop:
+    return loop(DataLoader(Drawing(), 4))
 
 
 class Augmented(Dataset):

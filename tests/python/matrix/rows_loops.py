@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +14,7 @@ import ckptd
 import torch
 from torch import nn
 
-from .rows import Loop, Net, loss_of, row, updating
+from .rows import Loop, Net, loss_of, row, shuffled, updating
 
 
 def pair() -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -125,7 +127,8 @@ def no_compiler() -> str | None:
 def inductor() -> Loop:
     torch._inductor.config.cpp_cache_precompile_headers = False  # costs more than it saves here
     model, optimizer = pair()
-    return Loop({"model": model, "optim": optimizer}, updating(torch.compile(model), optimizer))
+    loader = shuffled(drop_last=True)  # one shape, compiled once
+    return Loop({"model": model, "optim": optimizer}, updating(torch.compile(model), optimizer), loader)
 
 
 @row("torch.compile (aot_eager), the compiled module in the state", "gate", "eager", "generators", steps=6)
@@ -236,20 +239,58 @@ def lora(model, optimizer, ck) -> None:
     model.first.weight.data += torch.outer(torch.arange(16.0), torch.arange(8.0)) / 1000
 
 
-@row(
-    'LoRA merge without ck.gate(), selfcheck="always"', "self-check",
-    dropped=("TORN",), note="the torn save is dropped",
-)  # fmt: skip
-def lora_ungated() -> Loop:
-    model, optimizer = pair()
-    loop = Loop({"model": model, "optim": optimizer}, updating(model, optimizer), options={"selfcheck": "always"})
-    delta = torch.outer(torch.arange(16.0), torch.arange(8.0)) / 1000
+def broken_promise(name: str) -> Callable[[Any], Any]:
+    """A row in which the decorated function writes to a weight while it is being captured; the self-check sees it."""
 
-    def before(n: int) -> None:
-        model.first.weight.data += delta
+    def add(write: Callable[[nn.Module], None]) -> Any:
+        def build() -> Loop:
+            model, optimizer = pair()
+            loop = Loop({"model": model, "optim": optimizer}, updating(model, optimizer))
+            loop.options["selfcheck"] = "always"
+            loop.before = lambda n: write(model)
+            return loop
 
-    loop.before = before
-    return loop
+        build.__module__ = __name__
+        warned = "model.first.weight"
+        note = 'the torn save is dropped, told, and the tensor is captured eagerly from then on; selfcheck="always"'
+        row(f"no ck.gate(): {name}", "self-check", dropped=("TORN",), note=note, warned=warned)(build)
+        return write
+
+    return add
+
+
+@broken_promise("LoRA merge (.data +=)")
+def merged(model) -> None:
+    model.first.weight.data += torch.outer(torch.arange(16.0), torch.arange(8.0)) / 1000
+
+
+@broken_promise("an update in place under no_grad")
+def in_place(model) -> None:
+    with torch.no_grad():
+        model.first.weight.mul_(0.99)
+
+
+@broken_promise("a write through a NumPy view")
+def numpy_view(model) -> None:
+    model.first.weight.detach().numpy()[3] += 0.01
+
+
+@broken_promise("C code that has the address")
+def c_code(model) -> None:
+    weight = model.first.weight
+    ctypes.memset(weight.data_ptr() + weight.element_size(), 0, weight.element_size())
+
+
+@broken_promise("another thread")
+def thread(model) -> None:
+    writer = threading.Thread(target=lambda: model.first.weight.data.mul_(0.99))
+    writer.start()
+    writer.join()
+
+
+@broken_promise("load_state_dict on the model")
+def reloaded(model) -> None:
+    model.load_state_dict({name: value * 0.99 for name, value in model.state_dict().items()})
 
 
 @row(

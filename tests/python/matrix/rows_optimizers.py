@@ -352,6 +352,44 @@ def unhooked_beside() -> Loop:
     return Loop({"model": model, "silent": silent, "hooked": hooked}, train)
 
 
+class Ascending(O.Optimizer):
+    """As SAM: a first half step uphill that fires no hook, a second one that lets another optimizer step."""
+
+    def __init__(self, params: Any, inner: type[O.Optimizer], **options: Any) -> None:
+        super().__init__(params, {})
+        self.inner = inner(self.param_groups, **options)
+
+    @torch.no_grad()
+    def first_step(self) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.state[p]["old"] = p.clone()
+                p.add_(p.grad, alpha=0.05)
+
+    @torch.no_grad()
+    def second_step(self) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.data = self.state[p].pop("old")
+        self.inner.step()
+
+
+@row("SAM: a half step that fires no hook", "lazy once a hook fired")
+def ascending() -> Loop:
+    model = Net()
+    optimizer = Ascending(model.parameters(), O.SGD, lr=0.1, momentum=0.9)
+
+    def train(batch):
+        for half in (optimizer.first_step, optimizer.second_step):
+            optimizer.zero_grad()
+            loss = loss_of(model, batch)
+            loss.backward()
+            half()
+        return loss
+
+    return Loop({"model": model, "optim": optimizer, "inner": optimizer.inner}, train)
+
+
 @row("optimizer in backward", "gate", "optimizer state")
 def in_backward() -> Loop:
     model = Net()

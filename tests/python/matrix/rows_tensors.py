@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -116,6 +117,20 @@ def arrays() -> Loop:
     def change(loss: torch.Tensor) -> None:
         held["a"] += loss.item()
         held["b"] += 1
+
+    return holding(held, change)
+
+
+@row("generator objects of torch, NumPy and Python", "own generators")
+def generators() -> Loop:
+    held = {"torch": torch.Generator().manual_seed(1), "numpy": np.random.default_rng(1), "python": random.Random(1)}
+    held["old numpy"] = np.random.RandomState(1)
+
+    def change(loss: torch.Tensor) -> None:
+        torch.rand(3, generator=held["torch"])
+        held["numpy"].random()
+        held["python"].gauss(0, 1)
+        held["old numpy"].standard_normal()
 
     return holding(held, change)
 

@@ -83,6 +83,11 @@ def _generators() -> None:
     rng.apply = lambda states: []
 
 
+@rule("own generators", "generator objects of torch, NumPy and Python are captured where they are found")
+def _own_generators() -> None:
+    rng.set_generator_state = lambda generator, state: None
+
+
 @rule("optimizer state", "state that the new process does not have yet is made from the checkpoint")
 def _optimizer_state() -> None:
     placement._optimizer_state = lambda plan, part, document: (

@@ -182,6 +182,8 @@ def judge(undisturbed: Journal, killed: Journal, resumed: Journal, row: Row) -> 
     restored = [int(words[0]) for words in resumed.all("restored")]
     if not captured or restored[:1] < captured[-1:]:
         problems.append(f"captured were steps {captured}, restored was {restored}")
+    if row.warned not in killed.sentences("warned"):
+        problems.append(f"no warning has {row.warned!r}: {killed.sentences('warned')}")
     expected = undisturbed.values()
     for name, journal in (("killed", killed), ("resumed", resumed)):
         problems += differences(name, expected, journal.values())

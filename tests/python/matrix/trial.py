@@ -20,6 +20,7 @@ from typing import Any
 import ckptd
 import numpy as np
 import torch
+from ckptd import rng
 from ckptd.session import Session
 
 from .rows import ROWS, Loop, shuffled
@@ -57,10 +58,12 @@ def leaves(value: Any, path: str) -> Iterator[tuple[str, bytes]]:
             yield from leaves({key: item for key, item in group.items() if key != "params"}, f"{path}.group{index}")
             states = [value.state.get(parameter, {}) for parameter in group["params"]]
             yield from leaves(states, f"{path}.state{index}")
+    elif isinstance(value, bytes):
+        yield path, value
     elif isinstance(value, torch.Tensor):
         yield path, bytes_of(value)
-    elif isinstance(value, torch.Generator):
-        yield path, bytes_of(value.get_state())
+    elif rng.is_generator(value):
+        yield from leaves(rng.generator_state(value), path)
     elif isinstance(value, np.ndarray):
         yield path, f"{value.dtype}{value.shape}".encode() + value.tobytes()
     elif isinstance(value, dict):
@@ -126,6 +129,7 @@ class Trial:
         self.journal = Journal(request["journal"])
         self.saving = request["mode"] != "undisturbed"
         self.pending: list[tuple[ckptd.Save, int]] = []  # with the number of gates before each
+        self.captured = False
         self.ck: ckptd.Checkpointer | None = None
 
     def run(self) -> None:
@@ -197,6 +201,7 @@ class Trial:
             elif save.state == "capturing":
                 self.pending.append((save, gates))
             else:
+                self.captured = True
                 self.journal.write("captured", save.step)
 
     def wait(self, save: ckptd.Save, seconds: float) -> None:
@@ -213,8 +218,10 @@ class Trial:
             time.sleep(0.001)
 
     def die(self, n: int, inside: bool) -> None:
-        """Here and now, if this is the place."""
-        if self.request["mode"] == "killed" and n == self.request["kill"] and inside == self.request["inside"]:
+        """Here and now, if this is the place; later if nothing was captured yet, on a machine that is busy."""
+        if self.request["mode"] != "killed" or inside != self.request["inside"]:
+            return
+        if n == self.row.steps or (n >= self.request["kill"] and self.captured):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
