@@ -33,8 +33,11 @@ struct JobEffects {
         self->services_.loop, executor,
         [storage = std::move(storage), request]() -> Result { return storage(request); },
         [self, op = request.op](Result ran) {
-          Answer answer = ran.ok() ? *std::move(ran) : Answer();
-          if (!ran.ok()) answer.status = ran.status();
+          Answer answer;
+          if (ran.ok())
+            answer = *std::move(ran);
+          else
+            answer.status = ran.status();
           self->services_.storage_watch.Answered(answer.status, kWrites<Request>);
           answer.op = op;
           if (!answer.status.ok()) Log(kWarning, "job.storage").Job(self->name()).Error(answer.status);

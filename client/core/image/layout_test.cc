@@ -148,6 +148,7 @@ TEST(Layout, LongHeadersAreSplit) {
   LayoutOptions options;
   options.limits.max_header_bytes = 16384;
   std::vector<TensorSpec> tensors;
+  tensors.reserve(200);
   for (int i = 0; i < 200; ++i) tensors.push_back({"layer." + std::to_string(i), Dtype::kBF16, {7}, {}});
   Layout layout = Build(tensors, {}, options);
   EXPECT_GT(layout.images.size(), 2U);
@@ -252,6 +253,7 @@ TEST(Layout, RandomTablesRoundTrip) {
 
 TEST(Layout, HundredThousandTensors) {
   std::vector<TensorSpec> tensors;
+  tensors.reserve(100000);
   for (int i = 0; i < 100000; ++i) {
     tensors.push_back({"optim.state.model.layers." + std::to_string(i) + ".self_attn.q_proj.weight.exp_avg",
                        Dtype::kF32,
