@@ -264,6 +264,8 @@ class Table:
 
 def refuse_unsupported(tensor: _Tensor, name: str) -> None:
     """TypeError, naming the tensor and what to do, for one whose bytes are not plain host memory."""
+    if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+        raise TypeError(f"{name}: it has no shape yet (a Lazy module); run one forward pass before Checkpointer(...)")
     if tensor.layout != torch.strided or tensor.is_quantized:
         raise TypeError(f"{name}: a {tensor.layout} or quantized tensor cannot be saved; convert it to a dense one")
     if tensor.device.type != "cpu":

@@ -119,13 +119,75 @@ def autocast() -> Loop:
     return Loop({"model": model, "optim": optimizer}, train)
 
 
+@row("evaluation between steps", "gate", "generators")
+def evaluation() -> Loop:
+    model = Net(nn.Dropout(0.2), nn.BatchNorm1d(16))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    train = updating(model, optimizer)
+    best = {"loss": float("inf")}
+
+    @torch.no_grad()
+    def evaluate(n: int) -> None:
+        model.eval()
+        best["loss"] = min(best["loss"], model(torch.randn(4, 8)).sum().item())
+        model.train()
+
+    return Loop({"model": model, "optim": optimizer, "best": best}, train, before=evaluate)
+
+
+@row("evaluation with EMA weights copied in and out, after ck.gate()", "gate() by hand")
+def evaluation_with_ema() -> Loop:
+    model, optimizer = pair()
+    loop = Loop({"model": model, "optim": optimizer}, updating(model, optimizer))
+
+    @torch.no_grad()
+    def evaluate(n: int) -> None:
+        if loop.checkpointer is not None:
+            loop.checkpointer.gate()
+        kept = {name: value.clone() for name, value in model.state_dict().items()}
+        for p in model.parameters():
+            p.mul_(0.5)
+        model(torch.zeros(1, 8))
+        model.load_state_dict({name: value * 0.99 for name, value in kept.items()})
+
+    loop.before = evaluate
+    return loop
+
+
+@row("leaf tensors in a list, no module", "gate", "optimizer state")
+def leaves() -> Loop:
+    weights = [(torch.randn(8, 16) * 0.3).requires_grad_(), (torch.randn(16, 4) * 0.3).requires_grad_()]
+    optimizer = torch.optim.Adam(weights, lr=0.01)
+
+    def train(batch):
+        loss = nn.functional.cross_entropy(torch.tanh(batch[0] @ weights[0]) @ weights[1], batch[1])
+        optimizer.zero_grad(set_to_none=False)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return Loop({"weights": weights, "optim": optimizer}, train)
+
+
+@row(
+    "an optimizer of tensors that are not in the state",
+    refused="optim: it updates a parameter of shape (8, 16) that no module in `state` has",
+)
+def not_in_state() -> Loop:
+    loop = leaves()
+    del loop.state["weights"]
+    return loop
+
+
 def no_compiler() -> str | None:
     return None if shutil.which(os.environ.get("CXX", "g++")) else "inductor needs a C++ compiler"
 
 
 @row("torch.compile, inductor", "gate", skip=no_compiler, steps=6)
 def inductor() -> Loop:
-    torch._inductor.config.cpp_cache_precompile_headers = False  # costs more than it saves here
+    # Both cost more than all the rest: each check of the processor starts a Python that imports torch.
+    torch._inductor.config.cpp_cache_precompile_headers = False
+    torch._inductor.cpu_vec_isa.valid_vec_isa_list = list
     model, optimizer = pair()
     loader = shuffled(drop_last=True)  # one shape, compiled once
     return Loop({"model": model, "optim": optimizer}, updating(torch.compile(model), optimizer), loader)

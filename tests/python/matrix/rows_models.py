@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import random
+import warnings
+
+import numpy as np
 import torch
+import torch.ao.quantization
+import torch.nn.utils.prune
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -204,6 +210,68 @@ def thawed() -> Loop:
         return train(batch)
 
     return Loop({"model": model, "optim": optimizer, "done": done}, train_and_thaw)
+
+
+def fake_quantized(warm: bool) -> Loop:
+    """Quantization-aware training, per channel: its observers get their shape in the first forward pass."""
+    model = Net(nn.Linear(16, 16))
+    model.extra[0].qconfig = torch.ao.quantization.get_default_qat_qconfig("fbgemm")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.ao.quantization.prepare_qat(model, inplace=True)
+    loop = plain(model)
+    loop.resumed = (lambda: model(torch.zeros(1, 8))) if warm else None
+    return loop
+
+
+@row("quantization-aware training, one forward pass before restore()", "eager", "everything")
+def quantized() -> Loop:
+    return fake_quantized(warm=True)
+
+
+@row(
+    "quantization-aware training, no forward pass before restore()",
+    refused="model.extra.0.weight_fake_quant.scale: F32 [1] here, F32 [16] in the checkpoint",
+)
+def quantized_cold() -> Loop:
+    return fake_quantized(warm=False)
+
+
+@row(
+    "a Lazy module before its first forward pass",
+    refused="model.extra.0.weight: it has no shape yet (a Lazy module); run one forward pass before Checkpointer(...)",
+)
+def lazy_module() -> Loop:
+    model = Net(nn.LazyLinear(16))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return Loop({"model": model, "optim": optimizer}, updating(model, optimizer))
+
+
+@row("a Lazy module after its first forward pass", "gate")
+def lazy_module_warm() -> Loop:
+    model = Net(nn.LazyLinear(16))
+    model(torch.zeros(1, 8))
+    return plain(model)
+
+
+@row("pruned weights", "gate")
+def pruned() -> Loop:
+    model = Net(nn.Linear(16, 16))
+    nn.utils.prune.random_unstructured(model.extra[0], "weight", 0.5)
+    return plain(model)
+
+
+@row("stochastic depth (Python's generator)", "generators")
+def stochastic_depth() -> Loop:
+    class Sometimes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(16, 16)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.inner(x) * (random.random() < 0.7) * np.random.rand()
+
+    return plain(Net(Sometimes()))
 
 
 class Recomputed(nn.Module):

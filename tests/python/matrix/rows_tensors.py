@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -239,6 +240,10 @@ class Wrapped(torch.Tensor):
 refused(
     "wrapper subclasses", lambda: Wrapped(torch.zeros(2)),
     "held.x: a Wrapped wraps other tensors; this release saves plain ones",
+)  # fmt: skip
+refused(
+    "a deque (replay buffers)", lambda: deque([1]),
+    "held.x: a collections.deque cannot be saved; convert it to a tensor or a plain value",
 )  # fmt: skip
 refused(
     "functions and other objects", lambda: print,

@@ -156,7 +156,6 @@ FOR_TORCH = {
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "TORCHINDUCTOR_COMPILE_THREADS": "1",
-    "TORCHINDUCTOR_VEC_ISA_OK": "1",  # it would compile a program to find that out
     "TORCHINDUCTOR_CACHE_DIR": os.environ.get("CKPTD_CACHE", os.path.expanduser("~/.cache/ckptd")) + "/inductor",
 }
 
