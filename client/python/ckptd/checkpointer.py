@@ -96,7 +96,9 @@ class Checkpointer:
 
         step: exactly that one instead of the newest. strict=False: what fits is restored, `restored.skipped` tells the
         rest. timeout: seconds for the decision of all ranks. connect_timeout: seconds until an agent answers at all; one
-        that is just being restarted is met, one that does not exist is told soon. Raises AgentUnreachable, NotFound, LayoutMismatch or RestoreError; never a silent 0.
+        that is just being restarted is met, one that does not exist is told soon.
+
+        Raises AgentUnreachable, NotFound, LayoutMismatch or RestoreError; never a silent 0.
         """
         want = _lib.WANT_FRESH if self._restart else _lib.WANT_NEWEST if step is None else _lib.WANT_STEP
         self.release()

@@ -56,11 +56,12 @@ class OptimizerPart(Part):
         self._mask: list[bool] = []
         self._nested: list[tuple[Any, str, Any]] = []
         self._devices: dict[str, str] = {}
-        stable = [Row(name, tensor) for name, tensor in self._option_tensors()]
+        options, plain = self._options()
+        stable = [Row(name, tensor) for name, tensor in options]
         for key, held in self.optimizer.state.items():
             self._survey_one(key, held, stable)
         volatile, state = self._nested_values()
-        extra.dumps([self._plain_options(), state], self.path)
+        extra.dumps([plain, state], self.path)
         return Survey(stable, [Row(name, tensor) for name, tensor in volatile])
 
     def _survey_one(self, key: Any, held: Any, rows: list[Row]) -> None:
@@ -80,25 +81,18 @@ class OptimizerPart(Part):
     def _ids_of_parameters(self) -> list[list[int]]:
         return [list(map(id, group["params"])) for group in self.optimizer.param_groups]
 
-    def _option_tensors(self) -> list[tuple[str, torch.Tensor]]:
-        """Tensor hyper-parameters (a tensor learning rate): eager, since a scheduler changes them at any time."""
-        return [
-            (names.join(self.path, "param_groups", index, option), value)
-            for index, group in enumerate(self.optimizer.param_groups)
-            for option, value in group.items()
-            if isinstance(value, torch.Tensor)
-        ]
-
-    def _plain_options(self) -> list[dict[str, Any]]:
-        path = names.join(self.path, "param_groups")
-        return [
-            {
-                option: extra.TensorRef(names.join(path, index, option)) if isinstance(value, torch.Tensor) else value
-                for option, value in group.items()
-                if option != "params"
-            }
-            for index, group in enumerate(self.optimizer.param_groups)
-        ]
+    def _options(self) -> tuple[list[tuple[str, torch.Tensor]], list[dict[str, Any]]]:
+        """Tensor hyper-parameters (learning rate, betas): eager, a scheduler changes them at any time. The plain ones."""
+        tensors: list[tuple[str, torch.Tensor]] = []
+        plain: list[dict[str, Any]] = []
+        for index, group in enumerate(self.optimizer.param_groups):
+            plain.append({})
+            for option, value in group.items():
+                if option != "params":
+                    flat = tree.flatten(value, names.join(self.path, "param_groups", index, option))
+                    tensors += flat.tensors
+                    plain[-1][option] = flat.skeleton
+        return tensors, plain
 
     def _nested_values(self) -> tuple[list[tuple[str, torch.Tensor]], dict[str, dict[Any, Any]]]:
         """State that is no tensor, with the tensors nested in it."""
@@ -117,11 +111,11 @@ class OptimizerPart(Part):
         if sum(map(len, state.values())) != len(self._mask):
             raise Moved(f"{self.path}: state tensors were added or removed")
         values = chain.from_iterable(map(dict.values, state.values()))
-        options = [tensor for _, tensor in self._option_tensors()]
+        options, groups = self._options()
         nested, plain = self._nested_values()
-        document = {"groups": self._plain_options(), "state": plain, "devices": self._devices}
-        tensors = [tensor for _, tensor in nested]
-        return Captured(chain(options, compress(values, self._mask)), tensors, extra.dumps(document, self.path))
+        document = {"groups": groups, "state": plain, "devices": self._devices}
+        stable = chain((tensor for _, tensor in options), compress(values, self._mask))
+        return Captured(stable, [tensor for _, tensor in nested], extra.dumps(document, self.path))
 
 
 def name_parameters(parts: list[Part], rows: dict[int, list[str]]) -> None:
@@ -146,6 +140,18 @@ def _namer(part: OptimizerPart, rows: dict[int, list[str]]) -> Callable[[torch.T
         return found[1].removeprefix(owner + ".") if owner else found[1]
 
     return name_of
+
+
+def shows_more(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether its own `state_dict()` holds more than state and groups: it is then saved through it, like any object."""
+    plain = torch.optim.Optimizer.state_dict
+    inside = [item for item in vars(optimizer).values() if isinstance(item, torch.optim.Optimizer)]
+    if type(optimizer).state_dict is plain or any(inner.state is optimizer.state for inner in inside):
+        return False
+    try:
+        return not set(optimizer.state_dict()) <= {"state", "param_groups"}
+    except Exception:  # not now, as ZeroRedundancyOptimizer's: nothing is known
+        return False
 
 
 def refuse_hidden_state(parts: list[Part]) -> None:

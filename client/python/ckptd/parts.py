@@ -102,6 +102,7 @@ class ModulePart(Part):
                 self._mask.append(tensor is not None and key not in skipped)
                 if tensor is not None and self._mask[-1]:
                     rows.append(_row(names.canonical(names.join(path, key)), tensor, mark, self._is_lazy))
+        refuse_own_state(module, path)
         self._children.append(module._modules)
         for key, child in module._modules.items():
             if child is not None:
@@ -115,6 +116,20 @@ class ModulePart(Part):
             raise Moved(f"{self.path}: parameters, buffers or submodules were added or removed")
         values = chain.from_iterable(map(dict.values, self._dicts))
         return Captured(compress(values, self._mask), [], None)
+
+
+def refuse_own_state(module: torch.nn.Module, path: str) -> None:
+    """TypeError for a module that puts more into its `state_dict()` than parameters, buffers and `get_extra_state`."""
+    if type(module)._save_to_state_dict is torch.nn.Module._save_to_state_dict:
+        return
+    shown: dict[str, Any] = {}
+    module._save_to_state_dict(shown, "", True)
+    more = sorted(set(shown) - set(module._parameters) - set(module._buffers) - {"_extra_state"})
+    if more:
+        raise TypeError(
+            f"{path}: the state_dict() of a {type(module).__name__} also holds {more[0]!r}, which is no parameter and "
+            "no buffer; use register_buffer, or get_extra_state and set_extra_state"
+        )
 
 
 class TreePart(Part):

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from . import dtypes, names, rng, tree
-from .optim import OptimizerPart, name_parameters, refuse_hidden_state
+from .optim import OptimizerPart, name_parameters, refuse_hidden_state, shows_more
 from .parts import Captured, ModulePart, Moved, ObjectPart, Part, Row, Survey, TreePart
 
 _Tensor = torch.Tensor
@@ -85,6 +85,8 @@ class State:
         if isinstance(value, torch.nn.Module):
             return [ModulePart(path, value, self._is_lazy), *_extra_states(value, path)]
         if isinstance(value, torch.optim.Optimizer):
+            if shows_more(value):
+                return [ObjectPart(path, value, value.state_dict, value.load_state_dict, 1)]
             return [OptimizerPart(path, value, self._auto)]
         if rng.is_generator(value):
             return [_generator_part(path, value)]

@@ -90,6 +90,23 @@ def extra_state() -> Loop:
     return plain(Net(Counting()))
 
 
+class Unusual(nn.Linear):
+    """State that is shown by a method of torch's inner workings only."""
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[prefix + "seen"] = torch.zeros(1)
+
+
+@row(
+    "a module that overrides _save_to_state_dict",
+    refused="model.extra.0: the state_dict() of a Unusual also holds 'seen', which is no parameter and no buffer; "
+    "use register_buffer, or get_extra_state and set_extra_state",
+)
+def unusual() -> Loop:
+    return plain(Net(Unusual(16, 16)))
+
+
 def averaged(model: nn.Module, average, before: bool) -> Loop:
     """`average()` before or after the optimizer's step."""
     optimizer = adam(model)

@@ -69,6 +69,8 @@ optimizer_row("AdamW, tensor learning rate", lambda p: O.AdamW(p, lr=torch.tenso
 optimizer_row(
     "AdamW, tensor learning rate, fused", lambda p: O.AdamW(p, lr=torch.tensor(0.01), fused=True), *STATEFUL
 )
+BETAS = (torch.tensor(0.9), torch.tensor(0.99))
+optimizer_row("AdamW, tensor betas", lambda p: O.AdamW(p, lr=0.01, betas=BETAS, foreach=False), *STATEFUL)
 optimizer_row("Adafactor (factored state)", lambda p: O.Adafactor(p, lr=0.05), *STATEFUL)
 optimizer_row("Adagrad (state from the start)", lambda p: O.Adagrad(p, lr=0.1), "gate")
 optimizer_row("Adadelta", lambda p: O.Adadelta(p), *STATEFUL)
@@ -372,6 +374,28 @@ class Ascending(O.Optimizer):
             for p in group["params"]:
                 p.data = self.state[p].pop("old")
         self.inner.step()
+
+
+class Cooling(O.AdamW):
+    """Counts on its own, and shows that in its state_dict only."""
+
+    done = 0
+
+    def step(self, closure: Any = None) -> Any:
+        self.done += 1
+        for group in self.param_groups:
+            group["lr"] = 0.05 / self.done
+        return super().step(closure)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "done": self.done}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.done = state["done"]
+        super().load_state_dict({key: value for key, value in state.items() if key != "done"})
+
+
+optimizer_row("an optimizer with a state_dict() of its own", lambda p: Cooling(p), "optimizers' own state")
 
 
 @row("SAM: a half step that fires no hook", "lazy once a hook fired")

@@ -68,6 +68,11 @@ def _only_parameters() -> None:
     state.State._is_lazy = lambda self, tensor: tensor.requires_grad
 
 
+@rule("optimizers' own state", "an optimizer whose state_dict() holds more is saved through it")
+def _own_optimizer_state() -> None:
+    state.shows_more = lambda optimizer: False
+
+
 @rule("eager options", "a tensor learning rate is copied before step() returns")
 def _eager_options() -> None:
     optim.Row = lambda name, tensor, lazily=True: parts.Row(name, tensor, lazily)

@@ -1,7 +1,8 @@
 """One run of a row, in a process of its own: undisturbed, or with ckptd and killed, or resumed.
 
 Everything that is compared goes into a journal, line by line and unbuffered, since the process may be killed after
-any line: `batch N digest`, `loss N digest`, `captured N`, `restored N`, `told reason`, `refused sentence`, `end name digest`.
+any line: `batch N digest`, `loss N digest`, `captured N`, `restored N`, `told reason`, `warned sentence`, `refused
+sentence`, `end name digest`.
 """
 
 from __future__ import annotations
