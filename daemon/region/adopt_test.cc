@@ -57,16 +57,21 @@ class KillTest : public ::testing::Test {
 
 class KilledSealing : public KillTest, public ::testing::WithParamInterface<const char*> {};
 
+// Attempt 1 of a job whose slot 0 is sealed at step 100.
+LayoutSet& SealOne(Region& region) {
+  RankRegion& rank = OpenTestRank(region);
+  (*region.OpenJob("gpt", 1000))->journal().SetSeen(1);
+  LayoutSet& set = AddLayout(rank);
+  Fill(rank, set, **Bell::Create(set.head()), 0, 100);
+  return set;
+}
+
 void SealTwo(const std::string& dir, const std::string& point) {
   setenv("CKPTD_FAILPOINTS", (point + "=kill@2").c_str(), 1);
   auto region = OpenRegion(dir);
-  RankRegion& rank = OpenTestRank(*region);
-  (*region->OpenJob("gpt", 1000))->journal().SetSeen(1);
-  LayoutSet& set = AddLayout(rank);
-  auto bell = *Bell::Create(set.head());
-  Fill(rank, set, *bell, 0, 100);
+  LayoutSet& set = SealOne(*region);
   set.SetFlags(0, kSlotPersisted);
-  Fill(rank, set, *bell, 1, 101);
+  Fill(OpenTestRank(*region), set, **Bell::Create(set.head()), 1, 101);
 }
 
 TEST_P(KilledSealing, SealedStaysSealedTornIsNeverShown) {
@@ -189,12 +194,7 @@ void CutOneAndAdopt(const std::string& dir) {
   std::string file;
   {
     auto region = OpenRegion(dir);
-    RankRegion& rank = OpenTestRank(*region);
-    (*region->OpenJob("gpt", 1000))->journal().SetSeen(1);
-    LayoutSet& set = AddLayout(rank);
-    auto bell = *Bell::Create(set.head());
-    Fill(rank, set, *bell, 0, 100);
-    file = set.FileOf(0)->path();
+    file = SealOne(*region).FileOf(0)->path();
   }
   fs::resize_file(file, 4096);
   OpenRegion(dir);
@@ -215,12 +215,8 @@ class DamageTest : public ::testing::Test {
   // Slot 0 sealed at step 100, slot 1 free; the agent gone.
   void MakeOne() {
     auto region = OpenRegion(dir_.region());
-    (*region->OpenJob("gpt", 1000))->journal().SetSeen(1);
-    RankRegion& rank = OpenTestRank(*region);
-    LayoutSet& set = AddLayout(rank);
+    LayoutSet& set = SealOne(*region);
     head_ = set.head();
-    auto bell = *Bell::Create(set.head());
-    Fill(rank, set, *bell, 0, 100);
     for (uint32_t slot = 0; slot < 2; ++slot) slot_[slot] = set.FileOf(slot)->path();
   }
 

@@ -177,36 +177,22 @@ TEST_F(SnapshotTest, AdoptionSealsCompleteAndAbandonsOpen) {
 
 // The new attempt asks for the step while its slot gets a fresh file: it has to come from storage.
 TEST_F(SnapshotTest, WhatIsBeingReplacedIsNotLoaded) {
-  const OpenGrant first = Run();
-  Feed(Bell(first, CaptureState::kComplete, 10));
-  const OpenGrant second = All<OpenGrant>().at(0);
-  Feed(FlushEnded{first.slot, {1, 10}, absl::OkStatus()});
-  Feed(ReadPinned{first.slot, {1, 10}});
-  Feed(Bell(second, CaptureState::kComplete, 20));
-  Feed(JobState{State(1, v1::State::RUN, {}, {1, 20}, 21)});
-  ASSERT_EQ(All<ReplaceFile>().size(), 1u);
+  const SlotId slot = ReplaceUnderReader();
   Feed(Attached{kProcess, 12, 0});
   Feed(JobState{State(2, v1::State::GATHER, {})});
   EXPECT_EQ(SealedInReport(), std::vector<StepId>{20});
   Feed(JobState{State(2, v1::State::LOAD, {1, 10}, {1, 10}, 1, 12)});
   EXPECT_THAT(All<SendLoad>(), IsEmpty());
-  Feed(FileReplaced{first.slot, absl::UnavailableError("no memory")});
+  Feed(FileReplaced{slot, absl::UnavailableError("no memory")});
   EXPECT_EQ(SealedInReport(), (std::vector<StepId>{10, 20})) << "it stays after all";
 }
 
 TEST_F(SnapshotTest, AReaderNeverBlocksTheNextSave) {
-  const OpenGrant first = Run();
-  Feed(Bell(first, CaptureState::kComplete, 10));
-  const OpenGrant second = All<OpenGrant>().at(0);
-  Feed(FlushEnded{first.slot, {1, 10}, absl::OkStatus()});
-  Feed(ReadPinned{first.slot, {1, 10}});
-  Feed(Bell(second, CaptureState::kComplete, 20));
-  Feed(JobState{State(1, v1::State::RUN, {}, {1, 20}, 21)});
-  EXPECT_EQ(All<ReplaceFile>().size(), 1u) << "the reader keeps the old file";
+  const SlotId slot = ReplaceUnderReader();
   EXPECT_EQ(SealedInReport(), std::vector<StepId>{20}) << "a user who rolls back must not be promised what is going";
-  Feed(FileReplaced{first.slot, absl::OkStatus()});
+  Feed(FileReplaced{slot, absl::OkStatus()});
   EXPECT_EQ(Slot(0).state, SlotStateCode::kFilling);
-  Feed(ReadUnpinned{first.slot, {1, 10}});
+  Feed(ReadUnpinned{slot, {1, 10}});
   EXPECT_EQ(Slot(0).state, SlotStateCode::kFilling);
 }
 

@@ -67,6 +67,19 @@ class SnapshotTest : public testing::Test {
     return {grant.owner.process, attempt, step, {{grant.slot, grant.epoch, state, step, 0, true}}};
   }
 
+  // The slot of step 10 gets a fresh file: only a reader holds it, and the next save needs it. Step 20 is captured.
+  SlotId ReplaceUnderReader() {
+    const OpenGrant first = Run();
+    Feed(Bell(first, CaptureState::kComplete, 10));
+    const OpenGrant second = All<OpenGrant>().at(0);
+    Feed(FlushEnded{first.slot, {1, 10}, absl::OkStatus()});
+    Feed(ReadPinned{first.slot, {1, 10}});
+    Feed(Bell(second, CaptureState::kComplete, 20));
+    Feed(JobState{State(1, v1::State::RUN, {}, {1, 20}, 21)});
+    EXPECT_EQ(All<ReplaceFile>().size(), 1u) << "the reader keeps the old file";
+    return first.slot;
+  }
+
   SlotView Slot(uint32_t index, uint32_t layout = 1) const {
     for (const SlotView& slot : machine_.view().slots) {
       if (slot.id == SlotId{layout, index}) return slot;
