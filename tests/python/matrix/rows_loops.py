@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import ctypes
 import os
+import pathlib
 import shutil
+import sysconfig
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -180,7 +182,10 @@ def not_in_state() -> Loop:
 
 
 def no_compiler() -> str | None:
-    return None if shutil.which(os.environ.get("CXX", "g++")) else "inductor needs a C++ compiler"
+    if shutil.which(os.environ.get("CXX", "g++")) is None:
+        return "inductor needs a C++ compiler"
+    header = pathlib.Path(sysconfig.get_path("include"), "Python.h")
+    return None if header.exists() else f"inductor needs {header}: apt install python3-dev"
 
 
 @row("torch.compile, inductor", "gate", skip=no_compiler, steps=6)
