@@ -6,7 +6,6 @@
 #include <sstream>
 
 #include "daemon/job/deletion.h"
-#include "daemon/job/grants.h"
 #include "daemon/job/job_test_util.h"
 #include "daemon/job/lineage.h"
 #include "daemon/job/machine.h"
@@ -47,76 +46,6 @@ TEST(Lineage, AMarkerIsVoidAfterALaterChoice) {
   step.marker = 2;
   EXPECT_TRUE(MarkerHolds(step, {Decision(2, {{1, 10}})})) << "the deleter's own parent is no later choice";
   EXPECT_FALSE(MarkerHolds(step, {Decision(3, {{1, 10}})}));
-}
-
-v1::RankReport Facts(std::vector<StepId> sealed, StepId fill, StepId pos) {
-  v1::RankReport report;
-  for (const StepId step : sealed) SetRef({1, step}, report.add_sealed());
-  report.set_fill(fill);
-  report.set_pos(pos);
-  return report;
-}
-
-TEST(Grants, CapturedWhenEveryRankHasSealed) {
-  Grants grants;
-  grants.Reset(1, {});
-  const v1::RankReport a = Facts({10}, 0, 10);
-  const v1::RankReport filling = Facts({}, 10, 10);
-  EXPECT_FALSE(grants.Update({&a, &filling}, {}));
-  const v1::RankReport sealed = Facts({10}, 0, 10);
-  EXPECT_TRUE(grants.Update({&a, &sealed}, {}));
-  EXPECT_EQ(grants.watermark(), (SnapshotId{1, 10}));
-  EXPECT_EQ(grants.floor(), 11u);
-}
-
-TEST(Grants, DroppedWhenARankPassedWithoutIt) {
-  Grants grants;
-  grants.Reset(1, {});
-  const v1::RankReport a = Facts({10}, 0, 10);
-  const v1::RankReport before = Facts({}, 0, 9);
-  EXPECT_FALSE(grants.Update({&a, &before}, {}));
-  const v1::RankReport passed = Facts({}, 0, 12);
-  EXPECT_TRUE(grants.Update({&a, &passed}, {}));
-  EXPECT_EQ(grants.floor(), 13u);
-  const v1::RankReport again = Facts({14}, 0, 14);
-  const v1::RankReport missed = Facts({}, 0, 14);
-  EXPECT_TRUE(grants.Update({&again, &missed}, {}));
-  EXPECT_EQ(grants.floor(), 16u) << "the lead doubles";
-}
-
-// Its pos will never tell: the process died before it had a bell, or before the step.
-TEST(Grants, ARankThatIsGonePassesEveryStepThatItHasNot) {
-  Grants grants;
-  grants.Reset(1, {});
-  v1::RankReport gone = Facts({5}, 0, 0);
-  gone.set_gone(true);
-  const v1::RankReport same = Facts({5}, 0, 5);
-  EXPECT_TRUE(grants.Update({&same, &gone}, {}));
-  EXPECT_EQ(grants.watermark(), (SnapshotId{1, 5})) << "it had sealed it: that is captured";
-  const v1::RankReport filling = Facts({5}, 10, 5);  // its word is seen before its pos
-  EXPECT_TRUE(grants.Update({&filling, &gone}, {}));
-  EXPECT_EQ(grants.floor(), 11u);
-  const v1::RankReport sealed = Facts({5, 20}, 0, 20);
-  EXPECT_TRUE(grants.Update({&sealed, &gone}, {}));
-  EXPECT_EQ(grants.floor(), 22u);
-  EXPECT_EQ(grants.watermark(), (SnapshotId{1, 5}));
-}
-
-TEST(Grants, ARankThatIsGoneHoldsWhatItFills) {
-  Grants grants;
-  grants.Reset(1, {});
-  const v1::RankReport sealed = Facts({10}, 0, 10);
-  v1::RankReport gone = Facts({}, 10, 10);
-  gone.set_gone(true);
-  EXPECT_FALSE(grants.Update({&sealed, &gone}, {}));
-}
-
-TEST(Grants, ARestartedCoordinatorWaitsForEveryRank) {
-  Grants grants;
-  grants.Reset(1, {});
-  const v1::RankReport a = Facts({}, 20, 20);
-  const v1::RankReport b = Facts({10}, 0, 20);  // 10 was captured; the third rank, silent, holds it as W
-  EXPECT_FALSE(grants.Update({&a, &b, nullptr}, {}));
 }
 
 // One agent, rank 0 of 1, storage answers by hand.

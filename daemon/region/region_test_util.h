@@ -119,6 +119,22 @@ inline std::set<std::string> NamesIn(const std::string& dir) {
   return names;
 }
 
+// What the agent found when it started.
+inline const SlotSnapshot& SlotIn(const Region& region, uint32_t slot) {
+  return region.adopted().jobs.at(0).ranks.at(0).layouts.at(0).slots.at(slot);
+}
+
+inline AttemptId LostIn(const Region& region) { return region.adopted().jobs.at(0).lost; }
+
+// Attempt 1 of a job whose slot 0 is sealed at step 100.
+inline LayoutSet& SealOne(Region& region) {
+  RankRegion& rank = OpenTestRank(region);
+  (*region.OpenJob("gpt", 1000))->journal().SetSeen(1);
+  LayoutSet& set = AddLayout(rank);
+  Fill(rank, set, **Bell::Create(set.head()), 0, 100);
+  return set;
+}
+
 }  // namespace ckptd::region
 
 #endif  // CKPTD_DAEMON_REGION_REGION_TEST_UTIL_H_
