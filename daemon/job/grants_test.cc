@@ -10,7 +10,7 @@
 namespace ckptd::job {
 namespace {
 
-v1::RankReport Facts(std::vector<StepId> sealed, StepId fill, StepId pos) {
+v1::RankReport Facts(const std::vector<StepId>& sealed, StepId fill, StepId pos) {
   v1::RankReport report;
   for (const StepId step : sealed) SetRef({1, step}, report.add_sealed());
   report.set_fill(fill);

@@ -92,8 +92,8 @@ class JobTest : public testing::Test {
     return std::any_of(effects_.begin(), effects_.end(), [](const Effect& e) { return std::holds_alternative<T>(e); });
   }
 
-  void Rank(v1::RankReport::Load load, std::vector<SnapshotId> sealed = {}, std::vector<SnapshotId> persisted = {},
-            Ticket ticket = 7) {
+  void Rank(v1::RankReport::Load load, const std::vector<SnapshotId>& sealed = {},
+            const std::vector<SnapshotId>& persisted = {}, Ticket ticket = 7) {
     auto report = std::make_shared<v1::RankReport>();
     report->set_seen(machine_.view().seen);
     report->set_ticket(ticket);
