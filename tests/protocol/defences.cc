@@ -1,5 +1,7 @@
 // The second lines of defence, each looked at for itself ("D"). Where one is missing, another rule still stands before
 // the invariants I1 to I8, so those need not break; what the rule says must hold all the same.
+#include <absl/strings/str_cat.h>
+
 #include <algorithm>
 
 #include "daemon/job/lineage.h"
@@ -11,14 +13,13 @@ using job::ToId;
 
 // Refusal of old STATE: what a region has seen only rises.
 void World::CheckSeen(int node, AttemptId attempt) {
-  if (attempt < nodes_[node].region.seen)
-    Fail("D", AgentName(node) + " goes back to attempt " + std::to_string(attempt));
+  if (attempt < nodes_[node].region.seen) Fail("D", absl::StrCat(AgentName(node), " goes back to attempt ", attempt));
 }
 
 // `seen` is persisted before anything that follows from it leaves the agent.
 void World::CheckReport(int node, const v1::Report& report) {
   if (report.seen() > nodes_[node].region.seen) {
-    Fail("D", AgentName(node) + " reports under attempt " + std::to_string(report.seen()) + ", not yet persisted");
+    Fail("D", absl::StrCat(AgentName(node), " reports under attempt ", report.seen(), ", not yet persisted"));
   }
   for (const v1::RankReport& rank : report.ranks()) {
     if (rank.gone()) CheckGone(report.seen(), rank.rank());
