@@ -110,8 +110,8 @@ class HighPrecision(O.Optimizer):
                 first = state.setdefault("exp_avg", torch.zeros(p.shape))
                 second = state.setdefault("exp_avg_sq", torch.zeros(p.shape))
                 gradient = p.grad.float()
-                first.lerp_(gradient, 0.1)
-                second.lerp_(gradient.square(), 0.01)
+                first.mul_(0.9).add_(gradient, alpha=0.1)
+                second.mul_(0.99).add_(gradient.square(), alpha=0.01)
                 p.copy_(p.float() - group["lr"] * first / (second.sqrt() + 1e-3))
         return loss
 

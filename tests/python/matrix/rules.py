@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from ckptd import batches, checkpointer, gate, optim, parts, placement, restore, rng, state
+from ckptd import checkpointer, gate, optim, parts, placement, restore, rng, state
+from ckptd.batches import Batches
 
 
 @dataclass
@@ -195,18 +196,18 @@ def _staging() -> None:
 
 @rule("position", "the position counts batches handed out")
 def _position() -> None:
-    get = batches.Batches.state_dict
-    batches.Batches.state_dict = lambda self: {**get(self), "batch": 0}
+    get = Batches.state_dict
+    Batches.state_dict = lambda self: {**get(self), "batch": 0}
 
 
 @rule("order", "the order of an epoch is drawn again from the generators with which it began")
 def _order() -> None:
-    batches.Batches._set_generators = lambda self, states: None
+    Batches._set_generators = lambda self, states: None
 
 
 @rule("generators after iter", "what making the iterator draws does not count")
 def _generators_after_iter() -> None:
-    batches.Batches._resumed = _without_second_apply(batches.Batches._resumed)
+    Batches._resumed = _without_second_apply(Batches._resumed)
 
 
 def _without_second_apply(resumed: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -230,8 +231,8 @@ def _without_second_apply(resumed: Callable[[Any], Any]) -> Callable[[Any], Any]
 
 @rule("loader's own state", "a loader that has state_dict and load_state_dict is resumed through them")
 def _own_state() -> None:
-    get = batches.Batches.state_dict
-    batches.Batches.state_dict = lambda self: {**get(self), "loader": None, "batch": 0}
+    get = Batches.state_dict
+    Batches.state_dict = lambda self: {**get(self), "loader": None, "batch": 0}
 
 
 @rule("overlaps", "elements that share memory are written through the memory")

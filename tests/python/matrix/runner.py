@@ -75,11 +75,19 @@ class Journal:
 
 @dataclass
 class Outcome:
-    """Of one kill. problems: empty when the run was bit-exact. refused: the sentence, when ckptd took no save."""
+    """Of one kill. problems: empty when the run was bit-exact. refused: the sentence, when ckptd took no save.
+
+    crashed: what broke the loop, though ckptd refused nothing; it is among the problems too.
+    """
 
     what: str
     problems: list[str]
     refused: str = ""
+    crashed: str = ""
+
+    def caught(self) -> bool:
+        """Whether it shows that a rule is missing. A loop that broke shows nothing."""
+        return bool(self.problems or self.refused) and not self.crashed
 
 
 class Matrix:
@@ -103,9 +111,25 @@ class Matrix:
         self._locks = {name: threading.Lock() for name in ROWS}
         self._count = 0
 
-    def start(self, name: str, seed: int, rule: str | None = None) -> Future[Outcome]:
-        """One kill of row `name`, with `rule` switched off."""
-        return self._pool.submit(self._kill_and_compare, ROWS[name], seed, rule)
+    def start(self, name: str, seed: int) -> Future[Outcome]:
+        """One kill of row `name`, at a step that `seed` draws."""
+        row, choose = ROWS[name], random.Random(seed)
+        return self._pool.submit(self._kill_and_compare, row, choose.randint(row.first_kill, row.steps), choose)
+
+    def without(self, name: str, rule: str, seed: int) -> Future[list[Outcome]]:
+        """Kills of row `name` with `rule` switched off, at each step until one shows that it is missing.
+
+        At some steps nothing can: where a cyclic schedule begins anew, a learning rate that was lost is the first one.
+        """
+        return self._pool.submit(self._until_caught, ROWS[name], rule, random.Random(seed))
+
+    def _until_caught(self, row: Row, rule: str, choose: random.Random) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for kill in choose.sample(range(row.first_kill, row.steps + 1), row.steps + 1 - row.first_kill):
+            outcomes.append(self._kill_and_compare(row, kill, choose, rule))
+            if outcomes[-1].caught():
+                break
+        return outcomes
 
     def _undisturbed_of(self, name: str) -> Journal:
         """Run once for each row, before anything of it is killed: what it compiles is then found by the others."""
@@ -127,20 +151,20 @@ class Matrix:
         output = pathlib.Path(f"{path}.out").read_text(errors="replace")[-2000:]
         return Journal(status, lines, output)
 
-    def _kill_and_compare(self, row: Row, seed: int, rule: str | None) -> Outcome:
+    def _kill_and_compare(self, row: Row, kill: int, choose: random.Random, rule: str | None = None) -> Outcome:
         undisturbed = self._undisturbed_of(row.name)
-        choose = random.Random(seed)
-        kill, inside = choose.randint(row.first_kill, row.steps), choose.random() < 0.5
+        inside = choose.random() < 0.5
         self._count += 1
         job = {"job": f"row-{self._count}", "rule": rule, "kill": kill, "inside": inside}
         killed = self._trial(row.name, {"mode": "killed", **job})
-        what = f"killed {'inside the capture of' if inside else 'after the update of'} step {kill}, seed {seed}"
+        what = f"killed {'inside the capture of' if inside else 'after the update of'} step {kill}"
         if killed.all("refused"):
             return Outcome(what, [], killed.sentences("refused"))
         resumed = self._trial(row.name, {"mode": "resumed", **job})
         problems = judge(undisturbed, killed, resumed, row)
         warned = killed.sentences("warned") if killed.all("told") and not killed.all("captured") else ""
-        return Outcome(what, problems, resumed.sentences("refused") or warned)
+        crashed = killed.sentences("crashed") or resumed.sentences("crashed")
+        return Outcome(what, problems, resumed.sentences("refused") or warned, crashed)
 
     def end(self) -> None:
         """Waits for everything."""
@@ -173,8 +197,9 @@ def judge(undisturbed: Journal, killed: Journal, resumed: Journal, row: Row) -> 
     problems = []
     runs = (("undisturbed", undisturbed, 0), ("killed", killed, -signal.SIGKILL), ("resumed", resumed, 0))
     for name, journal, status in runs:
-        if journal.status != status or (status == 0 and journal.all("refused")):
-            problems.append(f"the {name} run ended with {journal.status}: {journal.all('refused')} {journal.output}")
+        ended = journal.sentences("refused") or journal.sentences("crashed")
+        if journal.status != status or (status == 0 and ended):
+            problems.append(f"the {name} run ended with {journal.status}: {ended} {journal.output}")
         told = [words for words in journal.all("told") if words[0] not in row.dropped]
         problems += [f"the {name} run was told: {' '.join(words)}" for words in told]
     captured = [int(words[0]) for words in killed.all("captured")]

@@ -2,7 +2,7 @@
 
 Everything that is compared goes into a journal, line by line and unbuffered, since the process may be killed after
 any line: `batch N digest`, `loss N digest`, `captured N`, `restored N`, `told reason`, `warned sentence`, `refused
-sentence`, `end name digest`.
+sentence`, `crashed sentence`, `end name digest`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import pathlib
 import random
 import signal
 import time
@@ -28,6 +29,7 @@ from .rows import ROWS, Loop, shuffled
 from .rules import RULES
 
 # Reasons of a drop that say nothing of the state: memory for the layout, or a slot, is not there yet.
+PACKAGE = pathlib.Path(ckptd.__file__).parent
 HARMLESS = ("LAYOUT_PREPARING", "NO_FREE_SLOT")
 
 
@@ -232,5 +234,13 @@ def run(request: dict[str, Any]) -> None:
     try:
         trial.run()
     except Exception as error:  # a refusal is a verdict
-        trial.journal.write("refused", f"{type(error).__name__}: {error}")
+        trial.journal.write("refused" if is_refusal(error) else "crashed", f"{type(error).__name__}: {error}")
         traceback.print_exc()
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether ckptd said no, rather than that something broke."""
+    raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
+    return isinstance(error, ckptd.CkptdError) or (
+        isinstance(error, (TypeError, ValueError)) and PACKAGE in pathlib.Path(raised_in).parents
+    )
