@@ -332,3 +332,46 @@ def test_two_checkpointers_are_both_gated(make):
     doubles = [make({"m": model, "o": optimizer})[1] for _ in range(2)]
     train(model, optimizer)
     assert [double.log for double in doubles] == [["gate"], ["gate"]]
+
+
+@pytest.fixture
+def graph(monkeypatch):
+    """Stands for a CUDA graph, which this machine cannot have: a switch for "what runs now is being captured"."""
+    inside = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: bool(inside))
+    return inside
+
+
+def test_an_optimizer_inside_a_graph_is_refused_and_captured_eagerly(make, graph):
+    model, optimizer = trainee()
+    ck, session = make({"model": model, "optim": optimizer}, every=1)
+    train(model, optimizer)
+    ck.step(1)
+    assert not {"model.0.weight", "optim.state.0.weight.momentum_buffer"} & session.eager()
+
+    graph.append("capture")
+    with pytest.warns(UserWarning, match=r"UNGATED: the step\(\) of SGD .* CUDA graph.*keep step\(\) out of the graph"):
+        train(model, optimizer)
+    graph.clear()
+    ck.step(2)
+    assert session.eager() == {column.name for column in session.tables[-1]}
+    assert ck.dropped["UNGATED"] == 1
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # told once
+        graph.append("capture")
+        train(model, optimizer)
+        graph.clear()
+    ck.step(3)  # a replay: no hook fires, no version moves, and it is an update all the same
+    ck.step(4)
+    assert session.log[-2:] == ["save 3", "save 4"]
+
+
+def test_gate_inside_a_graph_is_refused(make, graph):
+    model, optimizer = trainee()
+    ck, _ = make({"model": model, "optim": optimizer}, every=1)
+    ck.gate()
+    graph.append("capture")
+    with pytest.warns(UserWarning, match=r"UNGATED: ck.gate\(\) does nothing .* call it before each graph.replay\(\)"):
+        ck.gate()

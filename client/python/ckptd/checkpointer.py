@@ -20,6 +20,11 @@ from .state import State, Table, extra_text
 
 _CLOSE_TIMEOUT = 600.0
 _MOST_DEFERRED = 1000  # steps; so many micro-batches of one update nobody has
+_IN_GRAPH = (
+    "the step() of {} is being captured into a CUDA graph, whose replays fire no hook: what it updates is captured "
+    "eagerly from now on; keep step() out of the graph to have it captured beside training"
+)
+_GATE_IN_GRAPH = "ck.gate() does nothing in a CUDA graph's replays; call it before each graph.replay() instead"
 _NO_WAIT = 0.1  # seconds for an agent's answer inside a training step
 
 
@@ -145,6 +150,8 @@ class Checkpointer:
 
         stream: a CUDA stream that shall wait instead; host memory is waited for on the host.
         """
+        if gate.capturing():
+            self._guard(self._told, "UNGATED", _GATE_IN_GRAPH)
         self._fired.updates += 1
         self._guard(self._gate)
 
@@ -171,6 +178,8 @@ class Checkpointer:
 
     def before_update(self, optimizer: Any) -> None:
         """An optimizer is about to step."""
+        if gate.capturing() and self._fired.replay(optimizer):
+            self._guard(self._told, "UNGATED", _IN_GRAPH.format(type(optimizer).__name__))
         self._guard(self._gate)
 
     def after_update(self, optimizer: Any) -> None:
@@ -198,9 +207,11 @@ class Checkpointer:
         return False
 
     def _updated_without_hook(self) -> bool:
-        """While no hook has ever fired: whether parameters were written, or there are no gradients to lose."""
-        if self._fired.any():
+        """Where hooks tell nothing: whether parameters may have been written, or there are no gradients to lose."""
+        if self._fired.sees_updates():
             return False
+        if self._fired.any():  # replays of a graph move no version
+            return True
         before, self._versions = self._versions, self._state.versions()
         return before != self._versions or not self._state.has_gradients()
 

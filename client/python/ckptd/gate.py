@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from typing import Any, Protocol
 
+import torch
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -56,11 +57,17 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
         watcher.after_update(optimizer)
 
 
+def capturing() -> bool:
+    """Whether what this thread does goes into a CUDA graph, whose replays fire no hook and call no gate()."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
 class FiredHooks:
     """Which optimizers have fired a hook: only their tensors may be lazy. One that never does cannot be gated."""
 
     def __init__(self) -> None:
         self._fired: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._replayed: weakref.WeakSet[Any] = weakref.WeakSet()
         self.updates = 0  # steps of optimizers, and calls of gate()
         self.changes = 0  # how often the answer of `has` may have become another one
 
@@ -72,12 +79,24 @@ class FiredHooks:
             self.changes += 1
 
     def has(self, optimizer: Any) -> bool:
-        """Whether `optimizer` fired a hook in this process."""
-        return optimizer in self._fired
+        """Whether `optimizer` fires a hook whenever it steps."""
+        return optimizer in self._fired and optimizer not in self._replayed
+
+    def replay(self, optimizer: Any) -> bool:
+        """A step of `optimizer` is captured into a graph: it will step without a hook. True the first time."""
+        if optimizer in self._replayed:
+            return False
+        self._replayed.add(optimizer)
+        self.changes += 1
+        return True
 
     def any(self) -> bool:
-        """Whether any optimizer did."""
+        """Whether any optimizer fired one."""
         return bool(self._fired)
+
+    def sees_updates(self) -> bool:
+        """Whether a step in which no hook fires is one without an update."""
+        return bool(self._fired) and not self._replayed
 
     def forget(self) -> None:
         """Hooks fire no longer: nobody is trusted until it fires again."""

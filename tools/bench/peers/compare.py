@@ -23,7 +23,6 @@ import pathlib
 import re
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -36,11 +35,10 @@ import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "client" / "python"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from private_agent import ROOT, PrivateAgent  # noqa: E402
 
 import ckptd  # noqa: E402
-from ckptd import agent as agents  # noqa: E402
 
 BLOCK = 8 << 20
 
@@ -112,22 +110,10 @@ class Ours:
     """ckptd with an agent of its own; storage on the disk that the others write to."""
 
     def __init__(self, parameters: torch.nn.ParameterDict, folder: pathlib.Path, build: pathlib.Path) -> None:
-        self._region = pathlib.Path(tempfile.mkdtemp(prefix="ckptd-peers-", dir="/dev/shm"))
-        self._sockets = pathlib.Path(tempfile.mkdtemp(prefix="ckptd-peers-", dir="/tmp"))
-        config = self._sockets / "ckptd.toml"
-        config.write_text(
-            f'[agent]\nsocket = "{self._sockets}/s"\nadmin_socket = "off"\n[region]\ndir = "{self._region}/r"\n'
-            f'[storage]\nroot = "{folder}"\n[metrics]\nlisten = "off"\n'
-        )
-        log = open(self._sockets / "log", "wb")
-        self._agent = subprocess.Popen([build / "bin" / "ckptd", "--config", config], stdout=log, stderr=log)
-        while not agents.answers(f"{self._sockets}/s"):
-            if self._agent.poll() is not None:
-                raise SystemExit((self._sockets / "log").read_text())
-            time.sleep(0.01)
+        self._agent = PrivateAgent(build, folder)
         optimizer = torch.optim.SGD(parameters.values(), lr=0.0)
         self._checkpointer = ckptd.Checkpointer(
-            {"model": parameters, "optim": optimizer}, job="peers", agent=f"{self._sockets}/s", on_error="raise"
+            {"model": parameters, "optim": optimizer}, job="peers", agent=self._agent.socket, on_error="raise"
         )
         self._checkpointer.restore()
         self._step = 1
@@ -150,10 +136,7 @@ class Ours:
 
     def close(self) -> None:
         self._checkpointer.close(0)
-        self._agent.kill()
-        self._agent.wait()
-        shutil.rmtree(self._region, ignore_errors=True)
-        shutil.rmtree(self._sockets, ignore_errors=True)
+        self._agent.close()
 
 
 def copy_limit(state: dict[str, torch.Tensor], copies: list[torch.Tensor]) -> float:

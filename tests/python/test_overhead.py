@@ -1,0 +1,37 @@
+"""What ckptd costs a training step in which nothing is saved. tools/bench/trainer measures it; this bounds it."""
+
+import time
+
+import ckptd
+import torch
+
+STEPS = 500
+LIMIT = 20e-6  # seconds a step
+
+
+def seconds_each(call):
+    began = time.perf_counter()
+    for _ in range(STEPS):
+        call()
+    return (time.perf_counter() - began) / STEPS
+
+
+def test_a_step_without_a_save(agent):
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.ones(1, 8)).sum().backward()
+    without = [seconds_each(optimizer.step) for _ in range(20)]
+    with ckptd.Checkpointer({"model": model, "optim": optimizer}, job="idle", every=1_000_000) as ck:
+        ck.restore()
+        done = 0
+
+        def step():
+            nonlocal done
+            done += 1
+            optimizer.step()
+            ck.step(done)
+
+        step()  # the first one tells the agent what there is to save
+        with_ckptd = [seconds_each(step) for _ in range(20)]
+    # The best of many: what the machine did to the others is not ours.
+    assert min(with_ckptd) - min(without) < LIMIT
