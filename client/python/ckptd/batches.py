@@ -39,6 +39,7 @@ class Batches:
     def __init__(self, loader: Iterable[Any], seed: int | None) -> None:
         if isinstance(loader, Iterator):
             raise TypeError("ckptd.batches: an iterator can be run through only once; give the loader itself")
+        refuse_double_state(loader, "ckptd.batches")
         self.loader = loader
         self.epoch = 0
         self.batch = 0
@@ -49,6 +50,9 @@ class Batches:
         self._resume: dict[str, Any] | None = None
         if self._generator is not None:
             _give_generator(loader, self._generator)
+        for sampler in _seeded(loader):
+            if sampler.generator is None:  # it would make it later: the generators would be others than at a save
+                sampler.generator = torch.Generator().manual_seed(sampler.initial_seed)
 
     def __iter__(self) -> Batches:
         return self
@@ -85,6 +89,8 @@ class Batches:
         for part in _parts(self.loader):
             if callable(getattr(part, "set_epoch", None)):
                 part.set_epoch(self.epoch)
+        if hasattr(self.loader, "_num_iter_calls"):  # Fabric's wrapper counts for its samplers
+            self.loader._num_iter_calls = self.epoch
         if self._generator is not None:
             text = f"{self._seed}:{self.epoch}".encode()
             self._generator.manual_seed(int.from_bytes(hashlib.sha256(text).digest()[:8], "little") >> 1)
@@ -93,9 +99,8 @@ class Batches:
         """Iterator of the epoch that `load_state_dict` named, behind the batches that were handed out."""
         resume, self._resume = self._resume, None
         assert resume is not None
-        if callable(getattr(self.loader, "load_state_dict", None)) and resume["loader"] is not None:
-            self.loader.load_state_dict(resume["loader"])  # type: ignore[attr-defined]
-            return iter(self.loader)
+        if has_own_state(self.loader) and resume["loader"] is not None:
+            return self._resumed_by_itself(resume)
         if resume["start"] is None:
             return self._begin()
         now = self._generators()
@@ -108,11 +113,22 @@ class Batches:
         self._set_own(resume["own"])
         return iterator
 
+    def _resumed_by_itself(self, resume: dict[str, Any]) -> Iterator[Any]:
+        """Of a loader that saves its own position (torchdata's). What making its iterator draws does not count."""
+        now = rng.capture()
+        self._prepare_epoch()
+        self._start = resume["start"]
+        self.loader.load_state_dict(resume["loader"])  # type: ignore[attr-defined]
+        iterator = iter(self.loader)
+        rng.apply(now)
+        self._set_own(resume["own"])
+        return iterator
+
     def state_dict(self) -> dict[str, Any]:
         """Position, and the generators that decide the order. A fresh or just loaded object gives the same again."""
         if self._resume is not None:
             return dict(self._resume)
-        stateful = callable(getattr(self.loader, "load_state_dict", None)) and self._iterator is not None
+        stateful = has_own_state(self.loader) and self._iterator is not None
         return {
             "format": _FORMAT,
             "epoch": self.epoch,
@@ -120,6 +136,7 @@ class Batches:
             "seed": self._seed,
             "start": self._start,
             "own": self._own(),
+            "seeds": [sampler.initial_seed for sampler in _seeded(self.loader)],
             "loader": self.loader.state_dict() if stateful else None,  # type: ignore[attr-defined]
         }
 
@@ -128,6 +145,8 @@ class Batches:
         if state["seed"] != self._seed:
             raise ValueError(f"ckptd.batches: saved with seed={state['seed']}, made with seed={self._seed}")
         self.epoch, self.batch = state["epoch"], state["batch"]
+        for sampler, seed in zip(_seeded(self.loader), state.get("seeds", ())):
+            sampler.initial_seed = seed
         self._resume = dict(state)
         self._iterator = None
 
@@ -150,6 +169,31 @@ class Batches:
         self._set_own(states["own"])
 
 
+def has_own_state(loader: Any) -> bool:
+    """Whether the loader saves its position itself. accelerate's wrapper has the methods whatever it wraps."""
+    inner = getattr(loader, "base_dataloader", loader)
+    return callable(getattr(inner, "state_dict", None)) and callable(getattr(inner, "load_state_dict", None))
+
+
+def refuse_double_state(loader: Any, where: str) -> None:
+    """TypeError for accelerate's wrapper of a StatefulDataLoader: it fetches a batch beyond the state that it gives."""
+    if hasattr(loader, "base_dataloader") and has_own_state(loader):
+        raise TypeError(
+            f"{where}: accelerate's {type(loader).__name__} fetches one batch more than the StatefulDataLoader in it "
+            "says; prepare a plain DataLoader (use_stateful_dataloader=False) and give ckptd.batches(loader)"
+        )
+
+
+def refuse_without_position(value: Any, path: str) -> None:
+    """TypeError for a loader in `state` that cannot tell its position. Other objects pass."""
+    refuse_double_state(value, path)
+    if hasattr(value, "dataset") and hasattr(value, "batch_sampler") and not has_own_state(value):
+        raise TypeError(
+            f"{path}: a {type(value).__name__} cannot tell its position; put ckptd.batches(loader) here and iterate "
+            "over that"
+        )
+
+
 def _parts(loader: Any) -> list[Any]:
     """Loader, samplers and dataset: who may have `set_epoch` or a generator of its own. Each once."""
     batch_sampler = getattr(loader, "batch_sampler", None)
@@ -162,6 +206,11 @@ def _generators(loader: Any) -> list[Any]:
     """Generator objects that loader, samplers and dataset hold as attributes, each once."""
     found = [item for part in _parts(loader) for item in getattr(part, "__dict__", {}).values()]
     return list({id(item): item for item in found if rng.is_generator(item)}.values())
+
+
+def _seeded(loader: Any) -> list[Any]:
+    """accelerate's seedable samplers: they seed their generator with `initial_seed` + epoch when an epoch begins."""
+    return [part for part in _parts(loader) if hasattr(part, "initial_seed") and hasattr(part, "generator")]
 
 
 def _give_generator(loader: Any, generator: torch.Generator) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from . import dtypes, names, rng, tree
+from .batches import refuse_without_position
 from .optim import OptimizerPart, name_parameters, refuse_hidden_state, shows_more
 from .parts import Captured, ModulePart, Moved, ObjectPart, Part, Row, Survey, TreePart
 
@@ -74,8 +75,10 @@ class State:
             for index, item in enumerate(value):
                 self._add(item, names.join(path, index), parts)
         elif tree.is_stateful(value):
+            refuse_without_position(value, path)
             parts.extend(self._object_parts(value, path))
         else:
+            refuse_without_position(value, path)
             raise TypeError(
                 f"{path}: a {type(value).__name__} cannot be restored in place; put it into a dict or a list, "
                 "or give an object with state_dict() and load_state_dict()"
@@ -90,7 +93,7 @@ class State:
             return [OptimizerPart(path, value, self._auto)]
         if rng.is_generator(value):
             return [_generator_part(path, value)]
-        return [ObjectPart(path, value, value.state_dict, value.load_state_dict, 0 if _is_scheduler(value) else 2)]
+        return [ObjectPart(path, value, value.state_dict, _loading(value), 0 if _is_scheduler(value) else 2)]
 
     def _is_lazy(self, tensor: _Tensor) -> bool:
         return self._auto and tensor.requires_grad and id(tensor) in self._lazy_ids
@@ -319,6 +322,19 @@ def extra_text(plain: str, generators: str) -> str:
 def _generator_part(path: str, value: Any) -> Part:
     get, load = partial(rng.generator_state, value), partial(rng.set_generator_state, value)
     return ObjectPart(path, value, get, load, 3)
+
+
+def _loading(value: Any) -> Callable[[Any], Any]:
+    """`load_state_dict`. A loader of torchdata makes its iterator, which draws, when its state is asked for or in the
+    loop: asked for here, it draws before the generators are set."""
+    if not hasattr(value, "_initial_iter_for_state_dict"):
+        return value.load_state_dict
+
+    def load(state: Any) -> None:
+        value.load_state_dict(state)
+        value.state_dict()
+
+    return load
 
 
 def _is_scheduler(value: Any) -> bool:

@@ -21,7 +21,7 @@ class Loop:
 
     state: what ckptd.Checkpointer is given; the harness adds the data. train: one step on a batch, gives the loss.
     loader, seed: the data, for ckptd.batches. before: called at the beginning of each step with its number, while the
-    last save is being captured. resumed: what a script that resumes does before `restore()`. options: more arguments of
+    last save is being captured. direct: the loader itself is in the state, not ckptd.batches(loader). resumed: what a script that resumes does before `restore()`. options: more arguments of
     the Checkpointer.
     """
 
@@ -31,6 +31,7 @@ class Loop:
     seed: int | None = None
     before: Callable[[int], None] | None = None
     resumed: Callable[[], None] | None = None
+    direct: bool = False
     options: dict[str, Any] = field(default_factory=dict)
     checkpointer: Any = None  # set by the harness; None in the undisturbed run
 
@@ -50,6 +51,7 @@ class Row:
     dropped: tuple[str, ...] = ()  # reasons for which its saves may be dropped
     warned: str = ""  # part of a warning that must have been given
     skip: Callable[[], str | None] | None = None  # why this machine cannot run it
+    imports: tuple[str, ...] = ()  # what takes seconds to import, and starts no thread
 
 
 ROWS: dict[str, Row] = {}

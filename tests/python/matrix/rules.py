@@ -6,6 +6,7 @@ replace functions of the package in the process under test; the package itself h
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -233,6 +234,31 @@ def _without_second_apply(resumed: Callable[[Any], Any]) -> Callable[[Any], Any]
 def _own_state() -> None:
     get = Batches.state_dict
     Batches.state_dict = lambda self: {**get(self), "loader": None, "batch": 0}
+
+
+@rule("generators after the loader's own state", "what a loader that saves its own position draws anew does not count")
+def _generators_after_own_state() -> None:
+    resumed = Batches._resumed_by_itself
+
+    def drawing(self: Any, resume: Any) -> Any:
+        apply = rng.apply
+        rng.apply = lambda states: []
+        try:
+            return resumed(self, resume)
+        finally:
+            rng.apply = apply
+
+    Batches._resumed_by_itself = drawing
+
+
+@rule("seeds of samplers", "a sampler that seeds its generator itself gets its seed back")
+def _seeds_of_samplers() -> None:
+    sys.modules[Batches.__module__]._seeded = lambda loader: []  # type: ignore[attr-defined]
+
+
+@rule("the iterator before the generators", "a loader in the state has made its iterator when the generators are set")
+def _iterator_first() -> None:
+    state._loading = lambda value: value.load_state_dict
 
 
 @rule("overlaps", "elements that share memory are written through the memory")

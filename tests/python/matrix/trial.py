@@ -154,11 +154,12 @@ class Trial:
 
     def loop(self, loop: Loop, loader: Any) -> None:
         """The training loop as a user would write it."""
-        start, data = 0, ckptd.batches(loader, seed=loop.seed)
+        start, data = 0, loader if loop.direct else ckptd.batches(loader, seed=loop.seed)
         if self.saving:
             self.late = LateCopy()
             start = self.start(loop, data)
-        source = data if self.saving or loop.seed is not None else endless(loader)
+        plain = loop.direct or (not self.saving and loop.seed is None)
+        source = endless(loader) if plain else data
         for n, batch in zip(range(start + 1, self.row.steps + 1), source):
             self.journal.write("batch", n, digest(b"".join(leaf for _, leaf in leaves(batch, ""))))
             if loop.before is not None:
@@ -176,7 +177,7 @@ class Trial:
         if self.ck is not None:
             self.settle()
 
-    def start(self, loop: Loop, data: ckptd.Batches) -> int:
+    def start(self, loop: Loop, data: Any) -> int:
         """The checkpointer, and the steps that it brought back."""
         options = {"job": self.request["job"], "every": 1, **loop.options}
         if self.request["rule"]:

@@ -21,13 +21,15 @@ def serve() -> None:
     """Until stdin ends."""
     torch.set_num_threads(1)
     warm_up()
-    assert len(os.listdir("/proc/self/task")) == 1, "a thread before the first fork"
-    assert all_rows.ROWS
     for line in sys.stdin:
+        request = json.loads(line)
+        for name in all_rows.ROWS[request["row"]].imports:
+            importlib.import_module(name)
+        assert len(os.listdir("/proc/self/task")) == 1, "a thread before a fork"
         child = os.fork()
         if child == 0:
             signal.alarm(_SECONDS)
-            run(json.loads(line))
+            run(request)
         print(os.waitpid(child, 0)[1], flush=True)
 
 
