@@ -24,6 +24,10 @@ _IN_GRAPH = (
     "the step() of {} is being captured into a CUDA graph, whose replays fire no hook: what it updates is captured "
     "eagerly from now on; keep step() out of the graph to have it captured beside training"
 )
+_HOOKS_LOST = (
+    "torch.compile took the hooks of the optimizers away, as torch 2.1 and 2.2 do: what they update is captured eagerly "
+    "from now on; torch 2.3 and newer leave the hooks there"
+)
 _GATE_IN_GRAPH = "ck.gate() does nothing in a CUDA graph's replays; call it before each graph.replay() instead"
 _NO_WAIT = 0.1  # seconds for an agent's answer inside a training step
 
@@ -127,7 +131,7 @@ class Checkpointer:
         self._review()
         due = self._deferred or (self._every is not None and n % self._every == 0)
         updates, self._updates_seen = self._updates_seen, self._fired.updates
-        if due and not self._defer(updates):
+        if due and not self._guard(self._defer, updates):
             return self.save(n)
         if self._session.alive:
             self._guard(self._tick, n)
@@ -190,6 +194,7 @@ class Checkpointer:
 
     def _defer(self, updates_before: int) -> bool:
         """Whether a save that is due waits, because nothing was updated since `updates_before`."""
+        self._mind_hooks()
         updated = updates_before != self._fired.updates
         if updated:
             self._patience = _MOST_DEFERRED
@@ -205,6 +210,10 @@ class Checkpointer:
             sentence = f"no optimizer has stepped for {_MOST_DEFERRED} steps"
             self._told("UNGATED", f"{sentence}: everything is captured eagerly from now on")
         return False
+
+    def _mind_hooks(self) -> None:
+        if self._fired.lost():
+            self._told("UNGATED", _HOOKS_LOST)
 
     def _updated_without_hook(self) -> bool:
         """Where hooks tell nothing: whether parameters may have been written, or there are no gradients to lose."""
@@ -228,6 +237,7 @@ class Checkpointer:
     def _start(self, n: int) -> tuple[int, str]:
         if not self._session.alive:
             return -35, "the checkpointer is closed, or this is a forked child"
+        self._mind_hooks()
         document = self._collect()
         flags = _lib.SELFCHECK if self._check.due() else 0
         status = self._session.save(n, document, flags)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import torch
 from torch.optim.optimizer import (
+    Optimizer,
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
@@ -57,6 +58,17 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
         watcher.after_update(optimizer)
 
 
+_WRAPPER = Optimizer.profile_hook_step(lambda *_: None).__code__
+
+
+def _is_wrapped(kind: type) -> bool:
+    """Whether `step` of this class of optimizers is the wrapper that calls hooks, or wraps it."""
+    step = getattr(kind, "step", None)
+    while step is not None and getattr(step, "__code__", None) is not _WRAPPER:
+        step = getattr(step, "__wrapped__", None)
+    return step is not None
+
+
 def capturing() -> bool:
     """Whether what this thread does goes into a CUDA graph, whose replays fire no hook and call no gate()."""
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
@@ -68,6 +80,7 @@ class FiredHooks:
     def __init__(self) -> None:
         self._fired: weakref.WeakSet[Any] = weakref.WeakSet()
         self._replayed: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._wrapped: set[type] = set()  # classes of those that fired, as far as the wrapper was found
         self.updates = 0  # steps of optimizers, and calls of gate()
         self.changes = 0  # how often the answer of `has` may have become another one
 
@@ -77,6 +90,8 @@ class FiredHooks:
         if optimizer not in self._fired:
             self._fired.add(optimizer)
             self.changes += 1
+            if _is_wrapped(type(optimizer)):
+                self._wrapped.add(type(optimizer))
 
     def has(self, optimizer: Any) -> bool:
         """Whether `optimizer` fires a hook whenever it steps."""
@@ -93,6 +108,18 @@ class FiredHooks:
     def any(self) -> bool:
         """Whether any optimizer fired one."""
         return bool(self._fired)
+
+    def lost(self) -> bool:
+        """Forgets the optimizers whose hooks were taken away. True if there were some.
+
+        torch 2.1 and 2.2 do that to all of torch's optimizers when torch.compile is first used.
+        """
+        gone = {kind for kind in self._wrapped if not _is_wrapped(kind)}
+        if gone:
+            self._wrapped -= gone
+            self._fired = weakref.WeakSet(one for one in self._fired if type(one) not in gone)
+            self.changes += 1
+        return bool(gone)
 
     def sees_updates(self) -> bool:
         """Whether a step in which no hook fires is one without an update."""
