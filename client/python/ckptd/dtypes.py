@@ -48,4 +48,7 @@ def from_numpy(array: np.ndarray, name: str) -> torch.Tensor:
         raise TypeError(f"{name}: a NumPy array of {array.dtype} cannot be saved; convert it to a plain number type")
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):
         array = array.copy()  # torch views neither; such an array cannot be restored in place anyway
-    return torch.from_numpy(array)
+    try:
+        return torch.from_numpy(array)
+    except TypeError:  # torch before 2.3 has no unsigned integers of 16 to 64 bits
+        raise TypeError(f"{name}: this torch ({torch.__version__}) has no dtype for {array.dtype}") from None
