@@ -50,9 +50,7 @@ class Batches:
         self._resume: dict[str, Any] | None = None
         if self._generator is not None:
             _give_generator(loader, self._generator)
-        for sampler in _seeded(loader):
-            if sampler.generator is None:  # it would make it later: the generators would be others than at a save
-                sampler.generator = torch.Generator().manual_seed(sampler.initial_seed)
+        make_generators(loader)
 
     def __iter__(self) -> Batches:
         return self
@@ -86,9 +84,7 @@ class Batches:
         return iter(self.loader)
 
     def _prepare_epoch(self) -> None:
-        for part in _parts(self.loader):
-            if callable(getattr(part, "set_epoch", None)):
-                part.set_epoch(self.epoch)
+        set_epoch(self.loader, self.epoch)
         if hasattr(self.loader, "_num_iter_calls"):  # Fabric's wrapper counts for its samplers
             self.loader._num_iter_calls = self.epoch
         if self._generator is not None:
@@ -106,7 +102,7 @@ class Batches:
         now = self._generators()
         self._prepare_epoch()
         self._start = resume["start"]
-        iterator = _skipped(
+        iterator = skipped(
             self.loader, self.batch, lambda: self._set_generators(resume["start"]), self._start["reused"]
         )
         self._set_generators(now)
@@ -151,22 +147,48 @@ class Batches:
         self._iterator = None
 
     def _own(self) -> list[Any]:
-        """States of the generator objects of the loader, which the global ones do not cover."""
-        return [rng.generator_state(generator) for generator in _generators(self.loader)]
+        return own_states(self.loader)
 
     def _set_own(self, states: list[Any]) -> None:
-        found = _generators(self.loader)
-        if len(found) != len(states):
-            raise ValueError(f"ckptd.batches: {len(states)} generators were saved, the loader has {len(found)}")
-        for generator, state in zip(found, states):
-            rng.set_generator_state(generator, state)
+        set_own_states(self.loader, states)
 
     def _generators(self) -> dict[str, Any]:
-        return {"global": rng.capture(), "own": self._own()}
+        return generator_states(self.loader)
 
     def _set_generators(self, states: dict[str, Any]) -> None:
-        rng.apply(states["global"])
-        self._set_own(states["own"])
+        set_generator_states(self.loader, states)
+
+
+def own_states(loader: Any) -> list[Any]:
+    """States of the generator objects of the loader, which the global ones do not cover."""
+    return [rng.generator_state(generator) for generator in generators_of(loader)]
+
+
+def set_own_states(loader: Any, states: list[Any]) -> None:
+    """Inverse of `own_states`. ValueError for a loader with more or fewer generators."""
+    found = generators_of(loader)
+    if len(found) != len(states):
+        raise ValueError(f"ckptd.batches: {len(states)} generators were saved, the loader has {len(found)}")
+    for generator, state in zip(found, states):
+        rng.set_generator_state(generator, state)
+
+
+def generator_states(loader: Any) -> dict[str, Any]:
+    """States of the global generators and of the loader's own; plain values."""
+    return {"global": rng.capture(), "own": own_states(loader)}
+
+
+def set_generator_states(loader: Any, states: dict[str, Any]) -> None:
+    """Inverse of `generator_states`."""
+    rng.apply(states["global"])
+    set_own_states(loader, states["own"])
+
+
+def set_epoch(loader: Any, epoch: int) -> None:
+    """Tells loader, samplers and dataset, as far as they want to know."""
+    for part in _parts(loader):
+        if callable(getattr(part, "set_epoch", None)):
+            part.set_epoch(epoch)
 
 
 def has_own_state(loader: Any) -> bool:
@@ -202,7 +224,7 @@ def _parts(loader: Any) -> list[Any]:
     return list({id(part): part for part in found if part is not None}.values())
 
 
-def _generators(loader: Any) -> list[Any]:
+def generators_of(loader: Any) -> list[Any]:
     """Generator objects that loader, samplers and dataset hold as attributes, each once."""
     found = [item for part in _parts(loader) for item in getattr(part, "__dict__", {}).values()]
     return list({id(item): item for item in found if rng.is_generator(item)}.values())
@@ -211,6 +233,13 @@ def _generators(loader: Any) -> list[Any]:
 def _seeded(loader: Any) -> list[Any]:
     """accelerate's seedable samplers: they seed their generator with `initial_seed` + epoch when an epoch begins."""
     return [part for part in _parts(loader) if hasattr(part, "initial_seed") and hasattr(part, "generator")]
+
+
+def make_generators(loader: Any) -> None:
+    """Makes generators that samplers would make later, as they would: else a save has more of them than a restart."""
+    for sampler in _seeded(loader):
+        if sampler.generator is None:
+            sampler.generator = torch.Generator().manual_seed(sampler.initial_seed)
 
 
 def _give_generator(loader: Any, generator: torch.Generator) -> None:
@@ -247,7 +276,7 @@ class _Behind:
         return max(0, len(self._sampler) - self._count)
 
 
-def _skipped(loader: Any, count: int, rewind: Callable[[], None], reused: bool) -> Iterator[Any]:
+def skipped(loader: Any, count: int, rewind: Callable[[], None], reused: bool) -> Iterator[Any]:
     """Iterator over `loader` behind its first `count` batches; what decides their order has been drawn when it returns.
 
     rewind: sets the generators to where the epoch began. reused: persistent workers had been through an epoch before.

@@ -109,10 +109,21 @@ class Checkpointer:
 
         Raises AgentUnreachable, NotFound, LayoutMismatch or RestoreError; never a silent 0.
         """
+        self._begin_restore(step, strict, timeout, connect_timeout)
+        return self._finish_restore()
+
+    def _begin_restore(
+        self, step: int | None = None, strict: bool = True, timeout: float = 120.0, connect_timeout: float = 10.0
+    ) -> int:
+        """The first half of `restore`, for frameworks that must know the step before they make optimizers."""
         want = _lib.WANT_FRESH if self._restart else _lib.WANT_NEWEST if step is None else _lib.WANT_STEP
         self.release()
-        restorer = Restorer(self._session, self._state, self._with_generators, strict)
-        self.restored = restorer.run(want, step or 0, timeout, connect_timeout)
+        self._restorer = Restorer(self._session, self._state, self._with_generators, strict)
+        return self._restorer.begin(want, step or 0, timeout, connect_timeout)
+
+    def _finish_restore(self) -> int:
+        """The second half: everything that was saved must be in `state` by now."""
+        self.restored = self._restorer.finish()
         self._joined = True
         self._versions = self._state.versions()
         if self.restored.step:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,12 +47,35 @@ class Restorer:
         self._generators = generators
         self._strict = strict
         self._notes: list[str] = []
+        self._told: tuple[int, int] | None = None  # step and attempt of which somebody has read the plain values
 
     def run(self, want: int, step: int, timeout: float, connect_timeout: float) -> Restored:
         """Joins, loads, waits for the others. Raises AgentUnreachable, NotFound, LayoutMismatch or RestoreError."""
-        began = time.monotonic()
-        view = self._begin(want, step, timeout, connect_timeout)
+        self.begin(want, step, timeout, connect_timeout)
+        return self.finish()
+
+    def begin(self, want: int, step: int, timeout: float, connect_timeout: float) -> int:
+        """Joins; the step that the ranks decided on, 0 for none. `finish` must follow."""
+        self._began = time.monotonic()
+        self._view = self._begin(want, step, timeout, connect_timeout)
+        return self._view.snapshot_step
+
+    def plain(self) -> dict[str, Any]:
+        """After `begin`: the plain values of the snapshot by path of their part, before anything is restored.
+
+        `finish` then restores this snapshot and no other one."""
+        header = self._header(self._view)
+        if header.extra is None:
+            raise _errors.make("RESTORE_FAILED", f"step {self._view.snapshot_step}: not written by the Python package")
+        self._told = self._view.snapshot_step, self._view.snapshot_attempt
+        return decode_document(self._bytes(header.extra))["parts"]
+
+    def finish(self) -> Restored:
+        """Loads, waits for the others; errors as of `run`."""
+        view = self._view
         while True:
+            if self._told not in (None, (view.snapshot_step, view.snapshot_attempt)):
+                raise _errors.make("RESTORE_FAILED", f"a rank could not load step {self._told[0]}; start again")
             status, failure = self._try_load(view)
             reason = str(failure)[:200].encode() if failure else None
             ended = self._lib.ckpt_restore_end(self._session.handle, status, reason, ctypes.byref(view))
@@ -60,7 +84,7 @@ class Restorer:
             if ended < 0:
                 raise error(ended, _errors.RestoreError) from failure
             if ended != _lib.RELOAD:
-                return self._result(view, time.monotonic() - began)
+                return self._result(view, time.monotonic() - self._began)
 
     def _begin(self, want: int, step: int, timeout: float, connect_timeout: float) -> _lib.RestoredView:
         view = _lib.RestoredView()
