@@ -28,6 +28,18 @@ TEST_F(BackPressureTest, ASaveWaitsForASlot) {
   EXPECT_EQ(agent.bell().pos, 1u);
 }
 
+TEST_F(BackPressureTest, ACallerMayAskToWaitForASlot) {
+  Start({100'000});
+  std::thread later([this] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_EQ(agent.bell().pos, 0u) << "a step that was passed is dropped on all ranks";
+    agent.Grant(0);
+  });
+  EXPECT_EQ(trainer->Save(1, CKPT_WAIT_FOR_SLOT), 0) << ckpt_error();
+  later.join();
+  EXPECT_EQ(agent.bell().pos, 1u);
+}
+
 TEST_F(BackPressureTest, AWaitingSaveEndsAtTheDeadlineAndHasPassedNothingBefore) {
   StartWaiting(300'000'000);
   std::thread looker([this] {

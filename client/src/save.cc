@@ -132,17 +132,18 @@ int32_t Admit(State& state, const SaveRequest& request) {
   return 0;
 }
 
-// Admit, and where the agent says so wait for a slot that becomes free, as long as a gate may hold training up. The
-// step is not told to the bell meanwhile: a step that was passed without a capture is dropped on all ranks. The second
-// clock is for a GRANT that a full socket lost.
+// Admit, and where agent or caller say so wait for a slot that becomes free, as long as a gate may hold training up.
+// The step is not told to the bell meanwhile: a step that was passed without a capture is dropped on all ranks. The
+// second clock is for a GRANT that a full socket lost.
 int32_t AdmitInTime(State& state, const SaveRequest& request) {
   constexpr uint64_t kLookAgainNs = 100'000'000;
   const uint64_t deadline = DeadlineAfter(state.gate_timeout_ns);
+  const bool patient = (request.flags & CKPT_WAIT_FOR_SLOT) != 0;
   for (;;) {
     int32_t rc = Admit(state, request);
-    bool wait = rc == -code::NO_FREE_SLOT && state.back_pressure == BackPressure::kWait && !state.stopping;
+    bool wait = patient || state.back_pressure == BackPressure::kWait;
     uint64_t now = MonotonicNs();
-    if (!wait || now >= deadline) return rc;
+    if (rc != -code::NO_FREE_SLOT || !wait || state.stopping || now >= deadline) return rc;
     state.changed.WaitUntil(state.mutex, std::min(deadline, now + kLookAgainNs));
   }
 }

@@ -166,8 +166,9 @@ CKPT_API ckpt_status ckpt_register(ckpt* ck, const ckpt_table* table);
 /* ---- Save ------------------------------------------------------------------------------------------------------- */
 
 enum {
-  CKPT_SELFCHECK = 1
-}; /* digest lazy tensors now, compare with what was captured, drop the save when they differ */
+  CKPT_SELFCHECK = 1,    /* digest lazy tensors now, compare with what was captured, drop the save when they differ */
+  CKPT_WAIT_FOR_SLOT = 2 /* no slot is free: wait for one, up to the handle's gate_timeout, instead of NO_FREE_SLOT */
+};
 
 /* Starts the capture of `step`, which must exceed every step saved before. `extra` (JSON text) and eager tensors are
  * copied before it returns; lazy ones by the copy thread. `data`: NULL, or the current addresses (count entries): if

@@ -13,7 +13,7 @@ import pathlib
 from ctypes import POINTER, c_char_p, c_int32, c_uint32, c_uint64, c_void_p
 
 EAGER = 1
-SELFCHECK = 1
+SELFCHECK, WAIT_FOR_SLOT = 1, 2
 CAPTURED, PROTECTED, DURABLE, DROPPED, COPIED = 1, 2, 4, 8, 16
 WANT_NEWEST, WANT_STEP, WANT_FRESH = 0, 1, 2
 RELOAD = 1

@@ -91,7 +91,7 @@ class Checkpoint(Mapping[str, torch.Tensor]):
 
     def __init__(self, directory: pathlib.Path) -> None:
         self.path = directory
-        manifest = _manifest(directory)
+        manifest = read_manifest(directory)
         self.step: int = manifest["step"]
         self.attempt: int = manifest["attempt"]
         self.world_size: int = manifest["world_size"]
@@ -136,22 +136,55 @@ def open(path_or_job: str | os.PathLike[str], *, storage: str | None = None) -> 
         return Checkpoint(path)
     if (path / "attempts").is_dir():
         return Checkpoint(newest_step(path))
-    for root in _roots(storage):
-        if (root / path / "attempts").is_dir() and path.name == str(path):
-            return Checkpoint(newest_step(root / path))
+    if path.name == str(path):
+        return Checkpoint(newest_step(job_folder(path.name, storage)))
     raise _errors.make("NOT_FOUND", f"{path_or_job}: no safetensors file, no committed step, no job")
+
+
+def job_folder(name: str, storage: str | None = None) -> pathlib.Path:
+    """Folder of a job, found as by `open`. NotFound when there is none."""
+    roots = _roots(storage)
+    for root in roots:
+        if (root / name / "attempts").is_dir():
+            return root / name
+    raise _errors.make("NOT_FOUND", f"{name}: no safetensors file, no committed step, no job in {_named(roots)}")
+
+
+def _named(roots: list[pathlib.Path]) -> str:
+    return " or ".join(map(str, roots))
+
+
+def step_folder(job: pathlib.Path, step: int) -> pathlib.Path:
+    """Folder of that committed step: the one on the lineage of the newest decided attempt, else of the newest attempt
+    that has it. NotFound when there is none."""
+    try:
+        on_lineage = [path for _, number, path in _committed(job, _newest_lineage(job)) if number == step]
+    except _errors.NotFound:
+        on_lineage = []
+    others = [
+        path
+        for path in sorted(job.glob(f"step-{step:010d}.a*"), key=lambda path: int(path.name.partition(".a")[2] or 0))
+        if (path / "manifest.json").exists() and not (path / "deleting").exists()
+    ]
+    if not on_lineage and not others:
+        raise _errors.make("NOT_FOUND", f"{job}: no committed step {step}")
+    return (on_lineage or others[::-1])[0]
+
+
+def _newest_lineage(job: pathlib.Path) -> list[tuple[int, int | None]]:
+    """NotFound when no attempt was decided."""
+    decided = sorted((job / "attempts").glob("a*.decided.json"), key=lambda path: int(path.name[1:].split(".")[0]))
+    if not decided:
+        raise _errors.make("NOT_FOUND", f"{job}: no attempt was decided")
+    return _lineage(decided[-1], int(decided[-1].name[1:].split(".")[0]))
 
 
 def newest_step(job: pathlib.Path) -> pathlib.Path:
     """Folder of the newest committed step on the lineage of the newest decided attempt. NotFound when there is none."""
-    decided = sorted((job / "attempts").glob("a*.decided.json"), key=lambda path: int(path.name[1:].split(".")[0]))
-    if not decided:
-        raise _errors.make("NOT_FOUND", f"{job}: no attempt was decided")
-    attempt = int(decided[-1].name[1:].split(".")[0])
-    limits = _lineage(decided[-1], attempt)
+    limits = _newest_lineage(job)
     found = list(_committed(job, limits))
     if not found:
-        raise _errors.make("NOT_FOUND", f"{job}: no committed step on the lineage of attempt {attempt}")
+        raise _errors.make("NOT_FOUND", f"{job}: no committed step on the lineage of attempt {limits[0][0]}")
     return max(found, key=lambda item: (-item[0], item[1]))[2]
 
 
@@ -182,8 +215,8 @@ def _roots(storage: str | None) -> list[pathlib.Path]:
     return [pathlib.Path.home() / ".local/share/ckptd", pathlib.Path("/var/lib/ckptd")]
 
 
-def _manifest(directory: pathlib.Path) -> dict[str, Any]:
-    """The manifest, its own checksum checked before anything of it is believed."""
+def read_manifest(directory: pathlib.Path) -> dict[str, Any]:
+    """The manifest of a step, its own checksum checked before anything of it is believed. RestoreError."""
     text = (directory / "manifest.json").read_bytes()
     document = json.loads(text)
     if document.get("format_major", 0) > _FORMAT_MAJOR:
