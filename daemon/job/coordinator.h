@@ -68,6 +68,7 @@ class Coordinator {
   void CollectClaims();
   void KeepOrReplaceClaim(Rank rank, const std::vector<v1::RankClaim>& waiting);
   [[nodiscard]] bool AgreeOnWorldAndWant();
+  [[nodiscard]] bool EveryRankClaimed() const;
   void TryDecide();
   [[nodiscard]] Inventory TakeInventory() const;
   [[nodiscard]] bool AllMembersReported() const;

@@ -93,11 +93,17 @@ bool Coordinator::AgreeOnWorldAndWant() {
   return true;
 }
 
+// As many claims as ranks are not enough: before the rank 0 of another world size is here, ranks of that world may
+// stand beside a world size that is the last one's.
+bool Coordinator::EveryRankClaimed() const {
+  return world_size_ != 0 && claims_.size() == world_size_ && claims_.rbegin()->first == world_size_ - 1;
+}
+
 void Coordinator::TryDecide() {
   if (given_up_) return;
   CollectClaims();
   if (!AgreeOnWorldAndWant()) return;
-  if (claims_.size() != world_size_ || world_size_ == 0) return;
+  if (!EveryRankClaimed()) return;
   if (!AllMembersReported() && !gather_over_) return;
   const absl::StatusOr<Choice> choice = Choose(TakeInventory(), context_.config.rules);
   if (!choice.ok()) return RefuseAll(CodeOf(choice.status()), std::string(choice.status().message()));

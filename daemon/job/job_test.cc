@@ -287,6 +287,36 @@ TEST_F(JobTest, WhoComesBeforeItsRankZeroIsNotMeasuredByTheLastOne) {
   EXPECT_FALSE(Has<Refuse>());
 }
 
+// Two ranks of four, and an attempt of two ranks that was never decided: they are not its ranks 0 and 1.
+TEST_F(JobTest, RanksOfAnotherWorldSizeAreNoneOfThisOne) {
+  Feed(Started{3, 1});
+  NewestRead read{Last<ReadNewest>().op, absl::OkStatus(), true, {}, false, {}};
+  read.record.set_attempt(3);
+  read.record.set_coordinator("A");
+  read.record.set_rank0_ticket(7);
+  read.record.set_world_size(2);
+  Feed(read);
+  Feed(Listed{Last<List>().op, absl::OkStatus(), {}, {}});
+  for (const uint32_t rank : {2u, 3u}) {
+    Join join;
+    join.rank = rank;
+    join.ticket = 10 + rank;
+    join.process = 20 + rank;
+    join.world_size = 4;
+    Feed(join);
+    auto waits = std::make_shared<v1::RankReport>();
+    waits->set_rank(rank);
+    waits->set_seen(3);
+    waits->set_ticket(10 + rank);
+    waits->set_world_size(4);
+    waits->set_load(v1::RankReport::WAIT);
+    SetRef({1, 20}, waits->add_sealed());
+    Feed(RankChanged{waits});
+  }
+  EXPECT_FALSE(Has<CreateDecision>());
+  EXPECT_FALSE(Has<Refuse>());
+}
+
 // removal.h: rm was killed, and the agent starts again.
 TEST_F(JobTest, AnAttemptThatOnlyDeletedIsNotResumed) {
   Machine again(MakeConfig());
