@@ -26,7 +26,9 @@ class Image:
             )
         entries["__ckptd_extra__.rank-00000"] = self._append("U8", [len(document)], document)
         aliases = {name: self.table.columns[index].name for name, index in self.table.aliases}
-        entries["__metadata__"] = {"format": "pt", "ckptd.aliases": json.dumps(aliases)}
+        places = {column.name: {"saved_offsets": column.shard.offsets} for column in self.table.columns if column.shard}
+        sharding = {"DCP_SHARDING_INFO": json.dumps(places)} if places else {}
+        entries["__metadata__"] = {"format": "pt", "ckptd.aliases": json.dumps(aliases), **sharding}
         self.header = json.dumps(entries)
 
     def _append(self, dtype, shape, data):

@@ -13,6 +13,7 @@ the keys ``"$"`` (its tag) and ``"v"`` (its content):
     complex                   v is [real, imaginary]
     scalar                    v is [NumPy dtype, base64 of its bytes]
     tensor, array             v is the name of a tensor of the image; a NumPy array is stored as one
+    wrapper                   likewise, of a tensor that wraps others (a DTensor): only one that is there can be filled
     object                    v is the path of an object that is saved under its own path
 
 Nothing is pickled, and a type that is not listed is a TypeError that names its path.
@@ -45,10 +46,14 @@ _FACTORIES = {
 
 @dataclass(frozen=True)
 class TensorRef:
-    """Stands in a tree of plain values for the tensor of that name in the image; `is_array`: it was a NumPy array."""
+    """Stands in a tree of plain values for the tensor of that name in the image.
+
+    `is_array`: it was a NumPy array. `wraps`: it wraps other tensors, as a DTensor does.
+    """
 
     name: str
     is_array: bool = False
+    wraps: bool = False
 
 
 @dataclass(frozen=True)
@@ -172,12 +177,16 @@ def _defaultdict(value: Any, path: str, depth: int) -> Any:
     raise TypeError(f"{path}: a defaultdict of {value.default_factory!r} cannot be saved; use a plain dict")
 
 
+def _kind_of(value: TensorRef) -> str:
+    return "array" if value.is_array else "wrapper" if value.wraps else "tensor"
+
+
 _ENCODERS: dict[type, Callable[..., Any]] = {
     type(None): _same, bool: _same, str: _same, int: _int, float: _float, complex: _complex,
     bytes: _binary("bytes"), bytearray: _binary("bytearray"), list: _list, tuple: _tuple, set: _set("set"),
     frozenset: _set("frozenset"), dict: _dict, OrderedDict: _ordered("odict"), Counter: _ordered("counter"),
     defaultdict: _defaultdict,
-    TensorRef: lambda value, path, depth: _tagged("array" if value.is_array else "tensor", value.name),
+    TensorRef: lambda value, path, depth: _tagged(_kind_of(value), value.name),
     ObjectRef: lambda value, path, depth: _tagged("object", value.path),
 }  # fmt: skip
 
@@ -225,5 +234,6 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     "scalar": _decode_scalar,
     "tensor": TensorRef,
     "array": lambda v: TensorRef(v, True),
+    "wrapper": lambda v: TensorRef(v, wraps=True),
     "object": ObjectRef,
 }

@@ -10,12 +10,16 @@ _RESERVED = "__ckptd_"
 
 
 class Entry(NamedTuple):
-    """One stored tensor. `begin`, `end`: bytes, counted from whatever `data_offset` counted from."""
+    """One stored tensor. `begin`, `end`: bytes, counted from whatever `data_offset` counted from.
+
+    offsets: where it lies in the whole tensor of which it is a shard; zeros for a whole one.
+    """
 
     dtype: str
     shape: tuple[int, ...]
     begin: int
     end: int
+    offsets: tuple[int, ...]
 
 
 class Header:
@@ -32,10 +36,12 @@ class Header:
         document = json.loads(text)
         if not isinstance(document, dict):
             raise ValueError("safetensors header: not an object")
-        self.metadata.update(document.pop("__metadata__", {}))
+        metadata = document.pop("__metadata__", {})
+        self.metadata.update(metadata)
         self.aliases.update(json.loads(self.metadata.get("ckptd.aliases", "{}")))
+        shards = json.loads(metadata.get("DCP_SHARDING_INFO", "{}"))
         for name, value in document.items():
-            entry = _entry(name, value, data_offset)
+            entry = _entry(name, value, data_offset, shards.get(name))
             if name.startswith(EXTRA_PREFIX):
                 self.extra = entry
             elif not name.startswith(_RESERVED):
@@ -46,11 +52,12 @@ class Header:
         return self.entries.get(name) or self.entries.get(self.aliases.get(name, ""))
 
 
-def _entry(name: str, value: Any, data_offset: int) -> Entry:
+def _entry(name: str, value: Any, data_offset: int, shard: Any) -> Entry:
     try:
         begin, end = value["data_offsets"]
         shape = tuple(int(size) for size in value["shape"])
-        entry = Entry(value["dtype"], shape, data_offset + begin, data_offset + end)
+        offsets = tuple(int(offset) for offset in shard["saved_offsets"]) if shard else (0,) * len(shape)
+        entry = Entry(value["dtype"], shape, data_offset + begin, data_offset + end, offsets)
     except (TypeError, KeyError, ValueError) as error:
         raise ValueError(f"safetensors header: bad entry of {name!r}") from error
     if not 0 <= begin <= end or any(size < 0 for size in shape):

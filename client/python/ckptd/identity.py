@@ -65,8 +65,15 @@ def _torch() -> Place | None:
 
 
 def _environment() -> Place | None:
-    """RANK/WORLD_SIZE first: under torchrun Slurm's variables describe the launcher, not this process."""
-    for rank, world in (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")):
+    """RANK/WORLD_SIZE first: under torchrun Slurm's variables describe the launcher, not this process.
+
+    srun counts the tasks of its step in SLURM_STEP_NUM_TASKS; SLURM_NTASKS may still be that of the allocation.
+    """
+    for rank, world in (
+        ("RANK", "WORLD_SIZE"),
+        ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+        ("SLURM_PROCID", "SLURM_NTASKS"),
+    ):
         if rank in os.environ and world in os.environ:
             return Place(int(os.environ[rank]), int(os.environ[world]), rank)
     return None

@@ -82,6 +82,9 @@ class File(Mapping[str, torch.Tensor]):
         }
 
     def _tensor_of(self, ref: extra.TensorRef) -> Any:
+        """Of a DTensor this rank's shard. Of another wrapper nothing: its inner tensors have names of their own."""
+        if ref.wraps and ref.name not in self:
+            return None
         value = self[ref.name]
         return value.numpy() if ref.is_array else value
 

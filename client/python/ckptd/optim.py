@@ -1,9 +1,10 @@
 """State of a torch optimizer: tensors by parameter name, plain hyper-parameters as typed JSON.
 
 `Optimizer.state_dict()` numbers parameters by position and costs 20 ms at 20,000 tensors; it is not called. The plain
-values are ``{"groups": [{option: value}], "state": {parameter: {key: value}}, "devices": {key: device}}``: options
-without `params`, state that is no tensor (or nests tensors: LBFGS), and the keys whose tensors do not live where their
-parameter lives (AdamW's `step` on the CPU).
+values are ``{"groups": [{option: value}], "state": {parameter: {key: value}}, "devices": {key: device}, "like": [key],
+"other": {name: spec}}``: options without `params`, state that is no tensor (or nests tensors: LBFGS), the keys whose
+tensors do not live where their parameter lives (AdamW's `step` on the CPU), the keys whose tensors are DTensors with the
+shape and placements of their parameter, and what is said of single tensors instead (`shards.spec`, null: no DTensor).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 
 from . import extra, names, tree
 from .parts import Captured, Moved, Part, Row, Survey
+from .shards import Shard, Spec, is_dtensor, is_wrapper, spec
 
 
 class OptimizerPart(Part):
@@ -27,6 +29,7 @@ class OptimizerPart(Part):
         self.optimizer = optimizer
         self.lazily = lazily
         self.name_of: Callable[[torch.Tensor], str | None] = lambda parameter: None
+        self.shard_of: Callable[[torch.Tensor], Shard | None] = lambda parameter: None
 
     def steppers(self) -> list[torch.optim.Optimizer]:
         """Who may fire the hooks for this state: the optimizer, and one inside it whose state it shows as its own."""
@@ -56,11 +59,13 @@ class OptimizerPart(Part):
         self._mask: list[bool] = []
         self._nested: list[tuple[Any, str, Any]] = []
         self._devices: dict[str, str] = {}
+        self._specs: dict[str, tuple[str, Spec | None, Spec]] = {}  # of state of DTensors: key, its own, the parameter's
         options, plain = self._options()
         stable = [Row(name, tensor) for name, tensor in options]
         for key, held in self.optimizer.state.items():
             self._survey_one(key, held, stable)
         volatile, state = self._nested_values()
+        self._shardings = self._sharding()
         extra.dumps([plain, state], self.path)
         return Survey(stable, [Row(name, tensor) for name, tensor in volatile])
 
@@ -74,9 +79,37 @@ class OptimizerPart(Part):
             if not is_tensor:
                 self._nested.append((key, parameter, item))
                 continue
-            rows.append(Row(names.optimizer_state(self.path, parameter, item), value, self.lazily))
+            name = names.optimizer_state(self.path, parameter, item)
+            rows.append(Row(name, value, self.lazily, self._shard_like(key, value)))
             if isinstance(key, torch.Tensor) and value.device != key.device:
                 self._devices[str(item)] = str(value.device)
+            self._note_spec(name, str(item), key, value)
+
+    def _shard_like(self, key: Any, value: torch.Tensor) -> Shard | None:
+        """Where state of FSDP1 lies: as its parameter, if it has the same shape."""
+        same = isinstance(key, torch.Tensor) and value.shape == key.shape
+        return self.shard_of(key) if same else None
+
+    def _note_spec(self, name: str, item: str, key: Any, value: torch.Tensor) -> None:
+        """How this tensor is made again in a process that does not have it yet."""
+        if is_dtensor(value) and is_dtensor(key) and value.device_mesh == key.device_mesh:
+            self._specs[name] = item, spec(value), spec(key)
+        elif is_wrapper(value):
+            raise TypeError(
+                f"{name}: a {type(value).__name__} in the state of an optimizer cannot be made again from a "
+                "checkpoint; use an optimizer whose state is plain tensors, or DTensors on the mesh of the parameter"
+            )
+        elif is_dtensor(key):
+            self._specs[name] = item, None, spec(key)
+
+    def _sharding(self) -> dict[str, Any]:
+        """`like` and `other` of the document; nothing where there are no DTensors."""
+        like = {item for item, own, parameter in self._specs.values() if own == parameter}
+        other = {
+            name: own for name, (item, own, parameter) in self._specs.items()
+            if own != (parameter if item in like else None)
+        }  # fmt: skip
+        return {"like": sorted(like), "other": other} if like or other else {}
 
     def _ids_of_parameters(self) -> list[list[int]]:
         return [list(map(id, group["params"])) for group in self.optimizer.param_groups]
@@ -113,13 +146,13 @@ class OptimizerPart(Part):
         values = chain.from_iterable(map(dict.values, state.values()))
         options, groups = self._options()
         nested, plain = self._nested_values()
-        document = {"groups": groups, "state": plain, "devices": self._devices}
+        document = {"groups": groups, "state": plain, "devices": self._devices, **self._shardings}
         stable = chain((tensor for _, tensor in options), compress(values, self._mask))
         return Captured(stable, [tensor for _, tensor in nested], extra.dumps(document, self.path))
 
 
-def name_parameters(parts: list[Part], rows: dict[int, list[str]]) -> None:
-    """Tells each optimizer its parameters' names, given the names (module path, then name) of each tensor by id.
+def name_parameters(parts: list[Part], rows: dict[int, tuple[str, Row]]) -> None:
+    """Tells each optimizer its parameters' names and shards, given path of the part and row of each tensor by id.
 
     Within one module the name is the module's own (``layer.weight``, as torch.distributed.checkpoint has it); an
     optimizer over several modules uses the full ones, which are unique.
@@ -127,9 +160,10 @@ def name_parameters(parts: list[Part], rows: dict[int, list[str]]) -> None:
     for part in parts:
         if isinstance(part, OptimizerPart):
             part.name_of = _namer(part, rows)
+            part.shard_of = lambda parameter: rows[id(parameter)][1].shard if id(parameter) in rows else None
 
 
-def _namer(part: OptimizerPart, rows: dict[int, list[str]]) -> Callable[[torch.Tensor], str | None]:
+def _namer(part: OptimizerPart, rows: dict[int, tuple[str, Row]]) -> Callable[[torch.Tensor], str | None]:
     owners = {rows[id(parameter)][0] for parameter in part.parameters() if id(parameter) in rows}
     owner = owners.pop() if len(owners) == 1 else ""
 
@@ -137,7 +171,8 @@ def _namer(part: OptimizerPart, rows: dict[int, list[str]]) -> Callable[[torch.T
         found = rows.get(id(parameter))
         if found is None:
             return None
-        return found[1].removeprefix(owner + ".") if owner else found[1]
+        name = found[1].name
+        return name.removeprefix(owner + ".") if owner else name
 
     return name_of
 

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from . import extra, names, tree
+from . import extra, fsdp, names, tree
 from .lazy import mark_of_module, mark_of_tensor
+from .shards import Shard, is_wrapper
 
 
 class Moved(Exception):
@@ -27,11 +28,12 @@ class Moved(Exception):
 
 
 class Row(NamedTuple):
-    """One tensor of a part."""
+    """One tensor of a part. `shard`: of a plain tensor that is a piece of a larger one; a DTensor tells its own."""
 
     name: str
     tensor: torch.Tensor
     lazy: bool = False
+    shard: Shard | None = None
 
 
 class Survey(NamedTuple):
@@ -88,6 +90,7 @@ class ModulePart(Part):
         self._children: list[dict[str, Any]] = []
         self._dicts: list[dict[str, Any]] = []
         self._mask: list[bool] = []
+        self._shards: dict[int, Shard] = {}
         rows: list[Row] = []
         self._visit(self.owner, self.path, None, rows)
         self._child_ids = self._ids_of_children()
@@ -96,12 +99,15 @@ class ModulePart(Part):
     def _visit(self, module: torch.nn.Module, path: str, mark: bool | None, rows: list[Row]) -> None:
         own = mark_of_module(module)
         mark = mark if own is None else own
+        fsdp.refuse_unsharded(module, path)
+        self._shards.update(fsdp.flat_shards(module))
         for held, skipped in ((module._parameters, ()), (module._buffers, module._non_persistent_buffers_set)):
             self._dicts.append(held)
             for key, tensor in held.items():
                 self._mask.append(tensor is not None and key not in skipped)
                 if tensor is not None and self._mask[-1]:
-                    rows.append(_row(names.canonical(names.join(path, key)), tensor, mark, self._is_lazy))
+                    row = _row(names.canonical(names.join(path, key)), tensor, mark, self._is_lazy)
+                    rows.append(row._replace(shard=self._shards.get(id(tensor))))
         refuse_own_state(module, path)
         self._children.append(module._modules)
         for key, child in module._modules.items():
@@ -160,7 +166,7 @@ class TreePart(Part):
     def _is_run(self) -> bool:
         """A flat dict of tensors only: its plain text does not change, so a save costs no Python call a tensor."""
         kinds = set(map(type, self.owner.values())) if type(self.owner) is dict else set()
-        return bool(kinds) and kinds <= {torch.Tensor, torch.nn.Parameter}
+        return bool(kinds) and all(issubclass(kind, torch.Tensor) for kind in kinds)
 
     def capture(self) -> Captured:
         if self._keys is not None and self._is_run():
@@ -191,7 +197,16 @@ class ObjectPart(Part):
     def survey(self) -> Survey:
         flat = tree.flatten(self._get(), self.path)
         extra.dumps(flat.skeleton, self.path)
+        self._refuse_wrappers(flat.tensors)
         return Survey([], [Row(name, tensor) for name, tensor in flat.everything()])
+
+    def _refuse_wrappers(self, tensors: list[tuple[str, torch.Tensor]]) -> None:
+        for name, tensor in tensors:
+            if is_wrapper(tensor):
+                raise TypeError(
+                    f"{name}: the state_dict() of a {type(self.owner).__name__} gives a {type(tensor).__name__}, which "
+                    "cannot be made again from a checkpoint; put that tensor itself into `state`, in a dict"
+                )
 
     def capture(self) -> Captured:
         flat = tree.flatten(self._get(), self.path)

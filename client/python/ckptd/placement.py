@@ -15,6 +15,7 @@ from .extra import TensorRef
 from .header import Entry, Header
 from .optim import OptimizerPart
 from .parts import ObjectPart, Part, Survey, TreePart
+from .shards import Leaf, Shard, Spec, is_dtensor, leaves, new_on_mesh_of, spec
 
 
 class Plan:
@@ -28,13 +29,14 @@ class Plan:
         self.actions: list[tuple[int, Any]] = []  # (restore order, function without arguments)
         self._claimed: set[str] = set()
 
-    def into(self, name: str, tensor: torch.Tensor) -> None:
-        """`tensor` will hold the stored tensor `name`."""
-        entry = self._claim(name)
-        if entry is None:
-            self.problems.append(f"{name}: not in the checkpoint")
-        elif self._fits(name, entry, tensor):
-            self.targets.append((entry, tensor))
+    def into(self, name: str, tensor: torch.Tensor, shard: Shard | None = None) -> None:
+        """`tensor` will hold the stored tensor `name`, or what it wraps those that belong to it."""
+        for leaf in leaves(name, tensor, shard=shard):
+            entry = self._claim(leaf.name)
+            if entry is None:
+                self.problems.append(f"{leaf.name}: not in the checkpoint")
+            elif self._fits(leaf, entry):
+                self.targets.append((entry, leaf.tensor))
 
     def new(self, name: str, like: torch.Tensor | None = None, device: str = "cpu") -> torch.Tensor | None:
         """A new tensor of the stored dtype and shape (strides of `like` if it has the shape), to hold `name`."""
@@ -50,6 +52,13 @@ class Plan:
         self.targets.append((entry, tensor))
         return tensor
 
+    def new_dtensor(self, name: str, parameter: Any, wanted: Spec) -> Any:
+        """A new DTensor of the stored dtype on the mesh of `parameter`, to hold `name`."""
+        entry = self.header.entries[name]
+        tensor = new_on_mesh_of(parameter, wanted, dtypes.torch_of(entry.dtype, name))
+        self.into(name, tensor)
+        return tensor
+
     def unclaimed(self) -> list[str]:
         """Stored tensors that nothing in this trainer takes."""
         return [name for name in self.header.entries if name not in self._claimed]
@@ -63,11 +72,17 @@ class Plan:
         self._claimed.add(stored)
         return self.header.entries.get(stored)
 
-    def _fits(self, name: str, entry: Entry, tensor: torch.Tensor) -> bool:
-        have = (dtypes.string_of(tensor, name), tuple(tensor.shape))
+    def _fits(self, leaf: Leaf, entry: Entry) -> bool:
+        have = (dtypes.string_of(leaf.tensor, leaf.name), tuple(leaf.tensor.shape))
         if have != (entry.dtype, entry.shape):
             self.problems.append(
-                f"{name}: {have[0]} {list(have[1])} here, {entry.dtype} {list(entry.shape)} in the checkpoint"
+                f"{leaf.name}: {have[0]} {list(have[1])} here, {entry.dtype} {list(entry.shape)} in the checkpoint"
+            )
+            return False
+        offsets = leaf.shard.offsets if leaf.shard else (0,) * len(entry.shape)
+        if offsets != entry.offsets:
+            self.problems.append(
+                f"{leaf.name}: the shard at {list(offsets)} here, at {list(entry.offsets)} in the checkpoint"
             )
             return False
         return True
@@ -83,7 +98,7 @@ def plan_part(plan: Plan, part: Part, survey: Survey) -> None:
         _plan_tree(plan, part, {row.name: row.tensor for row in [*survey.stable, *survey.volatile]})
     else:
         for row in survey.stable:
-            plan.into(row.name, row.tensor)
+            plan.into(row.name, row.tensor, row.shard)
 
 
 def _skeleton(plan: Plan, part: Part) -> Any:
@@ -108,6 +123,8 @@ def _plan_tree(plan: Plan, part: TreePart, existing: dict[str, torch.Tensor]) ->
         if ref.name in existing:
             plan.into(ref.name, existing[ref.name])
             found[ref.name] = existing[ref.name]
+        elif ref.wraps:
+            plan.problems.append(f"{ref.name}: a tensor that wraps others in the checkpoint; make it before restore()")
         else:
             found[ref.name] = plan.new(ref.name)
     objects = dict(flat.objects)
@@ -174,17 +191,22 @@ def _optimizer_state(plan: Plan, part: OptimizerPart, document: dict[str, Any]) 
         found = _owner(name.removeprefix(prefix), owners)
         if found is not None:
             parameter, key = found
-            device = document["devices"].get(key)
-            state.setdefault(parameter, {})[key] = _state_tensor(plan, part, name, parameter, key, device)
+            state.setdefault(parameter, {})[key] = _state_tensor(plan, part, name, parameter, key, document)
     return {owner: state[owner] for owner in owners.values() if owner in state}
 
 
-def _state_tensor(plan: Plan, part: OptimizerPart, name: str, owner: Any, key: str, device: str | None) -> Any:
+def _state_tensor(plan: Plan, part: OptimizerPart, name: str, owner: Any, key: str, document: dict[str, Any]) -> Any:
     have = part.optimizer.state.get(owner, {}).get(key) if owner in part.optimizer.state else None
     if isinstance(have, torch.Tensor):
         plan.into(name, have)
         return have
+    if is_dtensor(owner):
+        wanted = document.get("other", {}).get(name, spec(owner) if key in document.get("like", ()) else None)
+        if wanted is not None:
+            return plan.new_dtensor(name, owner, wanted)
+        owner = owner._local_tensor
     like = owner if isinstance(owner, torch.Tensor) else None
+    device = document["devices"].get(key)
     return plan.new(name, like, device or (str(like.device) if like is not None else "cpu"))
 
 

@@ -22,6 +22,7 @@ from . import dtypes, names, rng, tree
 from .batches import refuse_without_position
 from .optim import OptimizerPart, name_parameters, refuse_hidden_state, shows_more
 from .parts import Captured, ModulePart, Moved, ObjectPart, Part, Row, Survey, TreePart
+from .shards import Block, Leaf, Shard
 
 _Tensor = torch.Tensor
 _nbytes = attrgetter("nbytes")
@@ -30,13 +31,17 @@ EXTRA_FORMAT = 1
 
 
 class Column(NamedTuple):
-    """One tensor as the image stores it. `dtype`: safetensors string; `staged`: captured through a copy of ours."""
+    """One tensor as the image stores it. `dtype`: safetensors string; `staged`: captured through a copy of ours.
+
+    `shard`: where it lies in the whole tensor of which it is a piece.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     eager: bool
     staged: bool
+    shard: Shard | None = None
 
 
 class State:
@@ -119,7 +124,7 @@ class State:
             if part not in hooked:  # it may write what another one updates too
                 self._lazy_ids.difference_update(map(id, part.parameters()))
         found = {part.path: part.survey() for part in self.parts if not isinstance(part, OptimizerPart)}
-        name_parameters(self.parts, _names_by_id(self.parts, found))
+        name_parameters(self.parts, _rows_by_id(self.parts, found))
         for part in self.optimizers():
             part.lazily = self._auto and part in hooked
             found[part.path] = part.survey()
@@ -141,24 +146,32 @@ class State:
 
 
 class Table:
-    """Flat table of one survey. `columns[i]` is stored once; `aliases` are (name, i) of tensors tied to it."""
+    """Flat table of one survey. `columns[i]` is stored once; `aliases` are (name, i) of tensors tied to it.
+
+    Two countings: *rows* are the tensors that the owners hold; *sources* are the plain ones, which a DTensor or another
+    wrapper has inside. They are the same where nothing is wrapped.
+    """
 
     def __init__(self, parts: list[Part], stable: list[Row], volatile: list[Row], forced: Iterable[str]) -> None:
         self.parts = parts
         self.columns: list[Column] = []
         self.aliases: list[tuple[str, int]] = []
-        self._stable_count = len(stable)
-        self._volatile_count = len(volatile)
+        self._blocks = [Block(stable[begin : begin + _BLOCK]) for begin in range(0, len(stable), _BLOCK)]
+        self._volatile = Block(volatile)
+        inside = [leaf for block in self._blocks for leaf in block.leaves]
+        self._stable_count = len(inside)
+        self._volatile_count = len(self._volatile.leaves)
         self._buffers: dict[int, _Tensor] = {}  # by column: what is captured instead of the tensor itself
         self._sources: list[int] = []  # by column: index among stable + volatile
         self._held: list[_Tensor] = []
-        rows = stable + volatile
-        names.check_unique(row.name for row in rows)
-        self._add_columns(rows)
-        self._spread_eager(rows, set(forced))
-        self._remember([row.tensor for row in stable])
+        leaves = inside + self._volatile.leaves
+        names.check_unique(leaf.name for leaf in leaves)
+        self._add_columns(leaves)
+        self._spread_eager(leaves, set(forced))
+        self._ids = _numbers(id, [row.tensor for row in stable])
+        self._remember([leaf.tensor for leaf in inside])
 
-    def _add_columns(self, rows: list[Row]) -> None:
+    def _add_columns(self, rows: list[Leaf]) -> None:
         known: dict[Any, int] = {}
         for index, row in enumerate(rows):
             refuse_unsupported(row.tensor, row.name)
@@ -175,18 +188,19 @@ class Table:
                 tuple(row.tensor.shape),
                 staged or not row.lazy,
                 staged,
+                row.shard,
             )
             if staged:
                 self._buffers[len(self.columns)] = torch.empty(row.tensor.shape, dtype=row.tensor.dtype, device="cpu")
             self.columns.append(column)
             self._sources.append(index)
 
-    def _alias(self, row: Row, column: int) -> None:
+    def _alias(self, row: Leaf, column: int) -> None:
         self.aliases.append((row.name, column))
         if not row.lazy:
             self.columns[column] = self.columns[column]._replace(eager=True)
 
-    def _spread_eager(self, rows: list[Row], forced: set[str]) -> None:
+    def _spread_eager(self, rows: list[Leaf], forced: set[str]) -> None:
         """Eager wins over lazy among views of one memory: who writes one writes the others."""
         for column in [i for i, column in enumerate(self.columns) if column.name in forced]:
             self.columns[column] = self.columns[column]._replace(eager=True)
@@ -202,7 +216,6 @@ class Table:
 
     def _remember(self, stable: list[_Tensor]) -> None:
         self._held = [tensor.detach() for tensor in stable]  # keeps the memory while the copy thread may read it
-        self._ids = _numbers(id, stable)
         self._sizes = _numbers(_nbytes, stable)
         self._folded = [tensor.dim() > 1 for tensor in stable]  # only these can be transposed in place
         self._contiguous = list(map(_Tensor.is_contiguous, stable))
@@ -229,20 +242,29 @@ class Table:
         captured = [part.capture() for part in self.parts]
         stable = chain.from_iterable(part.stable for part in captured)
         staged: list[_Tensor] = []
-        for begin in range(0, self._stable_count, _BLOCK):
-            block = list(islice(stable, min(_BLOCK, self._stable_count - begin)))
-            self._compare(block, begin)
-            first, last = bisect_left(self._staged, begin), bisect_left(self._staged, begin + _BLOCK)
-            staged += [block[source - begin] for source in self._staged[first:last]]
+        row, source = 0, 0
+        for block in self._blocks:
+            held = list(islice(stable, block.count))
+            if not self._same_objects(row, block.count, held):
+                raise Moved("a tensor was replaced by another one")
+            tensors, begin = block.inside(held), source
+            self._compare(tensors, begin)
+            row, source = row + block.count, begin + len(tensors)
+            first, last = bisect_left(self._staged, begin), bisect_left(self._staged, source)
+            staged += [tensors[index - begin] for index in self._staged[first:last]]
         if next(stable, None) is not None:
             raise Moved("tensors were added")
-        self._stage(staged, list(chain.from_iterable(part.volatile for part in captured)))
+        volatile = list(chain.from_iterable(part.volatile for part in captured))
+        if len(volatile) != self._volatile.count:
+            raise Moved("an object has more or fewer tensors than before")
+        self._stage(staged, self._volatile.inside(volatile))
         return _plain_text(self.parts, captured)
 
+    def _same_objects(self, row: int, count: int, held: list[_Tensor]) -> bool:
+        return np.array_equal(self._ids[row : row + count], _numbers(id, held))
+
     def _compare(self, block: list[_Tensor], begin: int) -> None:
-        rows = slice(begin, begin + _BLOCK)
-        if not np.array_equal(self._ids[rows], _numbers(id, block)):
-            raise Moved("a tensor was replaced by another one")
+        rows = slice(begin, begin + len(block))
         if not np.array_equal(self._pointers[rows], _numbers(_Tensor.data_ptr, block)):
             raise Moved("a tensor moved")
         if not np.array_equal(self._sizes[rows], _numbers(_nbytes, block)):
@@ -254,8 +276,6 @@ class Table:
 
     def _stage(self, stable: list[_Tensor], volatile: list[_Tensor]) -> None:
         """`stable`: those of them that are staged, in the order of the columns."""
-        if len(volatile) != self._volatile_count:
-            raise Moved("an object has more or fewer tensors than before")
         for (column, buffer), tensor in zip(self._buffers.items(), stable + volatile):
             if tensor.shape != buffer.shape or tensor.dtype != buffer.dtype:
                 raise Moved(f"{self.columns[column].name}: its shape or dtype changed")
@@ -275,8 +295,6 @@ def refuse_unsupported(tensor: _Tensor, name: str) -> None:
         raise TypeError(f"{name}: a {tensor.layout} or quantized tensor cannot be saved; convert it to a dense one")
     if tensor.device.type != "cpu":
         raise TypeError(f"{name}: it lives on {tensor.device}; this release captures host memory only")
-    if type(tensor).__torch_dispatch__ is not _Tensor.__torch_dispatch__:
-        raise TypeError(f"{name}: a {type(tensor).__name__} wraps other tensors; this release saves plain ones")
     have, needed = tensor.untyped_storage().nbytes(), _reach(tensor)
     if have < needed:
         raise TypeError(
@@ -357,11 +375,11 @@ def _extra_states(module: torch.nn.Module, path: str) -> list[Part]:
     ]
 
 
-def _names_by_id(parts: list[Part], surveys: dict[str, Survey]) -> dict[int, list[str]]:
-    """[path of the part, name] of every surveyed tensor by its id, the first name of a tied one."""
-    found: dict[int, list[str]] = {}
+def _rows_by_id(parts: list[Part], surveys: dict[str, Survey]) -> dict[int, tuple[str, Row]]:
+    """Path of the part and row of every surveyed tensor by its id, the first row of a tied one."""
+    found: dict[int, tuple[str, Row]] = {}
     for part in parts:
         survey = surveys.get(part.path)
         for row in survey.stable if survey is not None else ():
-            found.setdefault(id(row.tensor), [names.canonical(part.path), row.name])
+            found.setdefault(id(row.tensor), (names.canonical(part.path), row))
     return found

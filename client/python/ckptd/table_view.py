@@ -8,12 +8,24 @@ from typing import Any
 import numpy as np
 
 from . import _lib, dtypes
-from .state import Table
+from .shards import Shard
+from .state import Column, Table
 
 
 def _texts(values: list[str]) -> tuple[bytes, np.ndarray]:
     encoded = [value.encode("utf-8") for value in values]
     return b"".join(encoded), np.cumsum([len(text) for text in encoded], dtype=np.uint64)
+
+
+def _shard_arrays(columns: list[Column]) -> dict[str, np.ndarray]:
+    """Offsets and shapes of the wholes; nothing, and all NULL, when nothing is sharded."""
+    if not any(column.shard for column in columns):
+        return {}
+    places = [column.shard or Shard((0,) * len(column.shape), column.shape) for column in columns]
+    return {
+        "shard_offsets": np.array([number for place in places for number in place.offsets], dtype=np.uint64),
+        "global_shapes": np.array([number for place in places for number in place.whole], dtype=np.uint64),
+    }
 
 
 def table_view(table: Table, extra_bytes: int) -> tuple[_lib.TableView, list[Any]]:
@@ -26,6 +38,7 @@ def table_view(table: Table, extra_bytes: int) -> tuple[_lib.TableView, list[Any
         "dtypes": np.array([dtypes.NUMBERS[column.dtype] for column in columns], dtype=np.uint8),
         "dims": np.array([len(column.shape) for column in columns], dtype=np.uint32),
         "shapes": np.array([size for column in columns for size in column.shape], dtype=np.uint64),
+        **_shard_arrays(columns),
         "data": table.addresses,
         "flags": np.array([_lib.EAGER if column.eager else 0 for column in columns], dtype=np.uint8),
         "alias_ends": alias_ends,

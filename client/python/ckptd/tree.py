@@ -15,6 +15,7 @@ import torch
 
 from . import dtypes, extra, names, rng
 from .extra import ObjectRef, TensorRef
+from .shards import is_wrapper
 
 MAPPINGS = (dict, OrderedDict, defaultdict)
 _MAX_DEPTH = 200
@@ -76,7 +77,7 @@ def _flatten(value: Any, path: str, out: Flattened, depth: int) -> Any:
 def _tensor(tensor: torch.Tensor, path: str, out: Flattened, is_array: bool) -> TensorRef:
     name = names.canonical(path)
     (out.arrays if is_array else out.tensors).append((name, tensor))
-    return TensorRef(name, is_array)
+    return TensorRef(name, is_array, is_wrapper(tensor))
 
 
 def _mapping(value: Any, path: str, out: Flattened, depth: int) -> Any:

@@ -239,7 +239,7 @@ class Wrapped(torch.Tensor):
 
 refused(
     "wrapper subclasses", lambda: Wrapped(torch.zeros(2)),
-    "held.x: a Wrapped wraps other tensors; this release saves plain ones",
+    "held.x: a Wrapped wraps other tensors and has no __tensor_flatten__; put what it wraps into `state`",
 )  # fmt: skip
 refused(
     "a deque (replay buffers)", lambda: deque([1]),

@@ -187,6 +187,7 @@ def _same_tensors() -> None:
 @rule("moves", "tensors are found again at each save; one that moved is registered again")
 def _moves() -> None:
     state.Table._compare = lambda self, block, begin: None
+    state.Table._same_objects = lambda self, row, count, held: True
     optim.id = parts.id = lambda item: 0  # type: ignore[attr-defined]
 
 

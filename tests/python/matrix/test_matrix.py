@@ -13,6 +13,7 @@ from conftest import BUILD, ROOT
 
 from matrix import table
 from matrix.all_rows import ROWS
+from matrix.ranks_all import RANK_ROWS
 from matrix.rules import RULES
 from matrix.runner import Matrix
 
@@ -92,7 +93,7 @@ def test_each_rule_has_a_row():
 
 def test_the_table_of_the_readme_is_this_one():
     text = README.read_text()
-    fresh = table.inserted(text, table.markdown(ROWS.values()))
+    fresh = table.inserted(text, table.markdown([*ROWS.values(), *RANK_ROWS.values()]))
     if os.environ.get("CKPTD_UPDATE"):
         README.write_text(fresh)
     assert README.read_text() == fresh, "run this test with CKPTD_UPDATE=1"

@@ -45,7 +45,9 @@ class Journal:
 
 
 def bytes_of(tensor: torch.Tensor) -> bytes:
-    """dtype, shape and every bit of the elements."""
+    """dtype, shape and every bit of the elements; of a DTensor those of this rank."""
+    if hasattr(tensor, "_local_tensor"):
+        return f"{tuple(tensor.shape)}{tensor.placements}".encode() + bytes_of(tensor._local_tensor)
     plain = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
     data = plain.view(torch.uint8).numpy().tobytes() if plain.numel() else b""
     return f"{tensor.dtype}{tuple(tensor.shape)}".encode() + data
@@ -55,7 +57,7 @@ def leaves(value: Any, path: str) -> Iterator[tuple[str, bytes]]:
     """(name, bytes) of everything in `value`: tensors by their bits, the rest by its text."""
     if isinstance(value, torch.nn.Module):
         for name, tensor in [*value.named_parameters(remove_duplicate=False), *value.named_buffers()]:
-            yield f"{path}.{name}", bytes_of(tensor)
+            yield f"{path}.{name.removeprefix('module.')}", bytes_of(tensor)  # the same whether DDP wraps it or not
     elif isinstance(value, torch.optim.Optimizer):
         for index, group in enumerate(value.param_groups):
             yield from leaves({key: item for key, item in group.items() if key != "params"}, f"{path}.group{index}")
@@ -126,6 +128,8 @@ def endless(loader: Any) -> Iterator[Any]:
 class Trial:
     """request: row, mode ("undisturbed", "killed", "resumed"), journal, job, seed, kill (step), inside (bool), rule."""
 
+    harmless = HARMLESS
+
     def __init__(self, request: dict[str, Any]) -> None:
         self.request = request
         self.row = ROWS[request["row"]]
@@ -146,7 +150,7 @@ class Trial:
         warnings.showwarning = lambda message, *_: self.journal.write("warned", message)
         self.loop(loop, loader)
         for reason in self.ck.dropped if self.ck is not None else ():
-            if reason not in HARMLESS:
+            if reason not in self.harmless:
                 self.journal.write("told", reason)
         told = {**loop.state, "generators": generators()}
         for name, data in leaves(told, ""):
@@ -198,7 +202,7 @@ class Trial:
         pending, self.pending = self.pending, []
         for save, gates in pending:
             self.wait(save, 20 if self.late.gates > gates else 0.05)
-            if save.dropped_because in HARMLESS:
+            if save.dropped_because in self.harmless:
                 self.until_ready()
             elif save.state == "dropped":
                 self.journal.write("told", save.dropped_because, save.error)

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 
 import torch
 
@@ -41,7 +42,7 @@ def warm_up() -> None:
         importlib.import_module(name)
 
 
-def run(request: dict) -> None:
+def run(request: dict, trial_of: Callable[[dict], None] = trial.run) -> None:
     """In the child; does not return."""
     output = os.open(request["journal"] + ".out", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for stream in (1, 2):
@@ -50,7 +51,7 @@ def run(request: dict) -> None:
     os.environ.update(request["environment"])
     code = 1
     try:
-        trial.run(request)
+        trial_of(request)
         code = 0
     finally:
         sys.stdout.flush()
