@@ -104,31 +104,31 @@ void Admin::Drain(AdminCallPtr call, v1::DrainRequest, Done<v1::DrainResponse> d
 void Admin::Version(AdminCallPtr, v1::VersionRequest, Done<v1::VersionResponse> done) { done(ThisVersion()); }
 
 void Admin::List(AdminCallPtr call, v1::ListRequest request, Done<v1::ListResponse> done) {
-  OnWorker(std::move(call), std::move(request), std::move(done), &ListSteps);
+  OnWorker(call, std::move(request), std::move(done), &ListSteps);
 }
 void Admin::Pin(AdminCallPtr call, v1::PinRequest request, Done<v1::PinResponse> done) {
-  OnWorker(std::move(call), std::move(request), std::move(done), &PinStep);
+  OnWorker(call, std::move(request), std::move(done), &PinStep);
 }
 void Admin::Unpin(AdminCallPtr call, v1::UnpinRequest request, Done<v1::UnpinResponse> done) {
-  OnWorker(std::move(call), std::move(request), std::move(done), &UnpinStep);
+  OnWorker(call, std::move(request), std::move(done), &UnpinStep);
 }
 void Admin::Remove(AdminCallPtr call, v1::RemoveRequest request, Done<v1::RemoveResponse> done) {
-  OnWorker(std::move(call), std::move(request), std::move(done), &RemoveStep);
+  OnWorker(call, std::move(request), std::move(done), &RemoveStep);
 }
 void Admin::Gc(AdminCallPtr call, v1::GcRequest request, Done<v1::GcResponse> done) {
-  OnWorker(std::move(call), std::move(request), std::move(done), &CollectGarbage);
+  OnWorker(call, std::move(request), std::move(done), &CollectGarbage);
 }
 void Admin::Trace(AdminCallPtr call, v1::TraceRequest request, Done<v1::TraceResponse> done) {
-  OnWorker(std::move(call), std::move(request), std::move(done), &TraceStep);
+  OnWorker(call, std::move(request), std::move(done), &TraceStep);
 }
 void Admin::Inspect(AdminStreamPtr<v1::InspectResponse> stream, v1::InspectRequest request, Ended ended) {
-  StreamOnWorker(std::move(stream), std::move(request), std::move(ended), &InspectStep);
+  StreamOnWorker(stream, std::move(request), ended, &InspectStep);
 }
 void Admin::Verify(AdminStreamPtr<v1::VerifyProgress> stream, v1::VerifyRequest request, Ended ended) {
-  StreamOnWorker(std::move(stream), std::move(request), std::move(ended), &VerifyStep);
+  StreamOnWorker(stream, std::move(request), ended, &VerifyStep);
 }
 void Admin::Restore(AdminStreamPtr<v1::RestoreResponse> stream, v1::RestoreRequest request, Ended ended) {
-  StreamOnWorker(std::move(stream), std::move(request), std::move(ended), &RestoreStep);
+  StreamOnWorker(stream, std::move(request), ended, &RestoreStep);
 }
 
 }  // namespace ckptd

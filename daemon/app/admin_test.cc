@@ -218,7 +218,8 @@ TEST_F(GateTest, CallsRunOnTheControlThread) {
   auto id = gate_.Call<std::thread::id>([] { return std::this_thread::get_id(); });
   ASSERT_TRUE(id.ok());
   EXPECT_EQ(*id, control.get_id());
-  EXPECT_TRUE(gate_.RunAsync([](ControlGate::Done done) { done(absl::OkStatus()); }, std::chrono::seconds(30)).ok());
+  EXPECT_TRUE(
+      gate_.RunAsync([](const ControlGate::Done& done) { done(absl::OkStatus()); }, std::chrono::seconds(30)).ok());
   EXPECT_EQ(CodeOf(gate_.RunAsync([](const ControlGate::Done&) {}, std::chrono::milliseconds(1))), ErrorCode::TIMEOUT);
   loop_->Stop();
   control.join();

@@ -158,7 +158,8 @@ TEST(UniqueFd, OwnsOnce) {
   {
     UniqueFd a(open("/dev/null", O_RDONLY));
     UniqueFd b(std::move(a));
-    EXPECT_FALSE(a.valid());  // NOLINT(bugprone-use-after-move): that it is empty is the point
+    // NOLINTNEXTLINE(bugprone-use-after-move,clang-analyzer-cplusplus.Move): that it is empty is the point
+    EXPECT_FALSE(a.valid());
     a = std::move(b);
     EXPECT_TRUE(a.valid());
     int raw = a.Release();
