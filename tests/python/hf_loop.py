@@ -94,7 +94,8 @@ class Killer(TrainerCallback):
 
 def arguments(out, **more):
     options = {
-        "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "num_train_epochs": 3, "learning_rate": 0.01,
+        "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "num_train_epochs": 3,
+        "learning_rate": 0.01,
         "logging_steps": 3, "eval_strategy": "steps", "eval_steps": 2, "lr_scheduler_type": "cosine", "warmup_steps": 2,
         "metric_for_best_model": "loss", "save_strategy": "no", "report_to": [], "use_cpu": True, "seed": 7,
         "disable_tqdm": True, **more,
@@ -126,8 +127,10 @@ def misuse(out, how, job):
     """Writes the sentence with which a wrong use is refused."""
     cb = ckptd.hf.TrainerCallback(job=job, every=1)
     more = {"ignored": {"ignore_data_skip": True}, "searched": {"auto_find_batch_size": True}}.get(how, {})
-    trainer = Trainer(model(), arguments(out, max_steps=3, **more), train_dataset=Tokens(30, 1), eval_dataset=Tokens(6, 2),
-                      callbacks=[] if how == "not given" else [cb])  # fmt: skip
+    trainer = Trainer(
+        model(), arguments(out, max_steps=3, **more), train_dataset=Tokens(30, 1), eval_dataset=Tokens(6, 2),
+        callbacks=[] if how == "not given" else [cb],
+    )  # fmt: skip
     if how == "held":
         cb._more = {"more": {"x": object()}}
     try:
@@ -161,6 +164,7 @@ def main(out, save=True, die=None, every=1, stop_agent=0, more=None, how=None, j
         "state": {key: getattr(trainer.state, key) for key in ("epoch", "global_step", "best_metric", "total_flos")},
         "patience": stopper.early_stopping_patience_counter,
     }
-    restored = [cb.checkpointer.restored.step, cb.checkpointer.restored.source] if save else None
+    ck = cb.checkpointer
+    told = {"restored": [ck.restored.step, ck.restored.source], "dropped": dict(ck.dropped)} if save else {}
     with open(f"{out}/final.json", "w") as file:
-        json.dump({"report": report, "restored": restored, "dropped": dict(cb.checkpointer.dropped) if save else {}}, file)
+        json.dump({"report": report, **told}, file)

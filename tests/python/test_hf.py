@@ -4,8 +4,7 @@ import json
 import signal
 
 import pytest
-from conftest import Agent
-from warm import Warm
+from warm import Warm, agent_without_flushes
 
 CONFIGS = {
     "accumulation": {},
@@ -23,7 +22,7 @@ def warm(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hf")
     running = agent_without_flushes(folder)
     process = Warm("hf_loop", folder, running.environment())
-    process.agent, process.references = running, {}
+    process.references = {}
     yield process
     process.end()
     running.remove()
@@ -43,16 +42,8 @@ def run(warm, tmp_path, request):
             warm.references[config] = report(tmp_path / "undisturbed")
         return warm.references[config]
 
-    one.out, one.undisturbed, one.path, one.agent = lambda name: report(tmp_path / name), undisturbed, tmp_path, warm.agent
+    one.out, one.undisturbed, one.path = lambda name: report(tmp_path / name), undisturbed, tmp_path
     return one
-
-
-def agent_without_flushes(folder):
-    """Slots enough that no save of these short steps is dropped."""
-    agent = Agent(folder)
-    text = agent.config.read_text().replace("[region]", "[region]\nslots = 4")
-    agent.config.write_text(text + "[durability]\nflush_every = 1000\n")
-    return agent.start()
 
 
 def report(folder):
@@ -64,7 +55,8 @@ def report(folder):
 @pytest.mark.parametrize(
     "config, die, at_least",
     [
-        ("accumulation", ["step_end", 6], 5), ("accumulation", ["epoch_end", 4], 3), ("accumulation", ["step_begin", 8], 7),
+        ("accumulation", ["step_end", 6], 5), ("accumulation", ["epoch_end", 4], 3),
+        ("accumulation", ["step_begin", 8], 7),
         ("accumulation", ["substep_end", 5], 4), ("workers", ["evaluate", 10], 9), ("drawn order", ["step_end", 7], 6),
         ("drawn order", ["step_begin", 5], 4),
     ],
@@ -97,8 +89,8 @@ def test_training_goes_on_without_an_agent(warm, agent, tmp_path, run):
     [
         ("not given", "ValueError: ckptd.hf: this callback is not the Trainer's: Trainer(..., callbacks=[cb])"),
         ("not resumed", "RuntimeError: ckptd.hf: write trainer.train(resume_from_checkpoint=cb.resume(trainer))"),
-        ("ignored", "ValueError: ckptd.hf: ignore_data_skip=True trains on other batches after a restart; leave it off"),
-        ("searched", "ValueError: ckptd.hf: auto_find_batch_size=True begins anew with other batches; give the size"),
+        ("ignored", "ValueError: ckptd.hf: ignore_data_skip=True trains on other batches after a restart; leave"),
+        ("searched", "ValueError: ckptd.hf: auto_find_batch_size=True begins anew with other batches; give a size"),
         ("held", "TypeError: more.x: a builtins.object cannot be saved; convert it to a tensor or a plain value"),
     ],
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """A warm process for trainers of a framework that takes seconds to import: it forks one child for each run.
 
-`python -m warm MODULE` imports MODULE once; each line of JSON on its stdin is a run of `MODULE.main(request)` in a child,
-answered with the child's wait status. No thread may be started by the import.
+`python -m warm MODULE` imports MODULE once; each line of JSON on its stdin is a run of `MODULE.main(**request)` in a
+child, answered with the child's wait status. No thread may be started by the import.
 """
 
 import importlib
@@ -36,6 +36,16 @@ class Warm:
     def end(self):
         self._process.stdin.close()
         self._process.wait(30)
+
+
+def agent_without_flushes(folder):
+    """Slots enough that no save of these short steps is dropped."""
+    from conftest import Agent
+
+    agent = Agent(folder)
+    text = agent.config.read_text().replace("[region]", "[region]\nslots = 4")
+    agent.config.write_text(text + "[durability]\nflush_every = 1000\n")
+    return agent.start()
 
 
 def serve(name):

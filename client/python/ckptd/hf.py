@@ -11,10 +11,10 @@ step, log history and best metric, and skips the batches that were trained. `on_
 A step is saved at the first event after its log, evaluation and save: when the next step or epoch begins. So a resumed
 run does not miss an evaluation, nor do it twice. The generators are those of that moment, and are set there again:
 
-    event of the Trainer   fresh                                 resumed
-    on_epoch_begin         save; note the generators             those of the epoch's beginning: the order is drawn again
+    event of the Trainer   fresh                         resumed
+    on_epoch_begin         save; note the generators     those of the epoch's beginning: its order is drawn again
     (makes the iterator, skips, fetches the batches of one step)
-    on_step_begin          save                                  those of the save
+    on_step_begin          save                          those of the save
 """
 
 from __future__ import annotations
@@ -62,8 +62,10 @@ class TrainerCallback(transformers.TrainerCallback):
 
     # ---- before training
 
-    def resume(self, trainer: transformers.Trainer, timeout: float = 120.0, connect_timeout: float = 10.0) -> str | None:
-        """What `trainer.train(resume_from_checkpoint=...)` is to be given: a folder, or None when nothing was ever saved.
+    def resume(
+        self, trainer: transformers.Trainer, timeout: float = 120.0, connect_timeout: float = 10.0
+    ) -> str | None:
+        """What `trainer.train(resume_from_checkpoint=...)` is to be given: a folder, or None for a fresh start.
 
         timeout: seconds for the decision of all ranks; connect_timeout: until an agent answers. Raises AgentUnreachable
         or RestoreError, and ValueError for a Trainer that could not go on exactly.
@@ -78,7 +80,8 @@ class TrainerCallback(transformers.TrainerCallback):
             return None
         saved = self.checkpointer._restorer.plain().get("trainer")
         if saved is None:
-            raise ValueError(f"job {self._options['job']}: step {self._start} was not saved by ckptd.hf; use another job")
+            job = self._options["job"]
+            raise ValueError(f"job {job}: step {self._start} was not saved by ckptd.hf; use another job")
         self._folder = tempfile.TemporaryDirectory(prefix="ckptd-resume-")
         with open(os.path.join(self._folder.name, _STATE_FILE), "w", encoding="utf-8") as file:
             json.dump(trainer_state(saved), file, default=float)
@@ -92,9 +95,9 @@ class TrainerCallback(transformers.TrainerCallback):
         if args.ignore_data_skip:
             raise ValueError("ckptd.hf: ignore_data_skip=True trains on other batches after a restart; leave it off")
         if args.auto_find_batch_size:
-            raise ValueError("ckptd.hf: auto_find_batch_size=True begins anew with other batches; give the size that fits")
+            raise ValueError("ckptd.hf: auto_find_batch_size=True begins anew with other batches; give a size")
         if trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled:
-            raise ValueError("ckptd.hf: under DeepSpeed and FSDP the Trainer has no tensors of its own; not in this release")
+            raise ValueError("ckptd.hf: DeepSpeed and FSDP keep tensors of their own; not in this release")
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Model, optimizer and schedule exist now: the second half of the restore."""
@@ -197,7 +200,8 @@ class _Run:
         """What the Trainer does not take from the folder."""
         found = self._callbacks()
         if [type(item).__name__ for item in found] != [name for name, _ in saved["callbacks"]]:
-            raise ValueError(f"the callbacks with a state were {[name for name, _ in saved['callbacks']]}; give them again")
+            names = [name for name, _ in saved["callbacks"]]
+            raise ValueError(f"the callbacks with a state were {names}; give them again")
         for item, (_, attributes) in zip(found, saved["callbacks"]):
             for name, value in attributes.items():
                 setattr(item, name, value)
