@@ -366,6 +366,17 @@ TEST_F(JobTest, DeletesBehindAVerifiedSuccessorOnly) {
   EXPECT_EQ(machine_.view().stored.size(), 1u);
 }
 
+TEST_F(JobTest, APinHoldsAlsoWhenTheStepWasNotOnStorageYet) {
+  Run();
+  Feed(PinChanged{{1, 10}, true});
+  for (const StepId step : {10, 20}) {
+    Rank(v1::RankReport::RUN, {{1, step}}, {{1, step}});
+    Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
+    Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
+  }
+  EXPECT_FALSE(Has<VerifyStep>()) << "one step is kept, and the pinned one";
+}
+
 TEST_F(JobTest, ADamagedSuccessorDeletesNothing) {
   Run();
   for (const StepId step : {10, 20}) {

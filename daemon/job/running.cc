@@ -211,6 +211,7 @@ void Coordinator::On(const StepDeleted& event) {
 }
 
 void Coordinator::On(const PinChanged& event) {
+  if (event.pinned && Coordinates()) StepEntry(event.id).pinned = true;  // it may be on its way to the storage still
   for (StoredStep& step : steps_) {
     if (step.id == event.id) step.pinned = event.pinned;
   }
