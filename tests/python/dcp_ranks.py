@@ -148,7 +148,20 @@ def refused(rank, world):
     told(lambda: dcp.async_save(state, checkpoint_id="1", storage_writer=one, async_checkpointer_type=process).result())
     uneven = {"x": torch.ones(3, dtype=torch.complex128 if rank else torch.float32)}
     told(lambda: dcp.save(uneven, checkpoint_id="step-1", storage_writer=one))
+    broken = {"x": torch.ones(3), f"only{rank}": Broken() if rank else torch.ones(2)}
+    for step in (2, 4):  # before this rank has a layout, and after it had one
+        began = time.monotonic()
+        told(lambda: dcp.save(broken, checkpoint_id=f"step-{step}", storage_writer=one))  # noqa: B023
+        assert time.monotonic() - began < 30, "the other rank waited for what cannot come"
+        dcp.save({"x": torch.ones(3)}, checkpoint_id=f"step-{step + 1}", storage_writer=one)
     return found
+
+
+class Broken:
+    """Cannot be saved."""
+
+    def __reduce__(self):
+        raise ValueError("no pickle of this")
 
 
 def save(rank, world, steps, how="save", until="durable", restart=False, die_in=None):

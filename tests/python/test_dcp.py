@@ -28,7 +28,7 @@ def ours(agent, monkeypatch):
 
 def leave():
     """As the end of the process: what follows is another trainer."""
-    return StorageWriter("gpt", rank=0, world_size=1).close()
+    return StorageWriter("gpt", rank=0, world_size=1).close(10)
 
 
 def state(seed, width=64):
@@ -182,6 +182,37 @@ def test_async_save_returns_when_the_state_may_change(ours, until):
     assert same(found["model"], last) and reader.step == 6
 
 
+def test_saves_that_overlap(ours):
+    writer, saved, futures = StorageWriter("gpt"), [], []
+    for step in range(1, 7):
+        live = state(step, width=20000)
+        saved.append(live["model"]["w"].clone())
+        futures.append(dcp.async_save(live, checkpoint_id=f"step-{step}", storage_writer=writer))
+        live["model"]["w"].zero_()
+    for future in futures:
+        future.result(60)
+    found, reader = load(found={"model": {"w": torch.ones(20000, 32)}}, resume=False)
+    assert torch.equal(found["model"]["w"], saved[5]) and reader.step == 6
+
+
+def test_the_agent_dies_and_comes_back(ours):
+    save(1)
+    ours.kill()
+    future = dcp.async_save(state(2), checkpoint_id="step-2", storage_writer=StorageWriter("gpt", timeout=60))
+    ours.start()  # the region is still there: what was captured meanwhile is written
+    future.result(60)
+    found, reader = load()
+    assert same(found, state(2)) and reader.step == 2
+
+
+def test_a_save_that_does_not_reach_storage_in_time_says_so(ours):
+    save(1)
+    ours.kill()
+    with pytest.raises(CheckpointException, match="job gpt: step 2: not on storage in time.*agent does not answer"):
+        save(2, timeout=0.5)
+    ours.start()
+
+
 def test_the_stager_lets_training_go_on_until_an_optimizer_steps(ours):
     model = nn.Linear(2000, 1000)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
@@ -210,19 +241,43 @@ class Broken:
         raise ValueError("no pickle of this")
 
 
+class Wrapper(torch.Tensor):
+    """A wrapper subclass: its elements are in another tensor."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        return False if function is torch.ops.aten.is_pinned.default else cls(torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    "tensor, sentence",
+    [(Wrapper(torch.ones(2)), "x: a Wrapper wraps other"), (torch.ones(2).to_sparse(), "x: a torch.sparse_coo"),
+     (torch.ones(2, device="meta"), "x: it lives on meta")],
+    ids=["wrapper", "sparse", "meta"],
+)  # fmt: skip
+def test_what_has_no_plain_memory_is_refused_by_name(ours, tensor, sentence):
+    with pytest.raises(CheckpointException, match=f"TypeError: {sentence}"):
+        save(1, {"x": tensor})
+    save(2)
+
+
 @pytest.mark.parametrize("bad", [{"x": torch.zeros(2, dtype=torch.complex128)}, {"x": Broken()}], ids=["plan", "data"])
 def test_a_save_that_fails_keeps_nobody_waiting(ours, bad):
     writer = StorageWriter("gpt")
     future = dcp.async_save(bad, checkpoint_id="step-1", storage_writer=writer)
     with pytest.raises(CheckpointException, match="no dtype of the safetensors format|no pickle of this"):
         future.result(60)
-    answer = dcp.async_save(bad, checkpoint_id="step-1", storage_writer=writer, async_stager=Stager())
+    answer = dcp.async_save(bad, checkpoint_id="step-2", storage_writer=writer, async_stager=Stager())
     with pytest.raises(RuntimeError, match="ended before its state was captured"):
         answer.staging_completion.result(60)
     with pytest.raises(CheckpointException):
         answer.upload_completion.result(60)
-    save(1)
-    assert same(load()[0], state(1))
+    save(3)
+    assert same(load()[0], state(3))
 
 
 def test_steps_rise_and_a_new_trainer_has_loaded_or_says_so(ours):

@@ -77,8 +77,10 @@ def test_stock_torch_reads_the_shards(agent, tmp_path):
 
 def test_what_is_refused(agent, tmp_path):
     for sentences in run(agent, tmp_path, 2, refused):
-        alone, process, uneven = sentences
+        alone, process, uneven, *broken = sentences
         assert "DCP runs with 1 ranks" in alone and "give the storage writer and reader the same process_group" in alone
         assert "AsyncCheckpointerType.THREAD" in process
         assert "x: torch.complex128 is no dtype of the safetensors format" in uneven
-    assert not list(agent.storage.glob("gpt/step-*"))
+        assert len(broken) == 2 and all("no pickle of this" in sentence for sentence in broken)
+    committed = sorted(path.parent.name[:15] for path in agent.storage.glob("gpt/step-*/manifest.json"))
+    assert committed == ["step-0000000003", "step-0000000005"]

@@ -7,7 +7,6 @@ are judged here, the bytes by their checksums where they are read.
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any, NamedTuple
 
@@ -24,8 +23,6 @@ from torch.distributed.checkpoint.metadata import (
 from .. import _errors, dtypes, extra
 from ..header import Entry, Header
 from ._pieces import BYTES_PREFIX
-
-_SHARDING = "DCP_SHARDING_INFO"
 
 
 class Place(NamedTuple):
@@ -63,17 +60,15 @@ class Catalog:
             self._sizes.setdefault(name, tuple(map(_natural, size)))
         packed = None
         for header in headers:
-            sharding = json.loads(header.metadata.get(_SHARDING, "{}"))
             for name, entry in header.entries.items():
                 if name.startswith(BYTES_PREFIX):
                     packed = entry
                 else:
-                    offsets = sharding.get(name, {}).get("saved_offsets", [0] * len(entry.shape))
-                    self._add_tensor(rank, name, entry, tuple(map(_natural, offsets)))
+                    self._add_tensor(rank, name, entry, tuple(map(_natural, entry.offsets)))
         for header in headers:
             for alias, name in header.aliases.items():
                 if name in header.entries:
-                    self._add_tensor(rank, alias, header.entries[name], (0,) * len(header.entries[name].shape))
+                    self._add_tensor(rank, alias, header.entries[name], header.entries[name].offsets)
         for name, (begin, end) in mine.get("bytes", {}).items():
             self._add_bytes(rank, name, packed, _natural(begin), _natural(end))
         self._add_planner(mine)

@@ -5,7 +5,8 @@ loaded, the writer goes on above that step. A writer that comes first joins by i
 it lives until `close()` or the end of the process.
 
 A save never passes a step that it cannot capture (the agent drops such a step on all ranks): it waits until the agent
-has the memory for this layout and a slot of it is free, which the flush of the saves before may have to bring about.
+has the memory for this layout and a slot of it is free. And it waits until the save before is on storage: a newer
+snapshot may take the place of one that was not written yet, and who calls dcp.save wants each of them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ..session import TIMEOUT, Session, error, nanoseconds
 from ._pieces import Pieces
 
 _CAPTURE_TIMEOUT = 1800.0  # seconds for a free slot, and for a capture: who waits in dcp.save wants the checkpoint
+_PASS_TIMEOUT = 10.0  # seconds to have a small layout prepared
 _LOOK_AGAIN = 0.005  # seconds between two looks at memory that is being prepared
 _REFUSED = {"REGION_FULL", "QUOTA_EXCEEDED", "JOB_OWNED", "RANK_TAKEN", "DRAINING", "FENCED", "NOT_RESTORED"}
 _EXTRA_LEAST = 64 << 10  # what ckpt_register reserves for the document: max(64 KiB, 4 x need)
@@ -145,6 +147,7 @@ class Link:
 
     def capture(self, step: int, pieces: Pieces, deadline: Deadline) -> None:
         """Returns when the state is in the agent's memory and may be changed. SaveError when it is not."""
+        self._await_previous(deadline)
         document = pieces.document()
         known = self.pieces
         if known is None or not pieces.same_as(known) or len(document) > self._room:
@@ -154,6 +157,23 @@ class Link:
         status = self._session.save(step, document, _lib.WAIT_FOR_SLOT) or self._session.gate()
         if status:
             raise self._dropped(step, status)
+
+    def pass_over(self, step: int, nothing: Pieces) -> None:
+        """This rank cannot capture `step`: the agent drops it on all ranks, so that nobody waits for it there.
+
+        A save whose addresses are not the registered ones is dropped, and counts as passed. nothing: something to
+        register where nothing is yet.
+        """
+        try:
+            if self.pieces is None:
+                self._register(nothing, 0)
+            self._await_memory(step, Deadline(_PASS_TIMEOUT))
+            nowhere = np.zeros(len(self.pieces or nothing), dtype=np.uint64)
+            self._last = step
+            address = nowhere.ctypes.data_as(ctypes.c_void_p)
+            self._lib.ckpt_save(self._session.handle, step, None, 0, address, 0)
+        except _errors.CkptdError:
+            pass  # the failure that brought us here is told; the others wait for their timeout
 
     def wait(self, step: int, level: int, deadline: Deadline) -> None:
         """Until the step has `level` on all ranks. SaveError when it was dropped, or the time is over."""
@@ -184,6 +204,12 @@ class Link:
         return self._session.alive
 
     # ---- inside
+
+    def _await_previous(self, deadline: Deadline) -> None:
+        if self._last is None:
+            return
+        if self._session.wait(self._last, _lib.DURABLE, deadline.left) == TIMEOUT:
+            raise self._late(self._last, "the save before: not on storage")
 
     def _register(self, pieces: Pieces, document_bytes: int) -> None:
         view, kept = pieces.view(document_bytes)

@@ -23,6 +23,7 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import WriteResult
 
 from .. import _lib, dtypes, extra
+from ..shards import is_wrapper
 from ..state import refuse_unsupported
 
 BYTES_PREFIX = "__dcp_bytes__.rank-"
@@ -42,7 +43,7 @@ class Piece(NamedTuple):
 class Pieces:
     """Everything of one save. Holds the memory that is captured, as contiguous host tensors."""
 
-    def __init__(self, plan: SavePlan, planner: SavePlanner, rank: int, before: Pieces | None) -> None:
+    def __init__(self, plan: SavePlan, planner: SavePlanner | None, rank: int, before: Pieces | None) -> None:
         """before: what the save before stored, for the room that it had. TypeError, naming the item, for what cannot
         be stored."""
         self.results: list[WriteResult] = []
@@ -86,17 +87,23 @@ class Pieces:
         return self._tensors[-1].nbytes
 
     def _pack(self, text: bytes, before: Pieces | None) -> None:
-        room = before.room if before is not None else 0
+        room = before.room if before is not None else _BLOCK  # never nothing: `Link.pass_over` needs an address
         if len(text) > room:
             room = (len(text) + len(text) // 4 + _BLOCK) // _BLOCK * _BLOCK
         self.room = room
-        if room == 0:
-            return
         packed = np.zeros(room, dtype=np.uint8)
         packed[: len(text)] = np.frombuffer(text, dtype=np.uint8)
         name = f"{BYTES_PREFIX}{self._rank:05d}"
         self._pieces.append(Piece(name, "U8", (room,), (0,), (room,)))
         self._tensors.append(torch.from_numpy(packed))
+
+    @classmethod
+    def nothing(cls, rank: int) -> Pieces:
+        """Of a rank that has nothing to save."""
+        return cls(SavePlan([]), None, rank, None)
+
+    def __len__(self) -> int:
+        return len(self._pieces)
 
     def same_as(self, other: Pieces) -> bool:
         """Whether layout and addresses are those of `other`."""
@@ -152,6 +159,8 @@ def plain(tensor: torch.Tensor, name: str) -> torch.Tensor:
     if found.device.type not in ("cpu", "meta"):
         found = found.cpu()
     refuse_unsupported(found, name)
+    if is_wrapper(found):
+        raise TypeError(f"{name}: a {type(found).__name__} wraps other tensors; put those into the state dict instead")
     return found.resolve_conj().resolve_neg().contiguous()
 
 

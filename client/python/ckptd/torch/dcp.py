@@ -177,7 +177,11 @@ class StorageWriter(_Ours, _dcp.StorageWriter):
         deadline, step, held = Deadline(self._timeout), self._number(), self._link()
         with held.lock:
             held.enter(step, self._restart, deadline, self._connect_timeout)
-            pieces = Pieces(plan, planner, held.rank, held.pieces)
+            try:
+                pieces = Pieces(plan, planner, held.rank, held.pieces)
+            except Exception:
+                held.pass_over(step, Pieces.nothing(held.rank))
+                raise
             held.capture(step, pieces, deadline)
         captured()
         held.wait(step, self._level, deadline)
