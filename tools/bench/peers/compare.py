@@ -10,6 +10,9 @@ For each way two JSON lines in the form of ckptd-bench (value and limit are medi
     peer.WAY.durable   ms from the call until the bytes are on the disk (fsync of file and folder where the way has
                        none of its own). limit: one plain O_DIRECT sequential write with fsync
 
+ckptd_dcp_save, ckptd_dcp_async and ckptd_dcp_stager are dcp.save and dcp.async_save with ckptd.torch.dcp.StorageWriter,
+the last with its Stager: peer.ckptd_dcp_stager.captured is the time until an optimizer may change the state.
+
 The first round is thrown away: DCP starts its process in it, ckptd prepares its memory.
 """
 
@@ -39,6 +42,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from private_agent import ROOT, PrivateAgent  # noqa: E402
 
 import ckptd  # noqa: E402
+from ckptd.torch.dcp import Stager, StorageWriter  # noqa: E402
 
 BLOCK = 8 << 20
 
@@ -134,9 +138,54 @@ class Ours:
             raise SystemExit("ckptd: not durable within ten minutes")
         return blocked, captured, time.perf_counter() - began
 
+    @property
+    def socket(self) -> str:
+        return self._agent.socket
+
     def close(self) -> None:
         self._checkpointer.close(0)
         self._agent.close()
+
+
+class OursByDcp:
+    """The same agent behind torch.distributed.checkpoint, as another job."""
+
+    def __init__(self, state: dict[str, torch.Tensor], socket: str) -> None:
+        self._state = state
+        self._writer = StorageWriter("peers-dcp", agent=socket)
+        self._step = 0
+
+    def save(self) -> tuple[float, float]:
+        """Seconds blocked, until durable: one thing."""
+        self._step += 1
+        began = time.perf_counter()
+        dcp.save(self._state, checkpoint_id=f"step-{self._step}", storage_writer=self._writer)
+        return time.perf_counter() - began, time.perf_counter() - began
+
+    def async_save(self) -> tuple[float, float]:
+        """Seconds blocked (the state may change then), until durable."""
+        self._step += 1
+        began = time.perf_counter()
+        future = dcp.async_save(self._state, checkpoint_id=f"step-{self._step}", storage_writer=self._writer)
+        blocked = time.perf_counter() - began
+        future.result()
+        return blocked, time.perf_counter() - began
+
+    def staged(self) -> tuple[float, float, float]:
+        """Seconds blocked, until the state may change, until durable."""
+        self._step += 1
+        began = time.perf_counter()
+        answer = dcp.async_save(
+            self._state, checkpoint_id=f"step-{self._step}", storage_writer=self._writer, async_stager=Stager()
+        )
+        blocked = time.perf_counter() - began
+        answer.staging_completion.result()
+        captured = time.perf_counter() - began
+        answer.upload_completion.result()
+        return blocked, captured, time.perf_counter() - began
+
+    def close(self) -> None:
+        self._writer.close(0)
 
 
 def copy_limit(state: dict[str, torch.Tensor], copies: list[torch.Tensor]) -> float:
@@ -193,6 +242,12 @@ def measure(args, folder: pathlib.Path, parameters, state: dict[str, torch.Tenso
     block.write(os.urandom(BLOCK))
     seconds: dict[str, list[float]] = defaultdict(list)
     ours = Ours(parameters, folder / "ckptd", args.build)
+    by_dcp = OursByDcp(state, ours.socket)
+    ours_by_dcp = {
+        "ckptd_dcp_save": (by_dcp.save, ("blocked", "durable")),
+        "ckptd_dcp_async": (by_dcp.async_save, ("blocked", "durable")),
+        "ckptd_dcp_stager": (by_dcp.staged, ("blocked", "captured", "durable")),
+    }
     try:
         for _ in range(args.n + 1):
             seconds["copy"].append(copy_limit(state, copies))
@@ -200,12 +255,16 @@ def measure(args, folder: pathlib.Path, parameters, state: dict[str, torch.Tenso
             (folder / "plain").unlink()
             for part, spent in zip(("blocked", "captured", "durable"), ours.save()):
                 seconds[f"ckptd.{part}"].append(spent)
+            for way, (measured, parts) in ours_by_dcp.items():
+                for part, spent in zip(parts, measured()):
+                    seconds[f"{way}.{part}"].append(spent)
             for way in ways:
                 target = folder / way
                 for part, spent in zip(("blocked", "durable"), getattr(peers, way)(target)):
                     seconds[f"{way}.{part}"].append(spent)
                 shutil.rmtree(target) if target.is_dir() else target.unlink()
     finally:
+        by_dcp.close()
         ours.close()
     for case in [case for case in seconds if "." in case]:
         line(f"peer.{case}", seconds[case], seconds["write" if case.endswith("durable") else "copy"])
