@@ -26,14 +26,18 @@ TIMES = ("runtime", "per_second")  # what no two runs have alike
 class Tokens(torch.utils.data.Dataset):
     """Thirty sequences: eight batches of four an epoch, the last one of two."""
 
-    def __init__(self, count, seed):
+    def __init__(self, count, seed, masked=False):
         self.ids = torch.randint(32, (count, 12), generator=torch.Generator().manual_seed(seed))
+        self.masked = masked
 
     def __len__(self):
         return len(self.ids)
 
     def __getitem__(self, index):
-        return {"input_ids": self.ids[index], "labels": self.ids[index]}
+        ids = self.ids[index]
+        if self.masked:  # as a collator for masked language models does it
+            ids = torch.where(torch.rand(12) < 0.3, torch.zeros(12, dtype=torch.int64), ids)
+        return {"input_ids": ids, "labels": self.ids[index]}
 
 
 class Recording(Trainer):
@@ -150,10 +154,12 @@ def main(out, save=True, die=None, every=1, stop_agent=0, more=None, how=None, j
     if how:
         return misuse(out, how, job)
     Recording.out = out
+    more = dict(more or {})
+    data = Tokens(30, 1, more.pop("masked", False))
     cb = ckptd.hf.TrainerCallback(job=job, every=every)
     stopper = EarlyStoppingCallback(early_stopping_patience=9)
     trainer = Recording(
-        model(), arguments(out, **(more or {})), train_dataset=Tokens(30, 1), eval_dataset=Tokens(6, 2),
+        model(), arguments(out, **more), train_dataset=data, eval_dataset=Tokens(6, 2),
         callbacks=[stopper, *([cb, Killer(cb, die, stop_agent)] if save else [])],
     )  # fmt: skip
     trainer.train(resume_from_checkpoint=cb.resume(trainer, 30, 3) if save else None)

@@ -9,6 +9,7 @@ from warm import Warm, agent_without_flushes
 CONFIGS = {
     "accumulation": {},
     "workers": {"dataloader_num_workers": 2, "gradient_accumulation_steps": 1, "max_steps": 20},
+    "drawn data": {"masked": True, "gradient_accumulation_steps": 3},
     "drawn order": {"accelerator_config": {"use_seedable_sampler": False}, "lr_scheduler_type": "reduce_lr_on_plateau",
                     "eval_strategy": "epoch", "optim": "adafactor"},
 }  # fmt: skip
@@ -58,7 +59,8 @@ def report(folder):
         ("accumulation", ["step_end", 6], 5), ("accumulation", ["epoch_end", 4], 3),
         ("accumulation", ["step_begin", 8], 7),
         ("accumulation", ["substep_end", 5], 4), ("workers", ["evaluate", 10], 9), ("drawn order", ["step_end", 7], 6),
-        ("drawn order", ["step_begin", 5], 4),
+        ("drawn order", ["step_begin", 5], 4), ("drawn data", ["step_end", 5], 4),
+        ("drawn data", ["substep_end", 7], 6),
     ],
 )  # fmt: skip
 def test_killed_and_started_again(run, config, die, at_least):

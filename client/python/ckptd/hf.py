@@ -13,7 +13,7 @@ run does not miss an evaluation, nor do it twice. The generators are those of th
 
     event of the Trainer   fresh                         resumed
     on_epoch_begin         save; note the generators     those of the epoch's beginning: its order is drawn again
-    (makes the iterator, skips, fetches the batches of one step)
+    (makes the iterator, skips, fetches the batches of one step: `_Fetches`)
     on_step_begin          save                          those of the save
 """
 
@@ -23,13 +23,15 @@ import dataclasses
 import json
 import os
 import tempfile
+from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 import transformers
 from transformers.trainer_callback import ExportableState
 
 from . import rng
-from .batches import make_generators, own_states, set_generator_states
+from .batches import generator_states, make_generators, own_states, set_generator_states
 from .checkpointer import Checkpointer
 from .identity import job_name
 
@@ -118,6 +120,7 @@ class TrainerCallback(transformers.TrainerCallback):
         ck._document(ck._state.survey())  # what cannot be saved is refused before the first step
         ck._finish_restore()
         self._last = self._start
+        run.watch(kwargs.get("train_dataloader"))
         if self._start:
             self._resumed = run.generators()
             self._folder.cleanup()
@@ -167,6 +170,8 @@ class _Run:
         self.inside = False  # of an epoch: its iterator has been made
         self.epoch_start: dict[str, Any] | None = None  # generators before the iterator of the epoch was made
         self._own: list[Any] = []
+        self._fetches: _Fetches | None = None
+        self._again: dict[int, Any] = {}  # generators before fetches that a resumed run does again
         self._lines: list[str] = []  # the log history as JSON
 
     def generators(self) -> dict[str, Any]:
@@ -177,6 +182,24 @@ class _Run:
     def set_generators(self, states: dict[str, Any]) -> None:
         """Inverse of `generators`, once the loader is known."""
         set_generator_states(self.loader, states)
+
+    def watch(self, loader: Any) -> None:
+        """Notes the generators before each fetch: a dataset or a collator may draw from them in this process."""
+        inner = getattr(loader, "base_dataloader", None)
+        if inner is None or inner.num_workers or inner.batch_sampler is None:
+            return
+        accumulated = self.trainer.args.gradient_accumulation_steps
+        self._fetches = _Fetches(inner.batch_sampler, loader, accumulated, self._again)
+        inner.__dict__["batch_sampler"] = self._fetches  # past DataLoader.__setattr__
+
+    def _begun(self) -> list[Any]:
+        """[number of the batch, generators before its fetch] of the two fetches with which a resumed run begins: the
+        first was done a step earlier, by accelerate; from the second on they follow each other."""
+        if self._fetches is None or not self.inside:
+            return []
+        accumulated = self.trainer.args.gradient_accumulation_steps
+        done = self.trainer.state.global_step % -(-len(self.loader) // accumulated) * accumulated
+        return [list(item) for item in self._fetches.before if item[0] in (done + 1, done + 2)]
 
     def state_dict(self) -> dict[str, Any]:
         """Plain values only. The history is encoded once an entry: it grows with the run."""
@@ -194,6 +217,7 @@ class _Run:
             "epoch_start": self.epoch_start,
             "own": self.generators()["own"],
             "inside": self.inside,
+            "fetches": self._begun(),
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -210,9 +234,36 @@ class _Run:
         for name, value in saved["counters"].items():
             setattr(self.trainer, name, value)
         self.epoch_start, self._own, self.inside = saved["epoch_start"], saved["own"], saved["inside"]
+        self._again = dict(saved["fetches"])
 
     def _callbacks(self) -> list[Any]:
         return [item for item in self.trainer.callback_handler.callbacks if isinstance(item, ExportableState)]
+
+
+class _Fetches:
+    """A batch sampler that notes the generators before each fetch, and sets them again in a run that resumes."""
+
+    def __init__(self, sampler: Any, loader: Any, accumulated: int, again: dict[int, Any]) -> None:
+        self._sampler = sampler
+        self._loader = loader
+        self._again = again
+        self.before: deque[tuple[int, Any]] = deque(maxlen=accumulated + 2)  # (number in the epoch, states)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_sampler":
+            raise AttributeError(name)
+        return getattr(self._sampler, name)
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        self.before.clear()
+        for number, indices in enumerate(self._sampler, 1):
+            if number in self._again:
+                set_generator_states(self._loader, self._again.pop(number))
+            self.before.append((number, generator_states(self._loader)))
+            yield indices
 
 
 # Sums over the steps since the last log, or since the beginning: without them a resumed run logs other means.
