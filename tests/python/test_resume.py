@@ -3,10 +3,14 @@
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
+import torch
+import torch.distributed.checkpoint as dcp
 from conftest import ROOT
 
 LOOP = ROOT / "tests" / "python" / "train_loop.py"
@@ -43,15 +47,15 @@ def result(out, ranks):
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
-    """Result of a run without ckptd, for (ranks, workers); made once each."""
+    """Result of a run without ckptd, for (ranks, more arguments); made once each."""
     made = {}
 
-    def get(ranks, workers=0):
-        if (ranks, workers) not in made:
+    def get(ranks, *more):
+        if (ranks, more) not in made:
             out = tmp_path_factory.mktemp("undisturbed")
-            assert run(out, f"--workers={workers}", ranks=ranks) == 0
-            made[ranks, workers] = result(out, ranks)
-        return made[ranks, workers]
+            assert run(out, *more, ranks=ranks) == 0
+            made[ranks, more] = result(out, ranks)
+        return made[ranks, more]
 
     return get
 
@@ -67,7 +71,7 @@ def test_killed_trainer_goes_on_from_memory(agent, tmp_path, undisturbed, worker
     assert run(out, *arguments, environment=agent.environment()) == -signal.SIGKILL
     assert run(out, *arguments, environment=agent.environment()) == 0
     assert restored(out) == [["0", "none"], ["12", "region"]]
-    assert result(out, 1) == undisturbed(1, workers)
+    assert result(out, 1) == undisturbed(1, f"--workers={workers}")
 
 
 def test_killed_in_the_middle_of_a_capture(agent, tmp_path, undisturbed):
@@ -76,7 +80,7 @@ def test_killed_in_the_middle_of_a_capture(agent, tmp_path, undisturbed):
     assert run(out, *arguments, environment=agent.environment()) == -signal.SIGKILL
     assert run(out, *arguments, environment=agent.environment()) == 0
     assert restored(out)[1][0] in ("6", "9", "12")
-    assert result(out, 1) == undisturbed(1)
+    assert result(out, 1) == undisturbed(1, "--workers=0")
 
 
 def test_agent_killed_while_training(agent, tmp_path, undisturbed):
@@ -86,7 +90,7 @@ def test_agent_killed_while_training(agent, tmp_path, undisturbed):
     agent.start()
     assert run(out, "--save", "--die-at=14", environment=agent.environment()) == 0
     assert restored(out)[1] == ["12", "region"]
-    assert result(out, 1) == undisturbed(1)
+    assert result(out, 1) == undisturbed(1, "--workers=0")
 
 
 def test_region_gone_as_after_a_reboot(agent, tmp_path, undisturbed):
@@ -98,7 +102,7 @@ def test_region_gone_as_after_a_reboot(agent, tmp_path, undisturbed):
     agent.start()
     assert run(out, *arguments, environment=agent.environment()) == 0
     assert restored(out)[1] == ["12", "storage"]
-    assert result(out, 1) == undisturbed(1)
+    assert result(out, 1) == undisturbed(1, "--workers=0")
 
 
 def test_two_ranks_under_torchrun(agent, tmp_path, undisturbed):
@@ -109,6 +113,80 @@ def test_two_ranks_under_torchrun(agent, tmp_path, undisturbed):
         assert [source for _, source in restored(out, rank)] == ["none", "region"]
     assert restored(out, 0) == restored(out, 1)
     assert result(out, 2) == undisturbed(2)
+
+
+def test_two_ranks_of_fsdp_killed_inside_a_capture(agent, tmp_path, undisturbed):
+    """Under torchrun, which then starts all workers again; what is on storage at the end is read by stock torch."""
+    out = tmp_path / "out"
+    arguments = ("--save", "--every=4", "--fsdp", "--die-at=12", "--die-rank=1", "--wait=none")
+    assert run(out, *arguments, ranks=2, restarts=1, environment=agent.environment()) == 0
+    assert restored(out, 0) == restored(out, 1) and len(restored(out)) == 2
+    assert result(out, 2) == undisturbed(2, "--fsdp")
+    assert_stock_torch_reads(sorted((agent.storage / "loop").glob("step-*20.*"))[-1], torch.load(out / "whole.pt"))
+
+
+def assert_stock_torch_reads(folder, expected):
+    """Shards of all ranks put together by torch alone."""
+    found = {name: torch.zeros_like(value) for name, value in expected.items()}
+    dcp.load(found, storage_reader=dcp.HuggingFaceStorageReader(str(folder)), no_dist=True)
+    assert len(found) > 10 and [name for name in found if not torch.equal(found[name], expected[name])] == []
+
+
+def launch(agent, out, environments, *arguments, program=()):
+    """Processes side by side, each with more variables of its own. Their exit statuses, in order."""
+    out.mkdir(exist_ok=True)
+    command = [sys.executable, *program, str(LOOP), "--out", str(out), "--save", *arguments]
+    started = [
+        subprocess.Popen(command, env=agent.environment(**more), start_new_session=True) for more in environments
+    ]
+    statuses = [None] * len(started)
+    try:
+        deadline = time.monotonic() + 120
+        while None in statuses and time.monotonic() < deadline:
+            statuses = [process.poll() for process in started]
+            if any(statuses):  # as srun --kill-on-bad-exit
+                break
+            time.sleep(0.05)
+    finally:
+        for process in started:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    return [process.wait() for process in started]
+
+
+def test_slurm_step(agent, tmp_path, undisturbed):
+    """srun -n 2 in an allocation of eight tasks: two processes, no launcher, killed by the first that fails."""
+    out = tmp_path / "out"
+    arguments = ("--die-at=14", "--die-rank=1")
+    ranks = [{"SLURM_PROCID": str(r), "SLURM_STEP_NUM_TASKS": "2", "SLURM_NTASKS": "8"} for r in range(2)]
+    assert launch(agent, out, ranks, *arguments, f"--meet=file://{tmp_path}/first")[1] == -signal.SIGKILL
+    assert launch(agent, out, ranks, *arguments, f"--meet=file://{tmp_path}/second") == [0, 0]
+    assert [restored(out, rank) for rank in range(2)] == [[["0", "none"], ["12", "region"]]] * 2
+    assert result(out, 2) == undisturbed(2)
+
+
+def test_two_nodes_of_torchrun(agent, tmp_path, undisturbed):
+    """One node's worker dies; its torchrun starts it again, and the other node's joins the new rendezvous."""
+    out = tmp_path / "out"
+    out.mkdir()
+    node = ["-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", "--max-restarts=2", "--rdzv-id=x"]
+    node += ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--local-addr=127.0.0.1"]
+    command = [sys.executable, *node, str(LOOP), "--out", str(out), "--save", "--die-at=14", "--die-rank=1"]
+    nodes = [subprocess.Popen(command, env=agent.environment(), start_new_session=True) for _ in range(2)]
+    try:
+        assert [process.wait(200) for process in nodes] == [0, 0]
+    finally:
+        for process in nodes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    assert restored(out, 0) == restored(out, 1) and len(restored(out)) >= 2
+    assert result(out, 2) == undisturbed(2)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def test_no_agent_at_restore(tmp_path):

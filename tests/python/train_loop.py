@@ -1,7 +1,8 @@
-"""A training run for the tests: one process, or one rank under torchrun. Prints nothing; reports into --out.
+"""A training run for the tests: one process, or one rank under torchrun or srun. Prints nothing; reports into --out.
 
 OUT/loss.<rank>: "step loss" of each step of each attempt. OUT/final.<rank>: SHA-256 of all state at the end.
 OUT/restored.<rank>: "step source" of each attempt. Without --save nothing is saved: the undisturbed run.
+OUT/whole.pt: with --fsdp, the whole parameters and moments at the end by their names in the image.
 """
 
 import argparse
@@ -19,7 +20,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+SLURM = os.environ.get("SLURM_PROCID"), os.environ.get("SLURM_STEP_NUM_TASKS")
+RANK, WORLD = int(os.environ.get("RANK", SLURM[0] or 0)), int(os.environ.get("WORLD_SIZE", SLURM[1] or 1))
 
 
 class Net(nn.Module):
@@ -49,7 +51,29 @@ def arguments():
     parser.add_argument("--die-rank", type=int, default=0)
     parser.add_argument("--wait", default="captured", choices=["captured", "durable", "none"], help="before dying")
     parser.add_argument("--connect-timeout", type=float, default=10)
+    parser.add_argument("--fsdp", action="store_true", help="fully_shard instead of DDP")
+    parser.add_argument("--meet", default="env://", help="where the ranks meet")
     return parser.parse_args()
+
+
+def sharded(net):
+    """Rows of 32 and 16 in equal shards; one parameter of one number, of which most ranks have nothing."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    net.gain = nn.Parameter(torch.ones(1))
+    net.register_forward_hook(lambda module, args, out: out * module.gain)
+    return fully_shard(net, mesh=init_device_mesh("cpu", (WORLD,)))
+
+
+def whole(net, optimizer):
+    """Gathered on all ranks: parameters and moments, as stock readers of the checkpoint name them."""
+    found = {}
+    for name, parameter in net.named_parameters():
+        found[f"model.{name}"] = parameter.detach().full_tensor()
+        for key, value in optimizer.state[parameter].items():
+            found[f"optim.state.{name}.{key}"] = value.full_tensor() if hasattr(value, "full_tensor") else value
+    return found
 
 
 def build(args):
@@ -58,8 +82,8 @@ def build(args):
     np.random.seed(5)
     net = Net()
     if WORLD > 1:
-        torch.distributed.init_process_group("gloo")
-        net = nn.parallel.DistributedDataParallel(net)
+        torch.distributed.init_process_group("gloo", init_method=args.meet, rank=RANK, world_size=WORLD)
+        net = sharded(net) if args.fsdp else nn.parallel.DistributedDataParallel(net)
     torch.manual_seed(50 + RANK)  # dropout differs by rank
     optimizer = torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], lr=0.01)
     scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [4, 9, 9], gamma=0.5)
@@ -86,6 +110,7 @@ def digest(net, optimizer, scheduler, ema):
     for state in optimizer.state.values():
         tensors += [state[key] for key in sorted(state)]
     tensors += [torch.get_rng_state(), torch.tensor(scheduler.get_last_lr(), dtype=torch.float64)]
+    tensors = [getattr(tensor, "_local_tensor", tensor) for tensor in tensors]
     return hashlib.sha256(b"".join(t.detach().contiguous().numpy().tobytes() for t in tensors)).hexdigest()
 
 
@@ -127,6 +152,9 @@ def main():
             die(args, step + 1, last)
     if ck:
         assert ck.close(60) or last.state == "dropped"
+    if args.fsdp:
+        gathered = whole(net, optimizer)
+        torch.save(gathered, f"{args.out}/whole.pt") if RANK == 0 else None
     with open(f"{args.out}/final.{RANK}", "w") as file:
         file.write(digest(net, optimizer, scheduler, ema))
 
