@@ -13,16 +13,17 @@ CONTEXT.set_forkserver_preload(["torch", "ckptd"])
 SAVES = 50
 
 
-def member(pipe, barrier, environment, steps, timeout):
-    """One rank: restores, saves until `steps` more were captured, tells what happened."""
+def member(pipe, barrier, done, environment, steps, timeout):
+    """One rank: restores, saves until `steps` more were captured, tells what happened when all have come so far."""
     os.environ.update(environment)
     try:
-        pipe.send(live(barrier, steps, timeout))
+        pipe.send(live(barrier, done, steps, timeout))
     except Exception as error:
+        done.wait(60)
         pipe.send(f"{type(error).__name__}: {error}")
 
 
-def live(barrier, steps, timeout):
+def live(barrier, done, steps, timeout):
     import ckptd
     import torch
 
@@ -38,6 +39,7 @@ def live(barrier, steps, timeout):
         held["x"].fill_(n)
         held["n"] = n
         captured = max(captured, n if was_captured(checkpointer.step(n)) else 0)
+    done.wait(60)
     checkpointer.close(30)
     return start, captured
 
@@ -46,18 +48,18 @@ def was_captured(save):
     import ckptd
 
     try:
-        return save.captured(10)
+        return save.captured(1)
     except ckptd.SaveError:  # no memory for the layout yet, here or on another rank
         return False
 
 
 def run(agent, places, steps=1, timeout=20, **more):
     """What each of (rank, world size) told, in that order."""
-    pipes, barrier = [], CONTEXT.Barrier(len(set(places)))
+    pipes, barrier, done = [], CONTEXT.Barrier(len(set(places))), CONTEXT.Barrier(len(places))
     for rank, world in places:
         here, there = CONTEXT.Pipe(False)
         environment = agent.environment(**(more or {"RANK": str(rank), "WORLD_SIZE": str(world)}))
-        process = CONTEXT.Process(target=member, args=(there, barrier, environment, steps, timeout))
+        process = CONTEXT.Process(target=member, args=(there, barrier, done, environment, steps, timeout))
         process.start()
         pipes.append((here, process))
         there.close()

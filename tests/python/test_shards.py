@@ -6,6 +6,7 @@ One process stands for a rank of several (torch's fake process group); the matri
 import contextlib
 import itertools
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -16,6 +17,7 @@ from ckptd.table_view import table_view
 from memory_image import Image
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.placement_types import _StridedShard
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.testing._internal.two_tensor import TwoTensor
@@ -66,6 +68,7 @@ def test_places_are_those_of_torch(shape, grid):
     for rank in range(world):
         with rank_of(rank, world):
             mesh = init_device_mesh("cpu", grid)
+            assert mesh.get_coordinate() == list(np.unravel_index(rank, grid))
             for placements in itertools.product(kinds, repeat=len(grid)):
                 local, offset = compute_local_shape_and_global_offset(shape, mesh, placements)
                 tensor = DTensor.from_local(
@@ -77,6 +80,29 @@ def test_places_are_those_of_torch(shape, grid):
                 if torch.zeros(local).numel():  # an empty shard lies anywhere
                     assert found.offsets == tuple(offset), (placements, rank)
                 assert all(o + n <= whole for o, n, whole in zip(found.offsets, local, shape))
+
+
+@pytest.mark.parametrize("rows", [8, 6, 5, 1])
+def test_fsdp_over_tensor_parallelism(rows):
+    """The boxes of all ranks lie side by side: tensor parallelism cuts first, then FSDP what that left."""
+    found = {}
+    for rank in range(4):
+        with rank_of(rank, 4):
+            mesh = init_device_mesh("cpu", (2, 2))
+            data, tensor = mesh.get_coordinate()
+            left = torch.arange(rows).chunk(2)[tensor:][:1]
+            mine = left[0].chunk(2)[data:][:1] if left else ()
+            local = mine[0] if mine else torch.arange(0)
+            strided = _StridedShard(0, split_factor=2)
+            held = DTensor.from_local(
+                local, mesh, [strided, Shard(0)], run_check=False, shape=torch.Size([rows]), stride=(1,)
+            )
+            place = shards.place("x", held)
+            found[place.offsets[0]] = found.get(place.offsets[0], ()) + tuple(local.tolist())
+            assert all(place.offsets[0] + index == row for index, row in enumerate(local.tolist()))
+            with pytest.raises(TypeError, match="no box"):
+                shards.place("x", DTensor.from_local(local, mesh, [strided, Replicate()], run_check=False))
+    assert sorted(row for rows_of in found.values() for row in rows_of) == list(range(rows))
 
 
 def test_what_the_image_holds(third_of_four):

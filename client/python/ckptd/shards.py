@@ -8,6 +8,7 @@ a block of tensors: no Python statement a tensor.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from itertools import compress
@@ -78,40 +79,53 @@ def _plain_local(name: str, tensor: Any) -> torch.Tensor:
 
 
 def place(name: str, tensor: Any) -> Shard:
-    """Where the local tensor of a DTensor lies. TypeError for placements that are no single box of the whole.
-
-    As torch has it: each mesh dimension cuts what the ones before it left into equal chunks, the last ones shorter or
-    empty. An empty shard lies at the end.
-    """
-    mesh = tensor.device_mesh
-    coordinate = mesh.get_coordinate()
-    if coordinate is None:
+    """Where the local tensor of a DTensor lies. TypeError for placements that are no single box of the whole."""
+    if tensor.device_mesh.get_coordinate() is None:
         raise TypeError(f"{name}: this rank is not in its device mesh; leave it out of `state` here")
-    whole = tuple(tensor.shape)
-    shape, offsets = list(whole), [0] * len(whole)
     for index, placement in enumerate(tensor.placements):
-        if type(placement).__name__ == "Shard":
-            _cut(shape, offsets, placement.dim, mesh.size(index), coordinate[index])
-        elif type(placement).__name__ != "Replicate":
+        if not _cuts_a_box(tensor, index):
             raise TypeError(
                 f"{name}: its placement {placement} is no box of the whole tensor; redistribute it to Shard or "
                 "Replicate, or leave it out of `state`"
             )
+    shape, offsets = _box(list(tensor.shape), tensor.placements, tensor.device_mesh)
     if tuple(tensor._local_tensor.shape) != tuple(shape):
         raise TypeError(
             f"{name}: its local shape is {list(tensor._local_tensor.shape)} where its placements give {shape}; "
             "distribute it evenly"
         )
-    return Shard(tuple(offsets), whole)
+    return Shard(tuple(offsets), tuple(tensor.shape))
 
 
-def _cut(shape: list[int], offsets: list[int], dimension: int, count: int, index: int) -> None:
-    """Chunk `index` of `count` of one dimension, in place."""
-    size = shape[dimension]
-    chunk = -(-size // count)
-    begin = min(index * chunk, size)
-    shape[dimension] = min(chunk, size - begin)
-    offsets[dimension] += begin
+def _cuts_a_box(tensor: Any, index: int) -> bool:
+    """Shard, Replicate, or the `_StridedShard` of FSDP over tensor parallelism: it cuts what the later ones left."""
+    placement = tensor.placements[index]
+    if type(placement).__name__ != "_StridedShard":
+        return type(placement).__name__ in ("Shard", "Replicate")
+    later = [
+        tensor.device_mesh.size(other)
+        for other in range(index + 1, len(tensor.placements))
+        if getattr(tensor.placements[other], "dim", None) == placement.dim
+    ]
+    return placement.split_factor == math.prod(later)
+
+
+def _box(shape: list[int], placements: Sequence[Any], mesh: Any) -> tuple[list[int], list[int]]:
+    """Shape and offsets of this rank's box of a tensor of `shape`.
+
+    As torch has it: each mesh dimension cuts what the ones before it left into equal chunks, the last ones shorter or
+    empty; strided ones come after the others, from the last to the first. An empty shard lies at the end.
+    """
+    sizes, offsets = list(shape), [0] * len(shape)
+    cuts = [index for index, placement in enumerate(placements) if getattr(placement, "dim", None) is not None]
+    strided = [index for index in cuts if hasattr(placements[index], "split_factor")]
+    for index in [index for index in cuts if index not in strided] + strided[::-1]:
+        dimension = placements[index].dim
+        chunk = -(-sizes[dimension] // mesh.size(index))
+        begin = min(mesh.get_coordinate()[index] * chunk, sizes[dimension])
+        sizes[dimension] = min(chunk, sizes[dimension] - begin)
+        offsets[dimension] += begin
+    return sizes, offsets
 
 
 class Block:
@@ -136,30 +150,34 @@ class Block:
         return found
 
 
-Spec = list[Any]  # [global shape, for each mesh dimension the sharded dimension or None]: JSON
+Spec = list[Any]  # [global shape, placements as text]: JSON
 
 
 def spec(tensor: Any) -> Spec:
     """What it takes to make a DTensor like it on the same mesh."""
-    return [list(tensor.shape), [getattr(placement, "dim", None) for placement in tensor.placements]]
+    return [list(tensor.shape), [str(placement) for placement in tensor.placements]]
 
 
 def new_on_mesh_of(parameter: Any, wanted: Spec, dtype: torch.dtype) -> Any:
-    """A DTensor as `wanted` says on the mesh of the DTensor `parameter`. Its elements are not set."""
-    shape, dimensions = wanted
+    """A DTensor as `wanted` says on the mesh of the DTensor `parameter`. Its elements are not set.
+
+    ValueError for placements that are not known here.
+    """
+    shape, texts = wanted
     mesh, local, kinds = parameter.device_mesh, parameter._local_tensor, _module()
-    placements = [kinds.Replicate() if dimension is None else kinds.Shard(dimension) for dimension in dimensions]
+    known = {str(placement): placement for placement in _plain_placements(kinds, len(shape))}
+    known.update((str(placement), placement) for placement in parameter.placements)
+    if not known.keys() >= set(texts):
+        raise ValueError(f"placements {', '.join(texts)} are not known here")
+    placements = [known[text] for text in texts]
     if wanted == spec(parameter):
         memory, stride = torch.empty_like(local, dtype=dtype, requires_grad=False), parameter.stride()
     else:
-        sizes = list(shape)
-        for index, dimension in enumerate(dimensions):
-            if dimension is not None:
-                _cut(sizes, [0] * len(sizes), dimension, mesh.size(index), mesh.get_coordinate()[index])
-        memory, stride = torch.empty(sizes, dtype=dtype, device=local.device), _row_major(shape)
+        memory = torch.empty(_box(shape, placements, mesh)[0], dtype=dtype, device=local.device)
+        stride = torch.empty(shape, device="meta").stride()
     whole = torch.Size(shape)
     return kinds.DTensor.from_local(memory, mesh, placements, run_check=False, shape=whole, stride=stride)
 
 
-def _row_major(shape: list[int]) -> tuple[int, ...]:
-    return torch.empty(shape, device="meta").stride()
+def _plain_placements(kinds: Any, dimensions: int) -> list[Any]:
+    return [kinds.Replicate(), *(kinds.Shard(dimension) for dimension in range(dimensions))]

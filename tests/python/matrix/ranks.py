@@ -43,10 +43,10 @@ def rank_row(name: str, ranks: int, *rules: str, **more: Any) -> Callable[[Calla
     return add
 
 
-def loop_of(state: Any, train: Callable[[Any], Any], **more: Any) -> Loop:
-    """Each rank has its part of the data, and generators of its own from here on."""
+def loop_of(state: Any, train: Callable[[Any], Any], same_data: int = 1, **more: Any) -> Loop:
+    """Each rank has its part of the data, or `same_data` of them share one, and generators of its own from here on."""
     torch.manual_seed(50 + dist.get_rank())
-    sampler = DistributedSampler(dataset(48), dist.get_world_size(), dist.get_rank(), seed=4)
+    sampler = DistributedSampler(dataset(48), dist.get_world_size() // same_data, dist.get_rank() // same_data, seed=4)
     return Loop(state, train, DataLoader(sampler.dataset, 3, sampler=sampler), seed=3, **more)
 
 

@@ -10,6 +10,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from .ranks import loop_of, net, rank_row
 from .rows import Loop, loss_of, updating
@@ -164,6 +165,16 @@ def _evaluation() -> Loop:
 )
 def _unsharded() -> Loop:
     return evaluating(False)
+
+
+@rank_row("fully_shard over tensor parallelism", 4, "local shards", "state as DTensors", "gate", "own rank")
+def _tensor_parallel() -> Loop:
+    on = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+    model = nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 4))
+    plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    fully_shard(parallelize_module(model, on["tensor"], plan), mesh=on["data"])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+    return loop_of({"model": model, "optim": optimizer}, updating(model, optimizer), same_data=2)
 
 
 @rank_row("DTensors of any placement in a dict", 4, "local shards", "eager", "own rank")
