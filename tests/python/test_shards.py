@@ -149,13 +149,14 @@ def test_state_with_placements_of_its_own(third_of_four):
     other = torch.optim.AdamW(fresh.parameters())
     Image(state).restore({"model": fresh, "optim": other})
     made = other.state[fresh.weight]
-    assert made["whole"].placements == (Replicate(),) and torch.equal(made["whole"]._local_tensor, held["whole"]._local_tensor)
+    assert made["whole"].placements == (Replicate(),)
+    assert torch.equal(made["whole"]._local_tensor, held["whole"]._local_tensor)
     assert not isinstance(made["plain"], DTensor) and torch.equal(made["plain"], held["plain"])
 
 
 def test_another_layout_is_named(third_of_four):
     image = Image(trained(third_of_four))
-    for rows, sentence in ((8, r"model.weight: F32 \[2, 3\] here, F32 \[1, 3\] in the checkpoint"), (3, "model.weight: ")):
+    for rows, sentence in ((8, r"weight: F32 \[2, 3\] here, F32 \[1, 3\] in the checkpoint"), (3, "model.weight: ")):
         fresh = Holder(third_of_four, rows=rows)
         with pytest.raises(LayoutMismatch, match=sentence):
             image.restore({"model": fresh, "optim": torch.optim.AdamW(fresh.parameters())})
@@ -218,7 +219,7 @@ class Gives:
 
 
 def test_an_object_that_gives_dtensors_is_refused(third_of_four):
-    with pytest.raises(TypeError, match=r"o.x: the state_dict\(\) of a Gives gives a DTensor, which cannot be made again"):
+    with pytest.raises(TypeError, match=r"o.x: the state_dict\(\) of a Gives gives a DTensor, which cannot be made"):
         State({"o": Gives(on(third_of_four, torch.zeros(4)))}).survey()
 
 
@@ -232,7 +233,8 @@ def test_wrappers_are_captured_flattened():
     memory, same = other["pair"].a, other["pair"]
     image.restore({"held": other})
     assert other["pair"] is same and other["pair"].a is memory and other["n"] == 5
-    assert torch.equal(same.a, pair.a) and torch.equal(same.b, pair.b) and torch.equal(other["nest"].a.b, torch.zeros(2))
+    assert torch.equal(same.a, pair.a) and torch.equal(same.b, pair.b)
+    assert torch.equal(other["nest"].a.b, torch.zeros(2))
 
 
 def test_a_wrapper_as_parameter():
@@ -249,5 +251,5 @@ def test_wrappers_in_optimizer_state_are_refused():
     linear = torch.nn.Linear(3, 2)
     optimizer = torch.optim.SGD(linear.parameters(), lr=0.1)
     optimizer.state[linear.weight]["x"] = TwoTensor(torch.zeros(2), torch.zeros(2))
-    with pytest.raises(TypeError, match="optim.state.weight.x: a TwoTensor in the state of an optimizer cannot be made"):
+    with pytest.raises(TypeError, match="optim.state.weight.x: a TwoTensor in the state of an optimizer cannot"):
         State({"m": linear, "optim": optimizer}).survey()

@@ -41,8 +41,8 @@ def _own_buffers() -> Loop:
     "optimizer state",
     "gate",
     "own rank",
-    note="more than two ranks: DDP sorts its buckets anew after the first backward pass of a process, and sums of three "
-    "numbers depend on their order",
+    note="more than two ranks: DDP sorts its buckets anew after the first backward pass of a process, and sums of "
+    "three numbers depend on their order",
 )
 def _rebuilt_buckets() -> Loop:
     model = wrapped(broadcast_buffers=False)

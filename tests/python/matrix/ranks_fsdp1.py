@@ -31,7 +31,7 @@ def _original() -> Loop:
     return adamw(wrapped(net()))
 
 
-@rank_row("FSDP1, use_orig_params=True, parameters that a rank has nothing of", 4, "optimizer state", "gate", "own rank")
+@rank_row("FSDP1, use_orig_params=True, parameters without a piece here", 4, "optimizer state", "gate", "own rank")
 def _original_four() -> Loop:
     return adamw(wrapped(net()))
 
