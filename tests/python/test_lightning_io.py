@@ -86,6 +86,7 @@ def steps(agent, job="paths"):
 
 def test_what_was_saved_comes_back(io, tmp_path):
     io.save_checkpoint(values(), tmp_path / "a.ckpt")
+    assert pl_io.read_pointer(tmp_path / "a.ckpt"), "it went through the agent"
     same(io.load_checkpoint(tmp_path / "a.ckpt", weights_only=False), values())
 
 
