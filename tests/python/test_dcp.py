@@ -1,5 +1,6 @@
 """torch.distributed.checkpoint through the agent, with the real torch: one process."""
 
+import gc
 import pathlib
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import ckptd
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from ckptd import _lib
 from ckptd.torch.dcp import Stager, StorageReader, StorageWriter, step_of
 from conftest import BUILD
 from torch import nn
@@ -195,6 +197,20 @@ def test_saves_that_overlap(ours):
     assert torch.equal(found["model"]["w"], saved[5]) and reader.step == 6
 
 
+def test_a_save_waits_until_the_one_before_is_written(ours, monkeypatch):
+    save(1, until="captured")
+    session, waited = StorageWriter("gpt")._link()._session, []
+    wait = session.wait
+
+    def recorded(step, level, left):
+        waited.append((step, level))
+        return wait(step, level, left)
+
+    monkeypatch.setattr(session, "wait", recorded)
+    save(2, until="captured")
+    assert waited == [(1, _lib.DURABLE), (2, _lib.CAPTURED)]  # a newer one might take its place before
+
+
 def test_the_agent_dies_and_comes_back(ours):
     save(1)
     ours.kill()
@@ -216,19 +232,17 @@ def test_a_save_that_does_not_reach_storage_in_time_says_so(ours):
 def test_the_stager_lets_training_go_on_until_an_optimizer_steps(ours):
     model = nn.Linear(2000, 1000)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    stager, writer = Stager(), StorageWriter("gpt")
-    try:
-        for step in range(1, 6):
-            before = {name: value.clone() for name, value in model.state_dict().items()}
-            answer = dcp.async_save(
-                {"model": model.state_dict()}, checkpoint_id=f"{step}", storage_writer=writer, async_stager=stager
-            )
-            model(torch.ones(2000)).sum().backward()
-            optimizer.step()  # waits for the capture
-            assert answer.staging_completion.done()
-            answer.upload_completion.result(60)
-    finally:
-        stager.close()
+    writer = StorageWriter("gpt")
+    for step in range(1, 6):
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        answer = dcp.async_save(
+            {"model": model.state_dict()}, checkpoint_id=f"{step}", storage_writer=writer, async_stager=Stager()
+        )
+        gc.collect()  # nobody but the save has the stager
+        model(torch.ones(2000)).sum().backward()
+        optimizer.step()  # waits for the capture
+        assert answer.staging_completion.done()
+        answer.upload_completion.result(60)
     found, reader = load(found={"model": nn.Linear(2000, 1000).state_dict()})
     assert same(dict(found["model"]), before) and reader.step == 5
     answer = dcp.async_save({"x": torch.ones(3)}, checkpoint_id="9", storage_writer=writer, async_stager=Stager())

@@ -33,9 +33,11 @@ class Staged(Future):
     marks that thread as the one to wait for.
     """
 
-    def __init__(self, state_dict: Any) -> None:
+    def __init__(self, state_dict: Any, stager: Any = None) -> None:
+        """stager: kept alive as long as this."""
         super().__init__()
         self._state_dict = state_dict
+        self._stager = stager
         self._guard = threading.Lock()
         self.begun = threading.Event()
 
@@ -86,7 +88,7 @@ class Stager:
 
     def stage(self, state_dict: Any) -> Staged:
         """Gives the live state dict to the save; done when it was captured."""
-        staged = Staged(state_dict)
+        staged = Staged(state_dict, self)
         self._pending.add(staged)
         gate.watch(self)
         return staged
