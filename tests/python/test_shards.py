@@ -207,6 +207,17 @@ def test_what_cannot_be_placed_is_refused(third_of_four):
         State({"held": {"x": nested}}).survey()
 
 
+def test_a_restart_of_ddp_over_more_than_two_ranks_is_told(third_of_four):
+    wrap = torch.nn.parallel.DistributedDataParallel
+    model = wrap(torch.nn.Linear(3, 3))
+    (sentence,) = State({"net": model}).after_restart()
+    assert sentence.startswith("net: DistributedDataParallel over 4 ranks sorts its buckets after its first backward")
+    model(torch.zeros(2, 3))  # and a backward pass
+    assert State({"net": model}).after_restart() == []
+    assert State({"net": wrap(torch.nn.Linear(3, 3), find_unused_parameters=True)}).after_restart() == []
+    assert State({"net": wrap(torch.nn.Linear(3, 3), process_group=dist.new_group([2, 3]))}).after_restart() == []
+
+
 class Gives:
     def __init__(self, value):
         self.value = value

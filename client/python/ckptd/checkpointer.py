@@ -127,6 +127,8 @@ class Checkpointer:
         self._joined = True
         self._versions = self._state.versions()
         if self.restored.step:
+            for sentence in self._state.after_restart():
+                warnings.warn(f"ckptd: {sentence}", stacklevel=3)
             self._guard(self._register)
         return self.restored.step
 

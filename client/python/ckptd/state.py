@@ -20,6 +20,7 @@ import torch
 
 from . import dtypes, names, rng, tree
 from .batches import refuse_without_position
+from .ddp import unsorted_buckets
 from .optim import OptimizerPart, name_parameters, refuse_hidden_state, shows_more
 from .parts import Captured, ModulePart, Moved, ObjectPart, Part, Row, Survey, TreePart
 from .shards import Block, Leaf, Shard
@@ -110,6 +111,11 @@ class State:
     def versions(self) -> int:
         """A number that moves when parameters of the optimizers are written, though not with every kind of write."""
         return sum(parameter._version for part in self.optimizers() for parameter in part.parameters())
+
+    def after_restart(self) -> list[str]:
+        """Sentences about what this process will do otherwise than one that was not restarted."""
+        modules = [part for part in self.parts if isinstance(part, ModulePart)]
+        return [sentence for part in modules for sentence in unsorted_buckets(part.owner, part.path)]
 
     def has_gradients(self) -> bool:
         """Whether a parameter of the optimizers has a gradient."""
