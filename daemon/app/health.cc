@@ -7,7 +7,7 @@ namespace {
 
 absl::Status StorageHealth(Agent& agent) {
   Services& services = agent.services();
-  const absl::Status health = services.storage_watch.Health();
+  absl::Status health = services.storage_watch.Health();
   if (health.ok()) return health;
   return Error(CodeOf(health), absl::StrCat("storage ", agent.config().storage.root, ": ", health.message()));
 }

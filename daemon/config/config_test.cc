@@ -10,7 +10,7 @@
 namespace ckptd {
 namespace {
 
-Surroundings With(std::map<std::string, std::string> variables) {
+Surroundings With(const std::map<std::string, std::string>& variables) {
   auto environment = [variables](absl::string_view name) -> std::optional<std::string> {
     auto found = variables.find(std::string(name));
     if (found == variables.end()) return std::nullopt;
