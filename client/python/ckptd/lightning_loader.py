@@ -19,6 +19,12 @@ _KEPT = 4  # fetches whose generators are kept; Lightning fetches at most one ba
 class Loader:
     """Stands for `loader` in a Trainer. What it does not know is the loader's."""
 
+    loader: Any
+    _start: Any
+    _resume: dict[str, Any] | None
+    _handed: int
+    _before: deque[tuple[int, Any]]
+
     def __init__(self, loader: Any) -> None:
         self.__dict__.update(loader=loader, _start=None, _resume=None, _handed=0, _before=deque(maxlen=_KEPT))
 

@@ -314,7 +314,7 @@ def _reach(tensor: _Tensor) -> int:
     if not tensor.numel():
         return 0
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
-    return (tensor.storage_offset() + last + 1) * tensor.element_size()
+    return (int(tensor.storage_offset()) + last + 1) * tensor.element_size()
 
 
 def _numbers(of: Callable[[_Tensor], int], tensors: list[_Tensor]) -> np.ndarray:

@@ -117,7 +117,7 @@ class Catalog:
         for name, whole in self._wholes.items():
             if sum(math.prod(chunk.sizes) for chunk in whole.chunks) < math.prod(whole.size):
                 raise self._corrupt(f"{name}: parts of it are missing ({len(whole.chunks)} of {list(whole.size)})")
-        items = {**self._wholes, **{name: BytesStorageMetadata() for name in self._bytes}}
+        items: dict[str, Any] = {**self._wholes, **{name: BytesStorageMetadata() for name in self._bytes}}
         return Metadata(items, planner_data=self._planner, storage_data=self.places)
 
     def _corrupt(self, sentence: str) -> Exception:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem, WriteItemType
+from torch.distributed.checkpoint.planner import SavePlan, WriteItem, WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 
 from .. import _lib, dtypes, extra
@@ -43,10 +43,11 @@ class Piece(NamedTuple):
 class Pieces:
     """Everything of one save. Holds the memory that is captured, as contiguous host tensors."""
 
-    def __init__(self, plan: SavePlan, planner: SavePlanner | None, rank: int, before: Pieces | None) -> None:
+    def __init__(self, plan: SavePlan, planner: Any, rank: int, before: Pieces | None) -> None:
         """before: what the save before stored, for the room that it had. TypeError, naming the item, for what cannot
         be stored."""
         self.results: list[WriteResult] = []
+        self.room: int
         self._rank = rank
         self._pieces: list[Piece] = []
         self._tensors: list[torch.Tensor] = []
@@ -69,6 +70,7 @@ class Pieces:
 
     def _add(self, item: WriteItem, data: Any) -> None:
         name, place = item.index.fqn, item.tensor_data
+        assert place is not None  # it is no BYTE_IO
         tensor = plain(data, name)
         shape, offsets = tuple(place.chunk.sizes), tuple(place.chunk.offsets)
         if tuple(tensor.shape) != shape:
@@ -127,7 +129,7 @@ class Pieces:
         """libckpt's table, and the arrays it points to: keep them until the call returned."""
         pieces = self._pieces
         names = [piece.name.encode("utf-8") for piece in pieces]
-        arrays = {
+        arrays: dict[str, np.ndarray] = {
             "name_ends": np.cumsum([len(name) for name in names], dtype=np.uint64),
             "dtypes": np.array([dtypes.NUMBERS[piece.dtype] for piece in pieces], dtype=np.uint8),
             "dims": np.array([len(piece.shape) for piece in pieces], dtype=np.uint32),

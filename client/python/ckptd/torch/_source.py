@@ -142,7 +142,7 @@ class _Batch:
     def __init__(self, image: Any, planner: LoadPlanner) -> None:
         self._image, self._planner = image, planner
         self._boxes: list[tuple[int, int, int]] = []
-        self._after: list[Callable[[], None]] = []
+        self._after: list[Callable[[], object]] = []
         self._end = self._held = 0
 
     def add(self, begin: int, size: int, place: Place, item: ReadItem) -> None:
