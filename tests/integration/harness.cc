@@ -170,7 +170,7 @@ std::vector<std::string> ListFiles(const std::string& directory) {
   fs::recursive_directory_iterator entry(directory, error);
   for (; !error && entry != fs::end(entry); entry.increment(error)) {  // what it looks at may go meanwhile
     std::error_code gone;
-    if (entry->is_regular_file(gone)) files.push_back(fs::relative(entry->path(), directory));
+    if (entry->is_regular_file(gone)) files.push_back(entry->path().lexically_relative(directory));
   }
   std::sort(files.begin(), files.end());
   return files;
