@@ -47,6 +47,7 @@ def fork(request: dict, rank: int) -> int:
         signal.alarm(120)
         places = {"RANK": str(rank), "WORLD_SIZE": str(request["world"])}
         own = {"rank": rank, "journal": f"{request['journal']}.{rank}", "environment": places}
+        own["store"] = f"{request['journal']}.store"  # where the ranks meet
         zygote.run({**request, **own}, ranks_trial.run)
     return child
 
