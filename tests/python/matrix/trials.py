@@ -22,6 +22,7 @@ from conftest import Agent
 from .rows import Row
 
 WORKERS = 2
+KILLS_OF_AN_AGENT = 40  # each leaves a job in memory
 FOLDER = pathlib.Path(__file__).parent
 
 
@@ -112,11 +113,13 @@ class Trials:
         self._undisturbed: dict[str, Any] = {}
         self._locks = {name: threading.Lock() for name in rows}
         self._numbers = itertools.count(1)
+        self._turn = threading.Condition()
+        self._running = self._kills = 0  # kills that go on, and all of this agent
 
     def start(self, name: str, seed: int) -> Future[Outcome]:
         """One kill of row `name`, at a step that `seed` draws."""
         row, choose = self._rows[name], random.Random(seed)
-        return self._pool.submit(self.kill, row, choose.randint(row.first_kill, row.steps), choose, None)
+        return self._pool.submit(self._kill, row, choose.randint(row.first_kill, row.steps), choose, None)
 
     def without(self, name: str, rule: str, seed: int) -> Future[list[Outcome]]:
         """Kills of row `name` with `rule` switched off, at each step until one shows that it is missing.
@@ -128,10 +131,35 @@ class Trials:
     def _until_caught(self, row: Row, rule: str, choose: random.Random) -> list[Outcome]:
         outcomes: list[Outcome] = []
         for kill in choose.sample(range(row.first_kill, row.steps + 1), row.steps + 1 - row.first_kill):
-            outcomes.append(self.kill(row, kill, choose, rule))
+            outcomes.append(self._kill(row, kill, choose, rule))
             if outcomes[-1].caught():
                 break
         return outcomes
+
+    def _kill(self, row: Row, kill: int, choose: random.Random, rule: str | None) -> Outcome:
+        with self._turn:
+            while self._kills >= KILLS_OF_AN_AGENT:
+                if self._running:
+                    self._turn.wait()
+                else:
+                    self._empty_agent()
+            self._kills += 1
+            self._running += 1
+        try:
+            return self.kill(row, kill, choose, rule)
+        finally:
+            with self._turn:
+                self._running -= 1
+                self._turn.notify_all()
+
+    def _empty_agent(self) -> None:
+        """At the same socket: jobs that died stay in an agent's memory, and thousands would fill it."""
+        self.agent.kill()
+        self.agent.lose_region()
+        shutil.rmtree(self.agent.storage)
+        self.agent.storage.mkdir()
+        self.agent.start()
+        self._kills = 0
 
     def undisturbed(self, row: Row) -> Any:
         """Run once for each row, before anything of it is killed: what it compiles is then found by the others."""
