@@ -63,6 +63,18 @@ class JobTest : public testing::Test {
     return config;
   }
 
+  // The agent starts; attempt 3, of two ranks that are gone, was never decided.
+  void StartOverAnUndecidedAttemptOfTwo() {
+    Feed(Started{3, 1});
+    NewestRead read{Last<ReadNewest>().op, absl::OkStatus(), true, {}, false, {}};
+    read.record.set_attempt(3);
+    read.record.set_coordinator("A");
+    read.record.set_rank0_ticket(7);
+    read.record.set_world_size(2);
+    Feed(read);
+    Feed(Listed{Last<List>().op, absl::OkStatus(), {}, {}});
+  }
+
   // Messages to itself come back at once.
   void Feed(const Event& event) {
     effects_.clear();
@@ -260,14 +272,7 @@ TEST_F(JobTest, AStartedAgentResumesItsAttempt) {
 
 // The attempt was never decided, its ranks are gone, and the next ones ask for something else. Rank 1 is here first.
 TEST_F(JobTest, WhoComesBeforeItsRankZeroIsNotMeasuredByTheLastOne) {
-  Feed(Started{3, 1});
-  NewestRead read{Last<ReadNewest>().op, absl::OkStatus(), true, {}, false, {}};
-  read.record.set_attempt(3);
-  read.record.set_coordinator("A");
-  read.record.set_rank0_ticket(7);
-  read.record.set_world_size(2);
-  Feed(read);
-  Feed(Listed{Last<List>().op, absl::OkStatus(), {}, {}});
+  StartOverAnUndecidedAttemptOfTwo();
   v1::Want fresh;
   fresh.set_kind(v1::Want::FRESH);
   Join join;
@@ -289,14 +294,7 @@ TEST_F(JobTest, WhoComesBeforeItsRankZeroIsNotMeasuredByTheLastOne) {
 
 // Two ranks of four, and an attempt of two ranks that was never decided: they are not its ranks 0 and 1.
 TEST_F(JobTest, RanksOfAnotherWorldSizeAreNoneOfThisOne) {
-  Feed(Started{3, 1});
-  NewestRead read{Last<ReadNewest>().op, absl::OkStatus(), true, {}, false, {}};
-  read.record.set_attempt(3);
-  read.record.set_coordinator("A");
-  read.record.set_rank0_ticket(7);
-  read.record.set_world_size(2);
-  Feed(read);
-  Feed(Listed{Last<List>().op, absl::OkStatus(), {}, {}});
+  StartOverAnUndecidedAttemptOfTwo();
   for (const uint32_t rank : {2u, 3u}) {
     Join join;
     join.rank = rank;

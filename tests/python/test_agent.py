@@ -11,7 +11,7 @@ import sys
 import tempfile
 
 import pytest
-from conftest import BUILD, ROOT
+from conftest import BUILD, require_build, ROOT
 
 import ckptd
 from ckptd import agent as agents
@@ -35,8 +35,7 @@ def holder(path):
 def user(tmp_path, monkeypatch):
     """Environment of a user without an agent; whatever was started is ended."""
     region = pathlib.Path(f"/dev/shm/ckptd-{os.getuid()}")
-    if not (BUILD / "bin" / "ckptd").exists():
-        pytest.skip(f"no agent in {BUILD}: tools/build first")
+    require_build()
     if region.exists() or agents.answers("/run/ckptd/ckptd.sock"):
         pytest.skip("this user has an agent of its own here; its region would be shared")
     runtime = pathlib.Path(tempfile.mkdtemp(prefix="ckptd-x-", dir="/tmp"))

@@ -10,13 +10,12 @@ import torch
 from ckptd import selfcheck
 from ckptd.identity import job_name, place
 from ckptd.session import error
-from conftest import BUILD
+from conftest import BUILD, require_build
 from torch import nn
 
 
 def library(monkeypatch, tmp_path):
-    if not (BUILD / "lib" / "libckpt.so").exists():
-        pytest.skip(f"no library in {BUILD}: tools/build first")
+    require_build()
     monkeypatch.setenv("CKPTD_LIB", str(BUILD / "lib" / "libckpt.so"))
     monkeypatch.setenv("CKPTD_SOCKET", str(tmp_path / "none.sock"))
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from dcp_ranks import launch, load, refused, save
-from test_dcp import same
+from dcp_state import same
 
 
 def run(agent, tmp_path, world, task, **arguments):

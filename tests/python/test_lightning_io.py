@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 import torch
 from ckptd import leaves
+from ckptd import lightning_io as pl_io
 from conftest import BUILD
 
-pl_io = pytest.importorskip("ckptd.lightning_io")
 
 
 class Own:
@@ -152,6 +152,26 @@ def test_without_an_agent_a_file_is_written_as_ever(tmp_path, monkeypatch, agent
     with pytest.warns(UserWarning, match="is written by torch.save"):
         io.save_checkpoint({"n": 1}, tmp_path / "a.ckpt")
     assert torch.load(tmp_path / "a.ckpt") == {"n": 1} == io.load_checkpoint(tmp_path / "a.ckpt")
+
+
+def test_what_goes_wrong_after_the_capture_writes_a_file_and_pins_nothing(io, agent, tmp_path, monkeypatch):
+    io.save_checkpoint({"n": 1}, tmp_path / "a.ckpt")
+    io.save_checkpoint({"n": 2}, tmp_path / "b.ckpt")
+    _, second = steps(agent)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.warns(UserWarning, match="written by torch.save: .*No space left"):
+        patch.setattr(pl_io, "write_pointer", full)
+        io.save_checkpoint({"n": 3}, tmp_path / "a.ckpt")
+    assert io.load_checkpoint(tmp_path / "a.ckpt") == {"n": 3}
+    assert steps(agent) == [second], "neither what a.ckpt named before, nor what it could not name"
+
+    with monkeypatch.context() as patch, pytest.warns(UserWarning, match="written by torch.save: .*No such file.*"):
+        patch.setenv("CKPTD_BIN", str(tmp_path / "nowhere" / "ckptd"))
+        io.save_checkpoint({"n": 4}, tmp_path / "c.ckpt")
+    assert io.load_checkpoint(tmp_path / "c.ckpt") == {"n": 4}
 
 
 def test_wrong_use_is_told(io, tmp_path):

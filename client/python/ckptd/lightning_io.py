@@ -63,16 +63,14 @@ class CheckpointIO(TorchCheckpointIO):
         """Returns when `checkpoint` is in the agent's memory; what it holds may change then."""
         if storage_options is not None:
             raise TypeError("ckptd.lightning: storage_options have no meaning for an agent; leave them away")
+        before = read_pointer(path)
         try:
             self._settle()
-            before = read_pointer(path)
             self._store(checkpoint, str(path))
-            self._ctl("pin", f"{self._job}@{self._step}")
-            write_pointer(path, self._job, self._step)
-        except (_errors.CkptdError, TypeError, ValueError) as failed:
+            self._point(path)
+        except (_errors.CkptdError, OSError, TypeError, ValueError) as failed:
             warnings.warn(f"ckptd: {path} is written by torch.save: {failed}", stacklevel=2)
             super().save_checkpoint(checkpoint, path)
-            return
         self._unpin(before)
 
     def load_checkpoint(
@@ -147,6 +145,15 @@ class CheckpointIO(TorchCheckpointIO):
         status = session.register(table, len(document)) or session.save(self._step, document, 0)
         return Save(session, self._step, status, _lib.sentence() if status else "", 0.0)
 
+    def _point(self, path: Any) -> None:
+        """Pins the step that was just saved, and lets `path` name it."""
+        self._ctl("pin", f"{self._job}@{self._step}")
+        try:
+            write_pointer(path, self._job, self._step)
+        except OSError:
+            self._unpin({"job": self._job, "step": self._step})
+            raise
+
     def _joined(self) -> Session:
         """The job is ours, and the newest step of it is known; nothing of it is loaded."""
         if self._session is None:
@@ -180,9 +187,12 @@ def read_pointer(path: Any) -> dict[str, Any] | None:
 
 
 def write_pointer(path: Any, job: str, step: int) -> None:
-    """Makes `path` name a step, at once or not at all."""
+    """Makes `path` name a step, at once or not at all, also for who looks after a power loss."""
     target = pathlib.Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.with_name(f".{target.name}.{os.getpid()}")
-    beside.write_text(json.dumps({"format": _FORMAT, "job": job, "step": step}) + "\n")
+    with beside.open("w") as file:
+        file.write(json.dumps({"format": _FORMAT, "job": job, "step": step}) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(beside, target)

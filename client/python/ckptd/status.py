@@ -31,11 +31,17 @@ def ctl(*arguments: str, socket: str | None = None) -> str:
 
 
 def run_ctl(*arguments: str, socket: str | None) -> subprocess.CompletedProcess[str]:
-    """`ckptctl` against the agent of this node, or the one whose trainer socket is given."""
+    """`ckptctl` against the agent of this node, or the one whose trainer socket is given.
+
+    Raises AgentUnreachable when there is no such program, or it does not come back.
+    """
     found = socket or next((path for path in agent.sockets() if agent.answers(path)), agent.sockets()[0])
     admin = pathlib.Path(found).with_name("admin.sock")
     command = [agent.program("ckptctl"), *arguments, "--agent", str(admin)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    except (OSError, subprocess.TimeoutExpired) as failed:
+        raise _errors.make("AGENT_UNREACHABLE", str(failed)) from failed
 
 
 def _failure(result: subprocess.CompletedProcess[str]) -> Exception:

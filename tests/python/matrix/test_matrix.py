@@ -9,13 +9,14 @@ import os
 import random
 
 import pytest
-from conftest import BUILD, ROOT
+from conftest import ROOT, require_build
 
 from matrix import table
 from matrix.all_rows import ROWS
 from matrix.ranks_all import RANK_ROWS
 from matrix.rules import RULES
 from matrix.runner import Matrix
+from matrix.trials import judge_row
 
 README = ROOT / "client" / "python" / "README.md"
 PAIRS = [(name, rule) for name, row in ROWS.items() for rule in row.rules]
@@ -48,8 +49,7 @@ def start(matrix, config, row, rule):
 @pytest.fixture(scope="module")
 def outcomes(request, tmp_path_factory):
     """A function that gives the outcomes of a row: all selected ones run, two at a time, while tests wait in order."""
-    if not (BUILD / "bin" / "ckptd").exists() or not (BUILD / "lib" / "libckpt.so").exists():
-        pytest.skip(f"no agent or library in {BUILD}: tools/build first")
+    require_build()
     matrix = Matrix(tmp_path_factory.mktemp("matrix"))
     items = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
     pairs = {(item.callspec.params["row"], item.callspec.params.get("rule")) for item in items}
@@ -74,11 +74,7 @@ def needs(row):
 @pytest.mark.parametrize("row", ROWS)
 def test_row(outcomes, row):
     needs(row)
-    for outcome in outcomes(row):
-        if ROWS[row].refused:
-            assert outcome.refused and ROWS[row].refused in outcome.refused, outcome
-        else:
-            assert not outcome.refused and not outcome.problems, outcome
+    judge_row(ROWS[row], outcomes(row))
 
 
 def test_no_row_passes_without_its_rule(outcomes, row, rule):

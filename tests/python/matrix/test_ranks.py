@@ -3,11 +3,12 @@
 import random
 
 import pytest
-from conftest import BUILD
+from conftest import require_build
 
 from matrix.ranks_all import RANK_ROWS
 from matrix.ranks_runner import RankMatrix
-from matrix.test_matrix import seeds, start
+from matrix.test_matrix import start
+from matrix.trials import judge_row
 
 PAIRS = [(name, rule) for name, row in RANK_ROWS.items() for rule in row.rules]
 RULES = sorted({rule for _, rule in PAIRS})
@@ -24,8 +25,7 @@ def pytest_generate_tests(metafunc):
 @pytest.fixture(scope="module")
 def outcomes(request, tmp_path_factory):
     """A function that gives the outcomes of a row: all selected ones run, two at a time, while tests wait in order."""
-    if not (BUILD / "bin" / "ckptd").exists() or not (BUILD / "lib" / "libckpt.so").exists():
-        pytest.skip(f"no agent or library in {BUILD}: tools/build first")
+    require_build()
     matrix = RankMatrix(tmp_path_factory.mktemp("ranks"))
     items = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
     pairs = dict.fromkeys((item.callspec.params["row"], item.callspec.params.get("rule")) for item in items)
@@ -36,11 +36,7 @@ def outcomes(request, tmp_path_factory):
 
 @pytest.mark.parametrize("row", RANK_ROWS)
 def test_row(outcomes, row):
-    for outcome in outcomes(row):
-        if RANK_ROWS[row].refused:
-            assert outcome.refused and RANK_ROWS[row].refused in outcome.refused, outcome
-        else:
-            assert not outcome.refused and not outcome.problems, outcome
+    judge_row(RANK_ROWS[row], outcomes(row))
 
 
 def test_no_row_passes_without_its_rule(outcomes, row, rule):

@@ -91,6 +91,15 @@ class Outcome:
         return bool(self.problems or self.refused) and not self.crashed
 
 
+def judge_row(row: Row, outcomes: list[Outcome]) -> None:
+    """AssertionError unless each is what the row says: bit-exact, or refused with its sentence."""
+    for outcome in outcomes:
+        if row.refused:
+            assert outcome.refused and row.refused in outcome.refused, outcome
+        else:
+            assert not outcome.refused and not outcome.problems, outcome
+
+
 class Trials:
     """Kills rows. A subclass says what a trial of its rows is, and what is compared."""
 
