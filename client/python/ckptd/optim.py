@@ -121,7 +121,9 @@ class OptimizerPart(Part):
         for index, group in enumerate(self.optimizer.param_groups):
             plain.append({})
             for option, value in group.items():
-                if option != "params":
+                if type(value) in tree.PLAIN:
+                    plain[-1][option] = value
+                elif option != "params":
                     flat = tree.flatten(value, names.join(self.path, "param_groups", index, option))
                     tensors += flat.tensors
                     plain[-1][option] = flat.skeleton

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import sys
+from array import array
 from typing import Any
 
 import torch
@@ -24,8 +25,8 @@ def tensor_of(data: bytes) -> torch.Tensor:
 
 
 def capture() -> dict[str, Any]:
-    """States of all global generators, as values of the typed JSON. About 30 microseconds."""
-    states: dict[str, Any] = {"python": random.getstate(), "torch": tensor_bytes(torch.get_rng_state())}
+    """States of all global generators, as values of the typed JSON. About 40 microseconds."""
+    states: dict[str, Any] = {"python": _python_capture(), "torch": tensor_bytes(torch.get_rng_state())}
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         states["numpy"] = _numpy_capture(numpy)
@@ -36,7 +37,8 @@ def capture() -> dict[str, Any]:
 
 def apply(states: dict[str, Any]) -> list[str]:
     """Sets the global generators. Returns sentences about states that this process cannot take (other GPU count)."""
-    random.setstate(states["python"])
+    version, words, gauss = states["python"]
+    random.setstate((version, tuple(array("I", words)), gauss))
     torch.set_rng_state(tensor_of(states["torch"]))
     if "numpy" in states:
         import numpy
@@ -44,6 +46,11 @@ def apply(states: dict[str, Any]) -> list[str]:
         kind, keys, *rest = states["numpy"]
         numpy.random.set_state((kind, numpy.frombuffer(keys, dtype=numpy.uint32), *rest))
     return _apply_cuda(states.get("cuda", []))
+
+
+def _python_capture() -> tuple[Any, ...]:
+    version, words, gauss = random.getstate()
+    return version, array("I", words).tobytes(), gauss  # 32-bit words: a tenth of the time of 625 numbers as text
 
 
 def _numpy_capture(numpy: Any) -> tuple[Any, ...]:

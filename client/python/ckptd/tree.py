@@ -18,6 +18,7 @@ from .extra import ObjectRef, TensorRef
 from .shards import is_wrapper
 
 MAPPINGS = (dict, OrderedDict, defaultdict)
+PLAIN = frozenset((str, int, float, bool, type(None)))  # of exactly these types a value is its own skeleton
 _MAX_DEPTH = 200
 
 
@@ -68,7 +69,7 @@ def _flatten(value: Any, path: str, out: Flattened, depth: int) -> Any:
         if extra.is_plain_run(value):
             return value
         return kind(_flatten(item, names.join(path, index), out, depth + 1) for index, item in enumerate(value))
-    if kind not in (str, int, float, bool, type(None), bytes, Counter) and is_stateful(value):
+    if kind not in PLAIN and kind not in (bytes, Counter) and is_stateful(value):
         out.objects.append((path, value))
         return ObjectRef(path)
     return value
