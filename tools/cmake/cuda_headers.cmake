@@ -1,0 +1,46 @@
+# cuda.h, for its types only: nothing of ckptd links a CUDA library (client/core/device/driver.h).
+#
+# From the toolkit at $CUDA_HOME or /usr/local/cuda, else from NVIDIA's wheel of the runtime's headers on PyPI, 0.9 MB,
+# pinned by its hash and kept in ~/.cache/ckptd.
+set(version 12.4.127)
+set(pypi https://files.pythonhosted.org/packages)
+set(path_x86_64 ea/27/1795d86fe88ef397885f2e580ac37628ed058a92ed2c39dc8eac3adf0619)
+set(hash_x86_64 64403288fa2136ee8e467cdc9c9427e0434110899d07c779f25b5c068934faa5)
+set(path_aarch64 a1/aa/b656d755f474e2084971e9a297def515938d56b466ab39624012070cb773)
+set(hash_aarch64 961fe0e2e716a2a1d967aab7caee97512f71767f852f67432d572e36cb3a11f3)
+
+function(_ckptd_fetch_cuda_headers folder)
+  set(machine ${CMAKE_SYSTEM_PROCESSOR})
+  if(NOT DEFINED path_${machine})
+    message(FATAL_ERROR "cuda.h: no wheel for ${machine}. Next: install the CUDA toolkit 12 and set CUDA_HOME.")
+  endif()
+  set(url ${pypi}/${path_${machine}}/nvidia_cuda_runtime_cu12-${version}-py3-none-manylinux2014_${machine}.whl)
+  message(STATUS "Fetching the CUDA headers ${version} from PyPI (0.9 MB)")
+  # Unpacked beside it and renamed: two builds at once, or a cut one, leave no half folder.
+  string(RANDOM LENGTH 8 tag)
+  set(work ${folder}.${tag})
+  file(DOWNLOAD ${url} ${work}.whl EXPECTED_HASH SHA256=${hash_${machine}} TLS_VERIFY ON STATUS status)
+  if(NOT status MATCHES "^0;")
+    message(FATAL_ERROR "cuda.h: ${url}: ${status}. Next: check the network, or set CUDA_HOME to a CUDA toolkit 12.")
+  endif()
+  file(ARCHIVE_EXTRACT INPUT ${work}.whl DESTINATION ${work} PATTERNS "*/include/*.h")
+  file(REMOVE ${work}.whl)
+  if(EXISTS ${folder})
+    file(REMOVE_RECURSE ${work})
+  else()
+    file(RENAME ${work} ${folder})
+  endif()
+endfunction()
+
+find_path(CKPTD_CUDA_INCLUDE cuda.h HINTS $ENV{CUDA_HOME}/include /usr/local/cuda/include NO_DEFAULT_PATH)
+if(NOT CKPTD_CUDA_INCLUDE)
+  set(cache $ENV{HOME}/.cache/ckptd/cuda-headers-${version}-${CMAKE_SYSTEM_PROCESSOR})
+  if(NOT EXISTS ${cache}/nvidia/cuda_runtime/include/cuda.h)
+    _ckptd_fetch_cuda_headers(${cache})
+  endif()
+  set(CKPTD_CUDA_INCLUDE ${cache}/nvidia/cuda_runtime/include CACHE PATH "Folder of cuda.h" FORCE)
+endif()
+
+add_library(ckptd_cuda_headers INTERFACE)
+target_include_directories(ckptd_cuda_headers SYSTEM INTERFACE ${CKPTD_CUDA_INCLUDE})
+add_library(cuda_headers ALIAS ckptd_cuda_headers)
