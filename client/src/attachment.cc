@@ -62,7 +62,8 @@ void Attachment::ReplaceHint(const UniqueFd& hint) {
   dup3(hint.get(), hint_.get(), O_CLOEXEC);
 }
 
-int32_t OpenSlotFile(UniqueFd fd, uint64_t bytes, uint64_t file_id, std::shared_ptr<const SlotFile>* out) {
+int32_t OpenSlotFile(UniqueFd fd, uint64_t bytes, uint64_t file_id, std::shared_ptr<Device> device,
+                     std::shared_ptr<const SlotFile>* out) {
   uint64_t size = 0;
   if (int error = FileBytes(fd.get(), &size)) return FileFails("slot file", error);
   if (size < bytes) {
@@ -74,6 +75,10 @@ int32_t OpenSlotFile(UniqueFd fd, uint64_t bytes, uint64_t file_id, std::shared_
   if (int error = slot->mapping.Populate(Access::kReadWrite)) return FileFails("slot file", error);
   slot->fd = std::move(fd);
   slot->file_id = file_id;
+  if (device != nullptr) {
+    DeviceError error = PinnedMemory::Pin(std::move(device), slot->mapping.data(), bytes, &slot->pinned);
+    if (!error.ok()) slot->pin_error = Sentence(error);
+  }
   *out = std::move(slot);
   return 0;
 }
@@ -123,8 +128,9 @@ int32_t Attachment::MapBell(UniqueFd fd) {
   return 0;
 }
 
-int32_t Attachment::Create(const LayoutReadyMessage& ready, const Shape& shape, std::span<UniqueFd> fds,
+int32_t Attachment::Create(const LayoutReadyMessage& ready, const Registration& registration, std::span<UniqueFd> fds,
                            std::shared_ptr<Attachment>* out) {
+  const Shape& shape = *registration.shape;
   if (ready.slot_count == 0 || ready.slot_count > kMaxSlots || fds.size() != kFirstSlot + ready.slot_count) {
     return Fail(code::PROTOCOL, "LAYOUT_READY: %u slots with %zu descriptors", ready.slot_count, fds.size());
   }
@@ -137,8 +143,8 @@ int32_t Attachment::Create(const LayoutReadyMessage& ready, const Shape& shape, 
   // A hint must never wait, whatever the agent made of its counter.
   fcntl(attachment->hint_.get(), F_SETFL, O_NONBLOCK);
   for (uint32_t i = 0; i < ready.slot_count; ++i) {
-    int32_t rc =
-        OpenSlotFile(std::move(fds[kFirstSlot + i]), shape.slot_bytes, ready.file_id[i], &attachment->slots[i]);
+    int32_t rc = OpenSlotFile(std::move(fds[kFirstSlot + i]), shape.slot_bytes, ready.file_id[i],
+                              registration.devices.first_device(), &attachment->slots[i]);
     if (rc != 0) return rc;
   }
   *out = std::move(attachment);

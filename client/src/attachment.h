@@ -10,10 +10,12 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "client/core/wire/fds.h"
 #include "client/src/layout.h"
 #include "client/src/mapping.h"
+#include "client/src/pinned_memory.h"
 #include "proto/local/bell.h"
 #include "proto/local/messages.h"
 #include "proto/local/region.h"
@@ -26,6 +28,8 @@ struct SlotFile {
   UniqueFd fd;
   Mapping mapping;
   uint64_t file_id = 0;
+  std::unique_ptr<PinnedMemory> pinned;  // null: no GPU copies into it, or `pin_error` says why not
+  std::string pin_error;
 };
 
 class Attachment {
@@ -36,8 +40,9 @@ class Attachment {
   static constexpr size_t kHint = 2;
   static constexpr size_t kFirstSlot = 3;
 
-  // Takes the descriptors it uses. 0 or a negative code with its sentence. Populates the slots: takes a while.
-  static int32_t Create(const LayoutReadyMessage& ready, const Shape& shape, std::span<UniqueFd> fds,
+  // Takes the descriptors it uses. 0 or a negative code with its sentence. Populates the slots, and pins them for GPUs
+  // where the registration has some: takes a while.
+  static int32_t Create(const LayoutReadyMessage& ready, const Registration& registration, std::span<UniqueFd> fds,
                         std::shared_ptr<Attachment>* out);
 
   // The agent hands over this attachment again (it restarted, or answered twice): same bell file, same geometry. Only
@@ -77,8 +82,10 @@ class Attachment {
   UniqueFd hint_;
 };
 
-// Maps a slot file of at least `bytes` and makes it present. 0 or a negative code with its sentence.
-int32_t OpenSlotFile(UniqueFd fd, uint64_t bytes, uint64_t file_id, std::shared_ptr<const SlotFile>* out);
+// Maps a slot file of at least `bytes`, makes it present, and pins it for `device`, if there is one. Memory that cannot
+// be pinned is used as it is. 0 or a negative code with its sentence.
+int32_t OpenSlotFile(UniqueFd fd, uint64_t bytes, uint64_t file_id, std::shared_ptr<Device> device,
+                     std::shared_ptr<const SlotFile>* out);
 
 // The immutable superblock of a ctl file, checked by its CRC and against the size of the file.
 int32_t ReadSuperblock(int fd, Superblock* out);

@@ -28,6 +28,7 @@ struct Capture {
   bool gate_seen = true;    // since this save began
   bool needs_gate = false;  // it has lazy tensors and no self-check proves it
   bool given_up = false;    // ABANDONED by this process; the copy thread is still on its way out
+  bool submitted = false;   // host memory is copied and GPUs have all their copies: a stream may wait for the rest
   bool selfcheck = false;
   uint32_t slot = 0;
   uint64_t epoch = 0;
@@ -46,17 +47,19 @@ struct Capture {
 };
 
 struct CopyResult {
-  enum class Kind : uint8_t { kDone, kStopped, kFault };
+  enum class Kind : uint8_t { kDone, kStopped, kFault, kDevice };
   Kind kind = Kind::kDone;
   uint64_t slot_offset = 0;  // kFault: of the bytes that could not be copied
   int error = 0;             // kFault: errno
+  int ordinal = 0;           // kDevice: which GPU
+  DeviceError device = {};   // kDevice: what it answered
 };
 
 // Copies every piece that is not in the slot yet, and publishes each chunk's CRC in the bell. Stops early when the
 // capture was given up by anybody.
 [[nodiscard]] CopyResult CopyPieces(const Capture& capture);
 
-// Digests of the lazy tensors where they are now; `digests` has the room already.
+// Digests of the lazy tensors in host memory where they are now; `digests` has the room already.
 void DigestSources(const Registration& registration, std::vector<uint32_t>* digests);
 
 // The lazy tensors whose captured bytes differ from `digests`.

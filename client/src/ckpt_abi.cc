@@ -98,10 +98,16 @@ ckpt_status ckpt_step(ckpt* ck, uint64_t step, const void* extra, uint64_t extra
 }
 
 ckpt_status ckpt_gate(ckpt* ck, uint64_t timeout_ns) {
-  return OnHandle(ck, [&] { return ckptd::PassGate(ck->state, timeout_ns); });
+  return OnHandle(ck, [&] { return ckptd::PassGate(ck->state, timeout_ns, nullptr); });
 }
 
-ckpt_status ckpt_gate_stream(ckpt* ck, void*, uint64_t timeout_ns) { return ckpt_gate(ck, timeout_ns); }
+ckpt_status ckpt_gate_stream(ckpt* ck, void* stream, uint64_t timeout_ns) {
+  return OnHandle(ck, [&] { return ckptd::PassGateOnStream(ck->state, stream, timeout_ns); });
+}
+
+ckpt_status ckpt_stream(ckpt* ck, int32_t device, void* stream) {
+  return OnHandle(ck, [&] { return ckptd::SetCallerStream(ck->state, device, stream); });
+}
 
 uint64_t ckpt_torn(ckpt* ck, uint64_t* indices, uint64_t capacity) {
   uint64_t count = 0;
@@ -166,7 +172,7 @@ ckpt_status ckpt_restore_read(ckpt* ck, const ckpt_box* boxes, uint64_t count) {
     ckptd::Snapshot* snapshot = ck->restore.snapshot();
     if (snapshot == nullptr) return Fail(code::INVALID_ARGUMENT, "no snapshot is being restored");
     if (boxes == nullptr && count > 0) return Fail(code::INVALID_ARGUMENT, "boxes is null");
-    return snapshot->Read(boxes, count);
+    return snapshot->Read(boxes, count, ck->state.lanes);
   });
 }
 
@@ -176,7 +182,7 @@ ckpt_status ckpt_restore_map(ckpt* ck, const void** address, uint64_t* bytes) {
     if (snapshot == nullptr) return Fail(code::INVALID_ARGUMENT, "no snapshot is being restored");
     if (address == nullptr || bytes == nullptr) return Fail(code::INVALID_ARGUMENT, "an argument is null");
     *bytes = snapshot->bytes();
-    return snapshot->Map(address);
+    return snapshot->Map(address, ck->state.lanes);
   });
 }
 

@@ -1,70 +1,17 @@
-// The copy itself.
-//
-// Bytes go into the slot by pwritev: a source that was freed answers EFAULT instead of killing the trainer, and one
-// call takes up to kMaxParts tensors. Each block is read back at once for the CRC, while it is in the cache: that costs
-// a fifth of the bandwidth of a fused loop over plain memory, which no error could stop.
-#include <sys/uio.h>
-
+// The copy of host memory. Each block is read back at once for the CRC, while it is in the cache: that costs a fifth of
+// the bandwidth of a fused loop over plain memory, which no error could stop.
 #include <algorithm>
-#include <array>
-#include <cerrno>
 
 #include "client/core/copy/crc32c.h"
 #include "client/core/copy/fill_check.h"
 #include "client/src/capture.h"
 #include "client/src/capture_word.h"
+#include "client/src/piece_copier.h"
 
 namespace ckptd {
 namespace {
 
 constexpr uint64_t kBlockBytes = 256 << 10;  // fits the second-level cache
-constexpr size_t kMaxParts = 256;
-
-class PieceCopier {
- public:
-  PieceCopier(const std::vector<Piece>& pieces, int fd) : pieces_(pieces), fd_(fd) {}
-
-  // Copies what `pieces` put into [at, end). Ranges come in order. 0 or an errno, and where.
-  int CopyUntil(uint64_t end, uint64_t* failed_at) {
-    while (at_ < end) {
-      while (pieces_[next_].slot_offset + pieces_[next_].bytes <= at_) ++next_;
-      if (pieces_[next_].source == nullptr) {
-        at_ = std::min(end, pieces_[next_].slot_offset + pieces_[next_].bytes);
-        continue;
-      }
-      int parts = Gather(end);
-      ssize_t wrote = pwritev(fd_, parts_.data(), parts, static_cast<off_t>(at_));
-      if (wrote < 0 && errno == EINTR) continue;
-      if (wrote <= 0) {
-        *failed_at = at_;
-        return wrote < 0 ? errno : EIO;
-      }
-      at_ += static_cast<uint64_t>(wrote);
-    }
-    return 0;
-  }
-
- private:
-  int Gather(uint64_t end) {
-    size_t count = 0;
-    uint64_t at = at_;
-    for (size_t i = next_; i < pieces_.size() && at < end && count < kMaxParts; ++i) {
-      const Piece& piece = pieces_[i];
-      if (piece.source == nullptr) break;
-      uint64_t skip = at - piece.slot_offset;
-      uint64_t bytes = std::min(piece.bytes - skip, end - at);
-      parts_[count++] = {const_cast<char*>(piece.source) + skip, bytes};
-      at += bytes;
-    }
-    return static_cast<int>(count);
-  }
-
-  const std::vector<Piece>& pieces_;
-  const int fd_;
-  size_t next_ = 0;
-  uint64_t at_ = 0;
-  std::array<iovec, kMaxParts> parts_;
-};
 
 }  // namespace
 
@@ -107,6 +54,7 @@ CopyResult CopyPieces(const Capture& capture) {
 void DigestSources(const Registration& registration, std::vector<uint32_t>* digests) {
   for (size_t i = 0; i < registration.lazy.size(); ++i) {
     uint32_t tensor = registration.lazy[i];
+    if (registration.devices.lane(tensor) != DeviceTensors::kHost) continue;
     (*digests)[i] = Crc32c(0, registration.data[tensor], registration.shape->tensors[tensor].bytes);
   }
 }

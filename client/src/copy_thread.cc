@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "client/src/capture_end.h"
+#include "client/src/device_copy.h"
 #include "client/src/failure.h"
 
 namespace ckptd {
@@ -25,6 +26,13 @@ void DropFaulted(State& state, const CopyResult& result) {
   snprintf(sentence, sizeof sentence, "step %" PRIu64 ": tensor \"%.*s\" cannot be copied: %s", state.capture.step,
            static_cast<int>(std::min<size_t>(name.size(), 100)), name.data(), strerror(result.error));
   GiveUp(state, result.error == EFAULT ? code::MOVED : code::INTERNAL, sentence);
+}
+
+void DropDevice(State& state, const CopyResult& result) {
+  char sentence[256];
+  snprintf(sentence, sizeof sentence, "step %" PRIu64 ": GPU %d: %s", state.capture.step, result.ordinal,
+           Sentence(result.device).c_str());
+  GiveUp(state, code::DEVICE, sentence);
 }
 
 void DropTorn(State& state) {
@@ -55,7 +63,7 @@ void CopyThread::Run(void* self) {
 
 void CopyThread::CopyOne() {
   Capture& capture = state_.capture;  // this thread's until Finish
-  CopyResult result = CopyPieces(capture);
+  CopyResult result = capture.registration->devices.any() ? CopyFromDevices(state_) : CopyPieces(capture);
   if (result.kind == CopyResult::Kind::kDone && capture.selfcheck) FindTorn(capture, &capture.torn);
   std::shared_ptr<Attachment> attachment = capture.attachment;
   Finish(result);
@@ -68,6 +76,8 @@ void CopyThread::Finish(const CopyResult& result) {
   Capture& capture = state_.capture;
   if (result.kind == CopyResult::Kind::kFault) {
     DropFaulted(state_, result);
+  } else if (result.kind == CopyResult::Kind::kDevice) {
+    DropDevice(state_, result);
   } else if (!capture.torn.empty()) {
     DropTorn(state_);
   }

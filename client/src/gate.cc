@@ -13,6 +13,26 @@ bool StillCopying(const Capture& capture, uint64_t epoch) {
   return capture.busy() && capture.epoch == epoch && !capture.given_up;
 }
 
+// For a stream it is enough that all copies are submitted: it can wait for them itself.
+bool MustWait(const Capture& capture, uint64_t epoch, const DeviceStream* stream) {
+  return StillCopying(capture, epoch) && !(stream != nullptr && capture.submitted);
+}
+
+// The lanes whose copies a stream has to wait for.
+std::vector<std::shared_ptr<Lane>> LanesToAwait(const Capture& capture, uint64_t epoch, const DeviceStream* stream) {
+  if (stream == nullptr || !StillCopying(capture, epoch)) return {};
+  return capture.registration->devices.lanes;
+}
+
+int32_t HoldStream(const std::vector<std::shared_ptr<Lane>>& lanes, DeviceStream stream) {
+  for (const auto& lane : lanes) {
+    ContextScope scope(lane->device());
+    DeviceError error = scope.error().ok() ? lane->HoldUntilEnd(stream) : scope.error();
+    if (!error.ok()) return DeviceFails(lane->ordinal(), error);
+  }
+  return 0;
+}
+
 void AddBlocked(State& state, uint64_t step, uint64_t begin_ns) {
   StepState* entry = state.steps.Find(step);
   if (entry == nullptr) return;
@@ -31,11 +51,12 @@ int32_t GiveUpAtDeadline(State& state) {
 
 }  // namespace
 
-int32_t PassGate(State& state, uint64_t timeout_ns) {
+int32_t PassGate(State& state, uint64_t timeout_ns, const DeviceStream* stream) {
   uint64_t begin = MonotonicNs();
   uint64_t deadline = DeadlineAfter(timeout_ns == 0 ? state.gate_timeout_ns : timeout_ns);
   int32_t rc = 0;
   bool completed = false;
+  std::vector<std::shared_ptr<Lane>> lanes;
   {
     MutexLock lock(state.mutex);
     Capture& capture = state.capture;
@@ -45,8 +66,9 @@ int32_t PassGate(State& state, uint64_t timeout_ns) {
     uint64_t epoch = capture.epoch;
     uint64_t step = capture.step;
     bool in_time = true;
-    while (in_time && StillCopying(capture, epoch)) in_time = state.changed.WaitUntil(state.mutex, deadline);
-    if (StillCopying(capture, epoch)) rc = GiveUpAtDeadline(state);
+    while (in_time && MustWait(capture, epoch, stream)) in_time = state.changed.WaitUntil(state.mutex, deadline);
+    if (MustWait(capture, epoch, stream)) rc = GiveUpAtDeadline(state);
+    lanes = LanesToAwait(capture, epoch, stream);
     if (capture.phase == Capture::Phase::kHeld && capture.epoch == epoch) {
       completed = CompleteCapture(state);
       EndCapture(state);
@@ -55,7 +77,32 @@ int32_t PassGate(State& state, uint64_t timeout_ns) {
     if (completed) capture.attachment->Hint();
   }
   state.Wake();
-  return rc;
+  if (rc != 0 || lanes.empty() || HoldStream(lanes, *stream) == 0) return rc;
+  return PassGate(state, timeout_ns, nullptr);  // what no stream can be made to wait for, the caller waits for
+}
+
+int32_t RefuseCapturing(const Lane& lane, DeviceStream stream) {
+  ContextScope scope(lane.device());
+  bool capturing = false;
+  DeviceError error = scope.error().ok() ? lane.device().IsCapturing(stream, &capturing) : scope.error();
+  if (!error.ok()) return DeviceFails(lane.ordinal(), error);
+  if (!capturing) return 0;
+  return Fail(code::INVALID_ARGUMENT,
+              "the stream is being captured into a CUDA graph, whose replays would pass no gate: call it before each "
+              "replay() instead");
+}
+
+int32_t PassGateOnStream(State& state, void* handle, uint64_t timeout_ns) {
+  std::shared_ptr<const Registration> registration;
+  {
+    MutexLock lock(state.mutex);
+    registration = state.registration;
+  }
+  if (registration == nullptr || !registration->devices.any()) return PassGate(state, timeout_ns, nullptr);
+  DeviceStream stream = {handle};
+  int32_t rc = RefuseCapturing(*registration->devices.lanes.front(), stream);
+  if (rc == -code::INVALID_ARGUMENT) return rc;
+  return PassGate(state, timeout_ns, rc == 0 ? &stream : nullptr);
 }
 
 void RefuseUngated(State& state) {

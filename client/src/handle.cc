@@ -98,7 +98,7 @@ int32_t RegisterTable(ckpt& handle, const ckpt_table& from) {
     if (rc != 0) return rc;
   }
   std::shared_ptr<const Registration> registration;
-  if (int32_t rc = BuildRegistration(std::move(shape), from.data, from.flags, &registration)) return rc;
+  if (int32_t rc = BuildRegistration(std::move(shape), from.data, from.flags, state.lanes, &registration)) return rc;
   {
     MutexLock lock(state.mutex);
     state.registration.swap(registration);
@@ -134,6 +134,16 @@ int32_t WaitForStep(State& state, uint64_t step, uint32_t level, uint64_t timeou
   }
 }
 
+// Of the slots that GPUs copy into; with the mutex held.
+static void FillPinning(const State& state, ckpt_info_view* out) {
+  if (state.attachment == nullptr) return;
+  for (const auto& slot : state.attachment->slots) {
+    if (slot == nullptr) continue;
+    if (slot->pinned != nullptr) out->pinned_bytes += slot->mapping.size();
+    if (!slot->pin_error.empty()) snprintf(out->pin_error, sizeof out->pin_error, "%s", slot->pin_error.c_str());
+  }
+}
+
 void FillInfo(State& state, ckpt_info_view* out) {
   MutexLock lock(state.mutex);
   out->connected = state.connected ? 1 : 0;
@@ -149,6 +159,7 @@ void FillInfo(State& state, ckpt_info_view* out) {
   out->saves = state.saves;
   out->reconnects = state.reconnects;
   snprintf(out->last_sentence, sizeof out->last_sentence, "%s", state.last_sentence);
+  FillPinning(state, out);
 }
 
 int32_t CloseHandle(ckpt* raw, uint64_t timeout_ns) {

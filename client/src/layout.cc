@@ -84,38 +84,72 @@ int32_t WriteHeaderFile(Shape* shape) {
   return 0;
 }
 
-// Appends, joined with the piece before when both continue in slot and memory: few large copies instead of many small.
-void Append(const char* source, uint64_t slot_offset, uint64_t bytes, std::vector<Piece>* pieces) {
-  if (bytes == 0) return;
-  if (!pieces->empty()) {
-    Piece& last = pieces->back();
-    bool follows =
-        source == nullptr ? last.source == nullptr : last.source != nullptr && last.source + last.bytes == source;
-    if (follows && last.slot_offset + last.bytes == slot_offset) {
-      last.bytes += bytes;
-      return;
+// A piece, and how far its source may go on: copies never cross from one allocation of a GPU into the next.
+struct Part {
+  Piece piece;
+  uint64_t source_end = UINT64_MAX;
+};
+
+bool Follows(const Part& last, const Piece& next) {
+  const Piece& piece = last.piece;
+  if (piece.lane != next.lane || piece.slot_offset + piece.bytes != next.slot_offset) return false;
+  if (piece.source == nullptr || next.source == nullptr) return piece.source == next.source;
+  return piece.source + piece.bytes == next.source &&
+         (piece.lane == DeviceTensors::kHost || reinterpret_cast<uint64_t>(next.source) < last.source_end);
+}
+
+// Joins those that continue in slot and memory: few large copies instead of many small.
+void Join(std::vector<Part> parts, std::vector<Piece>* pieces) {
+  std::sort(parts.begin(), parts.end(),
+            [](const Part& a, const Part& b) { return a.piece.slot_offset < b.piece.slot_offset; });
+  Part last;
+  for (const Part& part : parts) {
+    if (part.piece.bytes == 0) continue;
+    if (last.piece.bytes > 0 && Follows(last, part.piece)) {
+      last.piece.bytes += part.piece.bytes;
+      continue;
     }
+    if (last.piece.bytes > 0) pieces->push_back(last.piece);
+    last = part;
   }
-  pieces->push_back({source, slot_offset, bytes});
+  if (last.piece.bytes > 0) pieces->push_back(last.piece);
+}
+
+Part TensorPart(const Registration& registration, uint32_t tensor) {
+  const TensorPlace& place = registration.shape->tensors[tensor];
+  bool eager = (registration.flags[tensor] & CKPT_EAGER) != 0;
+  const auto* source = static_cast<const char*>(registration.data[tensor]);
+  int16_t lane = registration.devices.lane(tensor);
+  uint64_t end = lane != DeviceTensors::kHost ? registration.devices.allocation_end[tensor] : UINT64_MAX;
+  return {{eager ? nullptr : source, place.slot_offset, place.bytes, lane}, end};
+}
+
+// Where eager tensors of GPUs are copied out from.
+Part StagedPart(const Registration& registration, const DeviceTensors::Staged& staged) {
+  const TensorPlace& place = registration.shape->tensors[staged.tensor];
+  return {{reinterpret_cast<const char*>(staged.copy), place.slot_offset, place.bytes,
+           registration.devices.lane(staged.tensor)}};
 }
 
 void BuildPieces(Registration* registration) {
   const Shape& shape = *registration->shape;
-  std::vector<Piece> parts;
+  std::vector<bool> is_staged(registration->flags.size());
+  for (const DeviceTensors::Staged& staged : registration->devices.staged) is_staged[staged.tensor] = true;
+  std::vector<Part> parts;
   parts.reserve(shape.order.size() + shape.headers.size() + shape.pads.size() + 1);
   for (size_t i = 0; i < shape.headers.size(); ++i) {
-    parts.push_back({shape.headers[i].data(), shape.header_at[i].slot_offset, shape.header_at[i].bytes});
+    parts.push_back({{shape.headers[i].data(), shape.header_at[i].slot_offset, shape.header_at[i].bytes}});
   }
   for (uint32_t tensor : shape.order) {
-    bool eager = (registration->flags[tensor] & CKPT_EAGER) != 0;
-    const auto* source = static_cast<const char*>(registration->data[tensor]);
-    parts.push_back({eager ? nullptr : source, shape.tensors[tensor].slot_offset, shape.tensors[tensor].bytes});
+    if (!is_staged[tensor]) parts.push_back(TensorPart(*registration, tensor));
   }
-  for (const TensorPlace& pad : shape.pads) parts.push_back({kZeros, pad.slot_offset, pad.bytes});
-  parts.push_back({nullptr, shape.extra.slot_offset, shape.extra.bytes});
-  std::sort(parts.begin(), parts.end(), [](const Piece& a, const Piece& b) { return a.slot_offset < b.slot_offset; });
+  for (const DeviceTensors::Staged& staged : registration->devices.staged) {
+    parts.push_back(StagedPart(*registration, staged));
+  }
+  for (const TensorPlace& pad : shape.pads) parts.push_back({{kZeros, pad.slot_offset, pad.bytes}});
+  parts.push_back({{nullptr, shape.extra.slot_offset, shape.extra.bytes}});
   registration->pieces.reserve(parts.size());
-  for (const Piece& part : parts) Append(part.source, part.slot_offset, part.bytes, &registration->pieces);
+  Join(std::move(parts), &registration->pieces);
 }
 
 }  // namespace
@@ -145,7 +179,7 @@ int32_t BuildShape(Table table, uint32_t rank, uint64_t extra_capacity, std::sha
 }
 
 int32_t BuildRegistration(std::shared_ptr<const Shape> shape, const void* const* data, const uint8_t* flags,
-                          std::shared_ptr<const Registration>* out) {
+                          Lanes& lanes, std::shared_ptr<const Registration>* out) {
   auto registration = std::make_shared<Registration>();
   uint64_t count = shape->table.count();
   registration->data.assign(data, data + count);
@@ -161,6 +195,7 @@ int32_t BuildRegistration(std::shared_ptr<const Shape> shape, const void* const*
     if (eager) registration->eager_bytes += shape->tensors[tensor].bytes;
   }
   registration->shape = std::move(shape);
+  if (int32_t rc = FindDeviceTensors(lanes, registration.get())) return rc;
   BuildPieces(registration.get());
   *out = std::move(registration);
   return 0;

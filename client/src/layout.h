@@ -13,6 +13,7 @@
 
 #include "client/core/wire/fds.h"
 #include "client/include/ckpt/ckpt.h"
+#include "client/src/device_tensors.h"
 #include "client/src/mapping.h"
 #include "client/src/table.h"
 
@@ -20,9 +21,10 @@ namespace ckptd {
 
 // A run of bytes of the slot. Pieces are in slot order and cover the slot without a hole.
 struct Piece {
-  const char* source = nullptr;  // null: the bytes are in the slot already
+  const char* source = nullptr;  // null: the bytes are in the slot already, or on their way there
   uint64_t slot_offset = 0;
   uint64_t bytes = 0;
+  int16_t lane = DeviceTensors::kHost;  // where `source` is
 };
 
 struct TensorPlace {
@@ -52,6 +54,7 @@ struct Registration {
   std::vector<uint32_t> lazy;
   std::vector<Piece> pieces;
   uint64_t eager_bytes = 0;
+  DeviceTensors devices;
 };
 
 [[nodiscard]] uint64_t ExtraCapacity(uint64_t need);
@@ -59,9 +62,9 @@ struct Registration {
 // 0 or a negative code with its sentence.
 int32_t BuildShape(Table table, uint32_t rank, uint64_t extra_capacity, std::shared_ptr<const Shape>* out);
 
-// `data` and `flags` (may be null: all lazy) have one entry a tensor.
+// `data` and `flags` (may be null: all lazy host memory) have one entry a tensor.
 int32_t BuildRegistration(std::shared_ptr<const Shape> shape, const void* const* data, const uint8_t* flags,
-                          std::shared_ptr<const Registration>* out);
+                          Lanes& lanes, std::shared_ptr<const Registration>* out);
 
 }  // namespace ckptd
 

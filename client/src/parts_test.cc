@@ -94,8 +94,9 @@ TEST(LayoutTest, PiecesCoverTheSlotWithoutAHole) {
   for (size_t i = 0; i < 100; ++i) data.push_back(memory.data() + i * 1000);
   std::vector<uint8_t> flags(100);
   flags[50] = CKPT_EAGER;
+  Lanes lanes;
   std::shared_ptr<const Registration> registration;
-  ASSERT_EQ(BuildRegistration(shape, data.data(), flags.data(), &registration), 0);
+  ASSERT_EQ(BuildRegistration(shape, data.data(), flags.data(), lanes, &registration), 0);
   uint64_t at = 0;
   for (const Piece& piece : registration->pieces) {
     EXPECT_EQ(piece.slot_offset, at);
@@ -113,8 +114,9 @@ TEST(LayoutTest, NeighboursInMemoryAndSlotAreOnePiece) {
   std::vector<char> memory(9 * 512);
   std::vector<const void*> data;
   for (size_t i = 0; i < 9; ++i) data.push_back(memory.data() + i * 512);
+  Lanes lanes;
   std::shared_ptr<const Registration> registration;
-  ASSERT_EQ(BuildRegistration(shape, data.data(), nullptr, &registration), 0);
+  ASSERT_EQ(BuildRegistration(shape, data.data(), nullptr, lanes, &registration), 0);
   ASSERT_EQ(registration->pieces.size(), 3u) << "header, tensors, extra";
   EXPECT_EQ(registration->pieces[1].bytes, 9u * 512);
 }
@@ -132,8 +134,9 @@ TEST(LayoutTest, ATensorWithoutAddressIsNamed) {
   std::shared_ptr<const Shape> shape;
   ASSERT_EQ(BuildShape(MakeTable(1, 8), 0, ExtraCapacity(0), &shape), 0);
   const void* nothing = nullptr;
+  Lanes lanes;
   std::shared_ptr<const Registration> registration;
-  EXPECT_EQ(BuildRegistration(shape, &nothing, nullptr, &registration), CKPT_E_INVALID_ARGUMENT);
+  EXPECT_EQ(BuildRegistration(shape, &nothing, nullptr, lanes, &registration), CKPT_E_INVALID_ARGUMENT);
   EXPECT_NE(std::string(ckpt_error()).find("tensor.0"), std::string::npos);
 }
 

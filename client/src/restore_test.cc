@@ -97,7 +97,7 @@ TEST_F(RestoreTest, RandomBoxes) {
     std::vector<ckpt_box> boxes(cuts.size() / 2);
     for (size_t i = 0; i < boxes.size(); ++i) {
       into[i].resize(cuts[2 * i + 1] - cuts[2 * i]);
-      boxes[i] = {into[i].data(), cuts[2 * i], into[i].size()};
+      boxes[i] = {into[i].data(), cuts[2 * i], into[i].size(), 0};
     }
     auto shuffled = boxes;
     std::shuffle(shuffled.begin(), shuffled.end(), random);
@@ -107,9 +107,9 @@ TEST_F(RestoreTest, RandomBoxes) {
     }
   }
   char byte[8];
-  ckpt_box overlapping[] = {{byte, 10, 8}, {byte, 17, 1}};
+  ckpt_box overlapping[] = {{byte, 10, 8, 0}, {byte, 17, 1, 0}};
   EXPECT_EQ(ckpt_restore_read(trainer->handle, overlapping, 2), CKPT_E_INVALID_ARGUMENT);
-  ckpt_box outside = {byte, slot.size(), 1};
+  ckpt_box outside = {byte, slot.size(), 1, 0};
   EXPECT_EQ(ckpt_restore_read(trainer->handle, &outside, 1), CKPT_E_INVALID_ARGUMENT);
 }
 
@@ -118,10 +118,10 @@ TEST_F(RestoreTest, ADamagedChunkIsFoundByWhoeverTouchesIt) {
   agent.DamageSlot(0, 200'000);
   ASSERT_EQ(Begin(), 0) << ckpt_error();
   char byte = 0;
-  ckpt_box damaged = {&byte, 196'608, 1};  // the same chunk of 64 KiB, another byte
+  ckpt_box damaged = {&byte, 196'608, 1, 0};  // the same chunk of 64 KiB, another byte
   EXPECT_EQ(ckpt_restore_read(trainer->handle, &damaged, 1), CKPT_E_CORRUPT);
   EXPECT_NE(std::string(ckpt_error()).find("chunk 3"), std::string::npos) << ckpt_error();
-  ckpt_box whole = {&byte, 300'000, 1};
+  ckpt_box whole = {&byte, 300'000, 1, 0};
   EXPECT_EQ(ckpt_restore_read(trainer->handle, &whole, 1), 0);
   const void* address = nullptr;
   uint64_t bytes = 0;

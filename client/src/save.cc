@@ -9,6 +9,7 @@
 #include "client/include/ckpt/ckpt.h"
 #include "client/src/capture_end.h"
 #include "client/src/capture_word.h"
+#include "client/src/device_copy.h"
 #include "client/src/failure.h"
 #include "client/src/gate.h"
 
@@ -88,6 +89,13 @@ int32_t CheckMemory(const Registration& registration, const SaveRequest& request
   return 0;
 }
 
+int32_t CheckStreams(const Registration& registration) {
+  for (const auto& lane : registration.devices.lanes) {
+    if (int32_t rc = RefuseCapturing(*lane, lane->caller())) return rc;
+  }
+  return 0;
+}
+
 // Fills in the capture and claims the slot: from here on the agent's ABANDONED waits for our acknowledgement.
 void Claimed(State& state, const SaveRequest& request, const Granted& grant) {
   Capture& capture = state.capture;
@@ -104,6 +112,7 @@ void Claimed(State& state, const SaveRequest& request, const Granted& grant) {
   capture.needs_gate = !state.registration->lazy.empty() && !capture.selfcheck;
   capture.gate_seen = false;
   capture.given_up = false;
+  capture.submitted = false;
   capture.stop.store(false, std::memory_order_relaxed);
   capture.torn.clear();
   if (capture.selfcheck) capture.digests.resize(state.registration->lazy.size());
@@ -123,6 +132,7 @@ int32_t Admit(State& state, const SaveRequest& request) {
   }
   if (state.registration == nullptr || !state.Ready()) return WhyNotReady(state);
   if (int32_t rc = CheckMemory(*state.registration, request)) return rc;
+  if (int32_t rc = CheckStreams(*state.registration)) return rc;
   if (state.capture.phase != Capture::Phase::kIdle) {
     return Fail(code::BUSY, "step %" PRIu64 " is still being captured", state.capture.step);
   }
@@ -149,18 +159,27 @@ int32_t AdmitInTime(State& state, const SaveRequest& request) {
 }
 
 // By the trainer's thread, without the mutex: phase kSaving is ours.
-uint64_t CopyEager(Capture& capture, const SaveRequest& request) {
+void CopyEagerHost(Capture& capture, const SaveRequest& request) {
   const Registration& registration = *capture.registration;
   const Shape& shape = *registration.shape;
   char* slot = capture.file->mapping.data();
   for (uint32_t tensor : registration.eager) {
+    if (registration.devices.lane(tensor) != DeviceTensors::kHost) continue;
     const TensorPlace& place = shape.tensors[tensor];
     memcpy(slot + place.slot_offset, registration.data[tensor], place.bytes);
   }
   if (request.extra_bytes > 0) memcpy(slot + shape.extra.slot_offset, request.extra, request.extra_bytes);
   memset(slot + shape.extra.slot_offset + request.extra_bytes, ' ', shape.extra.bytes - request.extra_bytes);
-  if (capture.selfcheck) DigestSources(registration, &capture.digests);
-  return registration.eager_bytes + shape.extra.bytes;
+}
+
+// 0, or why this save is lost. Streams first: what they copy, they copy while the host's bytes are copied here.
+int32_t TakeEager(Capture& capture, const SaveRequest& request) {
+  const Registration& registration = *capture.registration;
+  if (int32_t rc = TakeEagerFromDevices(registration, capture.file->mapping.data())) return rc;
+  CopyEagerHost(capture, request);
+  if (!capture.selfcheck) return 0;
+  DigestSources(registration, &capture.digests);
+  return DigestOnDevices(registration, &capture.digests);
 }
 
 void HandOver(State& state, uint64_t eager_bytes, uint64_t begin_ns) {
@@ -190,13 +209,20 @@ void Grow(State& state, const SaveRequest& request) {
   std::shared_ptr<const Shape> shape;
   std::shared_ptr<const Registration> grown;
   if (BuildShape(old->shape->table, state.rank, ExtraCapacity(request.extra_bytes), &shape) != 0) return;
-  if (BuildRegistration(std::move(shape), old->data.data(), old->flags.data(), &grown) != 0) return;
+  if (BuildRegistration(std::move(shape), old->data.data(), old->flags.data(), state.lanes, &grown) != 0) return;
   MutexLock lock(state.mutex);
   state.registration.swap(grown);
   state.layout_code = 0;
 }
 
 }  // namespace
+
+int32_t SetCallerStream(State& state, int32_t ordinal, void* stream) {
+  std::shared_ptr<Lane> lane;
+  if (int32_t rc = state.lanes.Find(ordinal, &lane)) return rc;
+  lane->SetCaller({stream});
+  return 0;
+}
 
 int32_t StartSave(State& state, const SaveRequest& request) {
   uint64_t begin = MonotonicNs();
@@ -218,9 +244,12 @@ int32_t StartSave(State& state, const SaveRequest& request) {
     PublishPos(state);
   }
   if (rc == 0) {
-    uint64_t eager_bytes = CopyEager(state.capture, request);
+    rc = TakeEager(state.capture, request);
+    const Registration& registration = *state.capture.registration;
     MutexLock lock(state.mutex);
-    HandOver(state, eager_bytes, begin);
+    // The copy thread ends a capture that was given up: it waits for what is under way.
+    if (rc != 0) GiveUp(state, -rc, LastSentence());
+    HandOver(state, registration.eager_bytes + registration.shape->extra.bytes, begin);
   }
   if (rc == -code::LAYOUT_PREPARING) Grow(state, request);
   state.Wake();  // after everything that the session thread should see

@@ -18,6 +18,9 @@ struct SaveRequest {
 // ckpt_save. Needs no answer from the agent: the grant stands in the ctl file.
 int32_t StartSave(State& state, const SaveRequest& request);
 
+// ckpt_stream.
+int32_t SetCallerStream(State& state, int32_t ordinal, void* stream);
+
 }  // namespace ckptd
 
 #endif  // CKPTD_CLIENT_SRC_SAVE_H_

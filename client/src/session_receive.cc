@@ -207,7 +207,7 @@ bool Session::OnLayoutReady(const LayoutReadyMessage& message, std::span<UniqueF
   }
   if (registration == nullptr || message.header_crc != registration->shape->header_crc) return true;
   std::shared_ptr<Attachment> fresh;
-  int32_t rc = Attachment::Create(message, *registration->shape, fds, &fresh);
+  int32_t rc = Attachment::Create(message, *registration, fds, &fresh);
   std::shared_ptr<Attachment> old;
   MutexLock lock(state_.mutex);
   if (rc != 0) {
@@ -243,16 +243,19 @@ void Session::ReplaceSlots(const std::shared_ptr<Attachment>& attachment, const 
 
 void Session::OnSlot(const SlotMessage& message, std::span<UniqueFd> fds) {
   std::shared_ptr<Attachment> attachment;
+  std::shared_ptr<Device> device;
   {
     MutexLock lock(state_.mutex);
     attachment = state_.attachment;
+    if (state_.registration != nullptr) device = state_.registration->devices.first_device();
   }
   if (attachment == nullptr || fds.size() != 1 || message.layout != attachment->ready().layout ||
       message.slot >= attachment->slot_count()) {
     return;
   }
   std::shared_ptr<const SlotFile> file;
-  if (OpenSlotFile(std::move(fds[0]), attachment->ready().slot_bytes, message.file_id, &file) != 0) return;
+  uint64_t bytes = attachment->ready().slot_bytes;
+  if (OpenSlotFile(std::move(fds[0]), bytes, message.file_id, std::move(device), &file) != 0) return;
   MutexLock lock(state_.mutex);
   attachment->slots[message.slot].swap(file);
   state_.changed.NotifyAll();

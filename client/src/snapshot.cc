@@ -11,8 +11,6 @@
 namespace ckptd {
 namespace {
 
-constexpr uint64_t kBlockBytes = 256 << 10;  // fits the second-level cache
-
 // The record as one run of bytes: RecordHead, then the CRC list.
 int32_t CheckRecord(std::vector<char>& bytes, const LoadMessage& load, RecordHead* head) {
   memcpy(head, bytes.data(), sizeof *head);
@@ -33,26 +31,6 @@ int32_t CheckRecord(std::vector<char>& bytes, const LoadMessage& load, RecordHea
   return 0;
 }
 
-// Sorted by offset, without the empty ones; inside the slot and disjoint.
-int32_t SortBoxes(const ckpt_box* boxes, uint64_t count, uint64_t slot_bytes, std::vector<ckpt_box>* out) {
-  out->reserve(count);
-  for (uint64_t i = 0; i < count; ++i) {
-    const ckpt_box& box = boxes[i];
-    if (box.offset > slot_bytes || box.bytes > slot_bytes - box.offset ||
-        (box.bytes > 0 && box.destination == nullptr)) {
-      return Fail(code::INVALID_ARGUMENT, "box %" PRIu64 " reaches beyond the slot, or has no destination", i);
-    }
-    if (box.bytes > 0) out->push_back(box);
-  }
-  std::sort(out->begin(), out->end(), [](const ckpt_box& a, const ckpt_box& b) { return a.offset < b.offset; });
-  for (size_t i = 1; i < out->size(); ++i) {
-    if ((*out)[i - 1].offset + (*out)[i - 1].bytes > (*out)[i].offset) {
-      return Fail(code::INVALID_ARGUMENT, "boxes overlap at byte %" PRIu64 " of the slot", (*out)[i].offset);
-    }
-  }
-  return 0;
-}
-
 }  // namespace
 
 int32_t Snapshot::TakeRecord(const LoadMessage& load, int ctl) {
@@ -69,10 +47,10 @@ int32_t Snapshot::TakeRecord(const LoadMessage& load, int ctl) {
   RecordHead head = {};
   if (int32_t rc = CheckRecord(bytes, load, &head)) return rc;
   if (head.chunk_count != block.chunk_count) return Fail(code::CORRUPT, "snapshot: %u chunks", head.chunk_count);
-  crcs_.resize(head.chunk_count);
-  memcpy(crcs_.data(), bytes.data() + sizeof head, crcs_.size() * sizeof(uint32_t));
-  slot_bytes_ = block.slot_bytes;
-  chunk_bytes_ = block.chunk_bytes;
+  chunks_.crcs.resize(head.chunk_count);
+  memcpy(chunks_.crcs.data(), bytes.data() + sizeof head, head.chunk_count * sizeof(uint32_t));
+  chunks_.slot_bytes = block.slot_bytes;
+  chunks_.chunk_bytes = block.chunk_bytes;
   header_crc_ = block.header_crc;
   return 0;
 }
@@ -82,78 +60,30 @@ int32_t Snapshot::Open(const LoadMessage& load, UniqueFd slot, UniqueFd ctl, std
   if (int32_t rc = snapshot->TakeRecord(load, ctl.get())) return rc;
   uint64_t size = 0;
   int error = FileBytes(slot.get(), &size);
-  if (error != 0 || size < snapshot->slot_bytes_) {
+  if (error != 0 || size < snapshot->chunks_.slot_bytes) {
     return Fail(code::CORRUPT, "snapshot: the slot file holds %" PRIu64 " of %" PRIu64 " bytes", size,
-                snapshot->slot_bytes_);
+                snapshot->chunks_.slot_bytes);
   }
   snapshot->slot_ = std::move(slot);
-  snapshot->scratch_.resize(kBlockBytes);
+  snapshot->chunks_.fd = snapshot->slot_.get();
   int32_t rc =
-      ReadImageHeaders(snapshot->slot_.get(), snapshot->slot_bytes_, snapshot->header_crc_, &snapshot->headers_);
+      ReadImageHeaders(snapshot->slot_.get(), snapshot->chunks_.slot_bytes, snapshot->header_crc_, &snapshot->headers_);
   if (rc != 0) return rc;
   *out = std::move(snapshot);
   return 0;
 }
 
-// `into` null: the bytes are only summed.
-int32_t Snapshot::ReadRange(uint64_t begin, uint64_t end, char* into, uint32_t* crc) {
-  for (uint64_t at = begin; at < end;) {
-    uint64_t bytes = std::min(kBlockBytes, end - at);
-    char* to = into != nullptr ? into + (at - begin) : scratch_.data();
-    if (int error = ReadExactly(slot_.get(), at, to, bytes)) {
-      return Fail(code::CORRUPT, "snapshot: byte %" PRIu64 " cannot be read: %s", at, strerror(error));
-    }
-    *crc = Crc32c(*crc, to, bytes);
-    at += bytes;
-  }
-  return 0;
+int32_t Snapshot::Read(const ckpt_box* boxes, uint64_t count, Lanes& lanes) {
+  return SlotReader(chunks_, lanes).Read(boxes, count);
 }
 
-// Boxes from *first on; *first becomes the first box that reaches beyond this chunk.
-int32_t Snapshot::ReadChunk(uint64_t chunk, const std::vector<ckpt_box>& boxes, size_t* first) {
-  uint64_t at = chunk * chunk_bytes_;
-  const uint64_t end = std::min(slot_bytes_, at + chunk_bytes_);
-  uint32_t crc = 0;
-  while (at < end) {
-    while (*first < boxes.size() && boxes[*first].offset + boxes[*first].bytes <= at) ++*first;
-    const ckpt_box* box = *first < boxes.size() ? &boxes[*first] : nullptr;
-    bool wanted = box != nullptr && box->offset <= at;
-    uint64_t until = end;
-    if (box != nullptr) until = std::min(end, wanted ? box->offset + box->bytes : box->offset);
-    char* into = wanted ? static_cast<char*>(box->destination) + (at - box->offset) : nullptr;
-    if (int32_t rc = ReadRange(at, until, into, &crc)) return rc;
-    at = until;
-  }
-  if (crc == crcs_[chunk]) return 0;
-  return Fail(code::CORRUPT, "snapshot: chunk %" PRIu64 " (bytes %" PRIu64 " to %" PRIu64 ") is damaged", chunk,
-              chunk * chunk_bytes_, end);
-}
-
-int32_t Snapshot::Read(const ckpt_box* boxes, uint64_t count) {
-  std::vector<ckpt_box> sorted;
-  if (int32_t rc = SortBoxes(boxes, count, slot_bytes_, &sorted)) return rc;
-  size_t first = 0;
-  uint64_t next_chunk = 0;
-  for (size_t i = 0; i < sorted.size(); ++i) {
-    uint64_t last_chunk = (sorted[i].offset + sorted[i].bytes - 1) / chunk_bytes_;
-    next_chunk = std::max(next_chunk, sorted[i].offset / chunk_bytes_);
-    for (; next_chunk <= last_chunk; ++next_chunk) {
-      if (int32_t rc = ReadChunk(next_chunk, sorted, &first)) return rc;
-    }
-  }
-  return 0;
-}
-
-int32_t Snapshot::Map(const void** address) {
+int32_t Snapshot::Map(const void** address, Lanes& lanes) {
   if (mapping_.data() == nullptr) {
     Mapping mapping;
-    if (int error = Mapping::Map(slot_.get(), slot_bytes_, Access::kRead, &mapping)) {
+    if (int error = Mapping::Map(slot_.get(), chunks_.slot_bytes, Access::kRead, &mapping)) {
       return Fail(code::INTERNAL, "snapshot: cannot be mapped: %s", strerror(error));
     }
-    size_t first = 0;
-    for (uint64_t chunk = 0; chunk < crcs_.size(); ++chunk) {
-      if (int32_t rc = ReadChunk(chunk, {}, &first)) return rc;
-    }
+    if (int32_t rc = SlotReader(chunks_, lanes).Verify()) return rc;
     mapping_ = std::move(mapping);
   }
   *address = mapping_.data();

@@ -64,6 +64,8 @@ struct State {
   BackPressure back_pressure = BackPressure::kSkip;  // the agent's
   int32_t agent_code = 0;                            // NEWS.last_error
 
+  Lanes lanes;  // the trainer's thread only
+
   // The layout.
   std::shared_ptr<const Registration> registration;
   std::shared_ptr<Attachment> attachment;  // of registration->shape, or of an older one while the next is prepared

@@ -33,7 +33,10 @@ template <typename Condition>
 
 class TestTrainer {
  public:
-  explicit TestTrainer(const std::string& socket, uint64_t gate_timeout_ns = 0) {
+  explicit TestTrainer(const std::string& socket, uint64_t gate_timeout_ns = 0) { Open(socket, gate_timeout_ns); }
+  ~TestTrainer() { Close(0); }
+
+  void Open(const std::string& socket, uint64_t gate_timeout_ns = 0) {
     ckpt_options options = {};
     options.struct_bytes = sizeof options;
     options.world = 1;
@@ -43,7 +46,6 @@ class TestTrainer {
     options.gate_timeout_ns = gate_timeout_ns;
     EXPECT_EQ(ckpt_open(&options, &handle), 0) << ckpt_error();
   }
-  ~TestTrainer() { Close(0); }
 
   ckpt_status Close(uint64_t timeout_ns) {
     ckpt* closing = std::exchange(handle, nullptr);

@@ -227,7 +227,7 @@ class Trainer {
     for (const auto& [name, place] : model_.Places()) {
       auto [begin, end] = Offsets(text, name);
       if (end - begin != place.second) throw Failure("tensor " + name + " has another size in the snapshot");
-      boxes.push_back({place.first, data + begin, place.second});
+      boxes.push_back({place.first, data + begin, place.second, 0});
     }
     KillAt("load", from.snapshot_step);
     ckpt_status status = ck_.RestoreRead(boxes);

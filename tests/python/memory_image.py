@@ -65,7 +65,7 @@ class _FromMemory(Restorer):
         return header
 
     def _fetch(self, boxes):
-        for address, offset, size in boxes.tolist():
+        for address, offset, size, _ in boxes.tolist():
             ctypes.memmove(address, self._image.data[offset : offset + size], size)
 
 

@@ -138,7 +138,7 @@ absl::Status Job::ReadRank(Member& member, const ckpt_restored& from) const {
   if (from.image_count != 1) return Error(ErrorCode::INTERNAL, "the state has several images");
   for (const void* address : member.addresses) {
     memset(const_cast<void*>(address), 0, sizeof(uint64_t));  // what is compared afterwards was read
-    boxes.push_back({const_cast<void*>(address), at, tensor_bytes_});
+    boxes.push_back({const_cast<void*>(address), at, tensor_bytes_, 0});
     at += tensor_bytes_;
   }
   return StatusOf(ckpt_restore_read(member.handle, boxes.data(), boxes.size()));

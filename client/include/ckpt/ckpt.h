@@ -86,7 +86,8 @@ enum {
   CKPT_E_CANCELLED = -35,
   CKPT_E_BUSY = -36,
   CKPT_E_INTERRUPTED = -37,
-  CKPT_E_SUPERSEDED = -38
+  CKPT_E_SUPERSEDED = -38,
+  CKPT_E_DEVICE = -39
 };
 
 typedef struct ckpt_options {
@@ -132,8 +133,10 @@ enum {
   CKPT_U64 = 21
 };
 
-/* Flags of a tensor. Eager: copied before ckpt_save returns. Otherwise lazy: it stays unchanged until ckpt_gate. */
-enum { CKPT_EAGER = 1 };
+/* Flags of a tensor. Eager: copied before ckpt_save returns. Otherwise lazy: it stays unchanged until ckpt_gate.
+ * Device: data is an address of a CUDA device whose primary context this process uses. An eager device tensor is copied
+ * on the device, in the order of the stream that ckpt_stream names. */
+enum { CKPT_EAGER = 1, CKPT_DEVICE = 2 };
 
 /* The tensors of this rank, as parallel arrays of `count` entries; texts and shapes are concatenated. All are copied
  * during the call, except that data[i] must stay readable until the save that uses it is captured. */
@@ -187,9 +190,15 @@ CKPT_API ckpt_status ckpt_step(ckpt* ck, uint64_t step, const void* extra, uint6
  * seen until the next one is dropped as UNGATED. */
 CKPT_API ckpt_status ckpt_gate(ckpt* ck, uint64_t timeout_ns);
 
-/* The same for work enqueued on a CUDA stream (cudaStream_t). Tensors are host memory in this release, so it waits on
- * the host and leaves the stream alone. */
+/* The same for work enqueued on a CUDA stream (cudaStream_t; null is the legacy default stream): returns when every
+ * copy is submitted, usually at once, and makes the stream wait for the copies. Call it for each stream that will write
+ * to captured tensors. A stream that is being captured into a CUDA graph is refused with INVALID_ARGUMENT: call this
+ * before each replay instead. Without device tensors it is ckpt_gate. */
 CKPT_API ckpt_status ckpt_gate_stream(ckpt* ck, void* stream, uint64_t timeout_ns);
+
+/* The stream on which the tensors of `device` (ordinal of the driver) have their values when ckpt_save is called; until
+ * told otherwise the legacy default stream. Cheap; once a step where streams change. Errors: DEVICE. */
+CKPT_API ckpt_status ckpt_stream(ckpt* ck, int32_t device, void* stream);
 
 /* After TORN: the tensors (indices into the table) that changed before the gate. Writes up to `capacity` indices,
  * returns how many there are. */
@@ -259,10 +268,12 @@ typedef struct ckpt_box {
   void* destination;
   uint64_t offset; /* in the slot */
   uint64_t bytes;
+  uint64_t flags; /* 0, or CKPT_DEVICE: destination is an address of a CUDA device */
 } ckpt_box;
 
-/* Copies ranges of the snapshot into the caller's memory and checks every chunk they touch in the same pass. Boxes may
- * come in any order and must not overlap in the slot. CORRUPT: what was written is garbage; pass the code to
+/* Copies ranges of the snapshot into the caller's memory and checks every chunk they touch in the same pass, by several
+ * threads. Device memory is written after what is enqueued on the stream of ckpt_stream, and has arrived when this
+ * returns. Boxes may come in any order and must not overlap in the slot. CORRUPT: what was written is garbage; pass the code to
  * ckpt_restore_end. */
 CKPT_API ckpt_status ckpt_restore_read(ckpt* ck, const ckpt_box* boxes, uint64_t count);
 
@@ -290,6 +301,8 @@ typedef struct ckpt_info_view {
   uint64_t saves;
   uint64_t reconnects;
   char last_sentence[256];
+  uint64_t pinned_bytes; /* slots pinned for the GPUs of the registered tensors */
+  char pin_error[128];   /* why not all: copies from GPUs then hold up the gate; empty: nothing was refused */
 } ckpt_info_view;
 
 CKPT_API ckpt_status ckpt_info(ckpt* ck, ckpt_info_view* out);

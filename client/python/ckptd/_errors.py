@@ -119,6 +119,8 @@ INFO = {
         "the agent was restarted, or lost this memory, while the save was captured; the next save is whole again"),
     38: Info("SUPERSEDED", 1, SaveError,
         "a newer step is durable, or took its place in memory before it was flushed: durability.back_pressure and durability.flush_every say which steps are written"),
+    39: Info("DEVICE", 1, SaveError,
+        "the GPU answered as above; after an illegal address or a launch failure only a restart of the trainer helps (nvidia-smi -q, dmesg)"),
 }
 _BY_NAME = {info.name: info for info in INFO.values()}
 _SPECIFIC = (ValueError, TypeError)

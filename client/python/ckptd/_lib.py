@@ -12,7 +12,7 @@ import os
 import pathlib
 from ctypes import POINTER, c_char_p, c_int32, c_uint32, c_uint64, c_void_p
 
-EAGER = 1
+EAGER, DEVICE = 1, 2
 SELFCHECK, WAIT_FOR_SLOT = 1, 2
 CAPTURED, PROTECTED, DURABLE, DROPPED, COPIED = 1, 2, 4, 8, 16
 WANT_NEWEST, WANT_STEP, WANT_FRESH = 0, 1, 2
@@ -76,6 +76,7 @@ class InfoView(_Sized):
         ("captured_step", c_uint64), ("durable_step", c_uint64), ("prepared_bytes", c_uint64),
         ("layout_bytes", c_uint64), ("ready", c_uint32), ("last_code", c_int32), ("dropped", c_uint64),
         ("saves", c_uint64), ("reconnects", c_uint64), ("last_sentence", ctypes.c_char * 256),
+        ("pinned_bytes", c_uint64), ("pin_error", ctypes.c_char * 128),
     ]  # fmt: skip
 
 
@@ -86,6 +87,8 @@ _PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "ckpt_save": (c_int32, [_handle, c_uint64, c_char_p, c_uint64, c_void_p, c_uint32]),
     "ckpt_step": (c_int32, [_handle, c_uint64, c_char_p, c_uint64, c_void_p, c_uint32, POINTER(c_int32)]),
     "ckpt_gate": (c_int32, [_handle, c_uint64]),
+    "ckpt_gate_stream": (c_int32, [_handle, c_void_p, c_uint64]),
+    "ckpt_stream": (c_int32, [_handle, c_int32, c_void_p]),
     "ckpt_torn": (c_uint64, [_handle, c_void_p, c_uint64]),
     "ckpt_poll": (c_int32, [_handle, c_uint64, POINTER(StepState)]),
     "ckpt_wait": (c_int32, [_handle, c_uint64, c_uint32, c_uint64]),

@@ -7,7 +7,7 @@ import warnings
 from collections import Counter, deque
 from typing import Any
 
-from . import _errors, _lib, extra, gate, rng
+from . import _errors, _lib, device, extra, gate, rng
 from . import agent as agents
 from .identity import job_name, place
 from .parts import Moved
@@ -63,21 +63,21 @@ class Checkpointer:
         if every is not None and every < 1:
             raise ValueError(f"every={every}: at least 1, or None")
         if postmortem:
-            raise ValueError("postmortem=True needs captures of GPU memory; this release captures host memory only")
+            raise ValueError("postmortem=True is not there yet")
         self._every = every
         self._raise = on_error == "raise"
         self._with_generators = rng
         self._restart = restart
-        self.eager_host_limit = eager_host_limit
         self._check = SelfCheck(selfcheck)
         self._fired = gate.FiredHooks()
-        self._state = State(state, lazy, self._fired.has)
+        self._state = State(state, lazy, self._fired.has, eager_host_limit)
         self._document(self._state.survey())  # what cannot be saved is refused here, not at the first save
         where = place(rank, world_size)
         name = job_name(job)
         socket = agents.ensure(storage) if agent == "auto" else agent
         self._session = Session(name, where.rank, where.world, socket, gate_timeout)
         self._table: Table | None = None
+        self._devices: list[int] = []  # GPUs of the newest table
         self._hooks_known = 0  # `changes` of the hooks when the table was made
         self._updates_seen = 0  # at the last step()
         self._versions = self._state.versions()
@@ -165,16 +165,17 @@ class Checkpointer:
     def gate(self, stream: Any = None) -> None:
         """Returns when captured state may be changed: for code that updates tensors without a torch optimizer.
 
-        stream: a CUDA stream that shall wait instead; host memory is waited for on the host.
+        stream: the CUDA stream that will change it, which then waits instead of the host; else the current one. Host
+        memory is waited for on the host.
         """
         if gate.capturing():
             self._guard(self._told, "UNGATED", _GATE_IN_GRAPH)
         self._fired.updates += 1
-        self._guard(self._gate)
+        self._guard(self._gate, stream)
 
     def release(self) -> None:
         """Waits until nothing is being captured, then drops every reference to the state's memory."""
-        self._guard(self._gate)
+        self._guard(self._gate_host)
         self._retire()
         while self._retired:
             self._retired.pop().release()
@@ -237,8 +238,18 @@ class Checkpointer:
         before, self._versions = self._versions, self._state.versions()
         return before != self._versions or not self._state.has_gradients()
 
-    def _gate(self) -> None:
-        status = self._session.gate()
+    def _gate(self, stream: Any = None) -> None:
+        if not self._devices:
+            self._gate_host()
+        elif stream is not None:
+            self._passed(self._session.gate([device.handle_of(stream)]))
+        else:
+            self._passed(self._session.gate([handle for _, handle in device.current_streams(self._devices)]))
+
+    def _gate_host(self) -> None:
+        self._passed(self._session.gate())
+
+    def _passed(self, status: int) -> None:
         if status:
             self._told(_errors.code_name(status), _lib.sentence())
 
@@ -253,7 +264,8 @@ class Checkpointer:
         self._mind_hooks()
         document = self._collect()
         flags = _lib.SELFCHECK if self._check.due() else 0
-        status = self._session.save(n, document, flags)
+        status = self._session.use_streams(device.current_streams(self._devices))
+        status = status or self._session.save(n, document, flags)
         if status == 0:
             self._check.started()
             self._retired.clear()  # one capture at a time: the earlier one is over
@@ -281,7 +293,7 @@ class Checkpointer:
             status = self._session.register(table, len(document))
         if status:
             raise error(status)
-        self._table = table
+        self._table, self._devices = table, table.devices
         self._check.new_layout()
         return document
 

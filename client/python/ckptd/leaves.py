@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from . import dtypes, extra, tree
-from .state import refuse_unsupported
+from .memory import refuse_unsupported
 
 _PICKLED, _DEVICE, _ATTRIBUTES = "__ckptd_torch_save__", "__ckptd_device__", "__ckptd_attributes__"
 

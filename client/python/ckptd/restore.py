@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import _errors, _lib, rng
+from . import _errors, _lib, device, rng
 from .header import Entry, Header
 from .placement import Plan, decode_document, plan_part
 from .quiet import gc_paused
@@ -169,7 +169,8 @@ class Restorer:
     def _read(self, targets: list[tuple[Entry, torch.Tensor]]) -> None:
         """Fills tensors of any strides; each stored range is read once."""
         first: dict[int, torch.Tensor] = {}
-        boxes: list[tuple[int, int, int]] = []
+        boxes: list[tuple[int, int, int, int]] = []
+        devices: set[int] = set()
         copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         for entry, tensor in targets:
             if entry.begin == entry.end:
@@ -178,18 +179,24 @@ class Restorer:
                 copies.append((tensor, first[entry.begin]))
                 continue
             direct = tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
-            memory = tensor if direct else torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+            memory = tensor if direct else device.empty_like(tensor)
             first[entry.begin] = memory
-            boxes.append((memory.data_ptr(), entry.begin, entry.end - entry.begin))
+            ordinal = device.ordinal(memory)
+            devices.add(ordinal)
+            flags = 0 if ordinal == device.HOST else _lib.DEVICE
+            boxes.append((memory.data_ptr(), entry.begin, entry.end - entry.begin, flags))
             if not direct:
                 copies.append((tensor, memory))
-        self._fetch(np.array(boxes, dtype=np.uint64).reshape(-1, 3))
+        streams = device.current_streams(sorted(devices - {device.HOST}))
+        if streams and (status := self._session.use_streams(streams)):
+            raise _ReadFailed(status)
+        self._fetch(np.array(boxes, dtype=np.uint64).reshape(-1, 4))
         for tensor, memory in copies:
             if tensor.data_ptr() != memory.data_ptr():
                 write_strided(tensor, memory)
 
     def _fetch(self, boxes: np.ndarray) -> None:
-        """boxes: [n, 3] of address, offset in the slot, bytes."""
+        """boxes: [n, 4] of address, offset in the slot, bytes, flags."""
         status = self._lib.ckpt_restore_read(self._session.handle, boxes.ctypes.data_as(ctypes.c_void_p), len(boxes))
         if status:
             raise _ReadFailed(status)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -90,9 +91,18 @@ class Session:
             return CANCELLED
         return self._lib.ckpt_step(self.handle, step, None, 0, None, 0, ctypes.byref(self._saved))
 
-    def gate(self) -> int:
-        """Returns when captured memory may be changed."""
-        return self._lib.ckpt_gate(self.handle, 0) if self.alive else 0
+    def use_streams(self, streams: list[tuple[int, int]]) -> int:
+        """(GPU, stream) of each: what is enqueued there now is what the next save captures, or a restore overwrites."""
+        if not self.alive:
+            return CANCELLED
+        return next(filter(None, (self._lib.ckpt_stream(self.handle, *pair) for pair in streams)), 0)
+
+    def gate(self, streams: Iterable[int] = ()) -> int:
+        """Returns when captured memory may be changed; with streams, when they wait for that themselves."""
+        if not self.alive:
+            return 0
+        statuses = [self._lib.ckpt_gate_stream(self.handle, stream, 0) for stream in streams]
+        return next(filter(None, statuses), 0) if statuses else self._lib.ckpt_gate(self.handle, 0)
 
     def torn(self) -> np.ndarray:
         """Columns of the table that changed before the gate, after a save was dropped as TORN."""

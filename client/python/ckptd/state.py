@@ -18,9 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from . import dtypes, names, rng, tree
+from . import device, dtypes, names, rng, tree
 from .batches import refuse_without_position
 from .ddp import unsorted_buckets
+from .device import HOST
+from .memory import identity, is_plain, refuse_unsupported
 from .optim import OptimizerPart, name_parameters, refuse_hidden_state, shows_more
 from .parts import Captured, ModulePart, Moved, ObjectPart, Part, Row, Survey, TreePart
 from .shards import Block, Leaf, Shard
@@ -34,7 +36,7 @@ EXTRA_FORMAT = 1
 class Column(NamedTuple):
     """One tensor as the image stores it. `dtype`: safetensors string; `staged`: captured through a copy of ours.
 
-    `shard`: where it lies in the whole tensor of which it is a piece.
+    `shard`: where it lies in the whole tensor of which it is a piece. `device`: GPU of what is captured, or HOST.
     """
 
     name: str
@@ -43,21 +45,26 @@ class Column(NamedTuple):
     eager: bool
     staged: bool
     shard: Shard | None = None
+    device: int = HOST
 
 
 class State:
     """The parts of `state`. TypeError with the path for what cannot be saved."""
 
     def __init__(
-        self, state: Any, lazy: str = "auto", fires_hooks: Callable[[Any], bool] = lambda optimizer: True
-    ) -> None:
-        """fires_hooks: whether an optimizer is known to fire the hooks of `gate.py`; the others' tensors are eager."""
+        self, state: Any, lazy: str = "auto", fires_hooks: Callable[[Any], bool] = lambda optimizer: True,
+        eager_host_limit: int = 64 << 20,
+    ) -> None:  # fmt: skip
+        """fires_hooks: whether an optimizer is known to fire the hooks of `gate.py`; the others' tensors are eager.
+
+        eager_host_limit: bytes of host tensors that are eager where others live on a GPU, whose gate is on a stream."""
         if lazy not in ("auto", "none"):
             raise ValueError(f"lazy={lazy!r}: 'auto' or 'none'")
         self._auto = lazy == "auto"
         self._lazy_ids: set[int] = set()
         self.forced_eager: set[str] = set()  # tensors that broke the promise, by name
         self._fires_hooks = fires_hooks
+        self._eager_host_limit = eager_host_limit
         self.parts: list[Part] = []
         self._root = state
         self._build()
@@ -141,7 +148,7 @@ class State:
         found = self.surveys()
         stable = [row for part in self.parts for row in found[part.path].stable]
         volatile = [row for part in self.parts for row in found[part.path].volatile]
-        return Table(self.parts, stable, volatile, self.forced_eager)
+        return Table(self.parts, stable, volatile, self.forced_eager, self._eager_host_limit)
 
     def _build_again(self) -> None:
         """Live dicts may hold other objects by now. Parts of unchanged owners are kept: they remember their past."""
@@ -158,7 +165,9 @@ class Table:
     wrapper has inside. They are the same where nothing is wrapped.
     """
 
-    def __init__(self, parts: list[Part], stable: list[Row], volatile: list[Row], forced: Iterable[str]) -> None:
+    def __init__(
+        self, parts: list[Part], stable: list[Row], volatile: list[Row], forced: Iterable[str], eager_host_limit: int = 0
+    ) -> None:
         self.parts = parts
         self.columns: list[Column] = []
         self.aliases: list[tuple[str, int]] = []
@@ -173,7 +182,9 @@ class Table:
         leaves = inside + self._volatile.leaves
         names.check_unique(leaf.name for leaf in leaves)
         self._add_columns(leaves)
+        self.devices = sorted({column.device for column in self.columns if column.device != HOST})
         self._spread_eager(leaves, set(forced))
+        self._take_host_eagerly(leaves, eager_host_limit)
         self._ids = _numbers(id, [row.tensor for row in stable])
         self._remember([leaf.tensor for leaf in inside])
 
@@ -182,12 +193,12 @@ class Table:
         for index, row in enumerate(rows):
             refuse_unsupported(row.tensor, row.name)
             is_volatile = index >= self._stable_count
-            key = ("volatile", index) if is_volatile else _identity(row.tensor)
+            key = ("volatile", index) if is_volatile else identity(row.tensor)
             if key in known:
                 self._alias(row, known[key])
                 continue
             known[key] = len(self.columns)
-            staged = is_volatile or not _is_plain_memory(row.tensor)
+            staged = is_volatile or not is_plain(row.tensor)
             column = Column(
                 row.name,
                 dtypes.string_of(row.tensor, row.name),
@@ -196,9 +207,10 @@ class Table:
                 staged,
                 row.shard,
             )
+            memory = row.tensor
             if staged:
-                self._buffers[len(self.columns)] = torch.empty(row.tensor.shape, dtype=row.tensor.dtype, device="cpu")
-            self.columns.append(column)
+                memory = self._buffers[len(self.columns)] = device.empty_like(row.tensor)
+            self.columns.append(column._replace(device=device.ordinal(memory)))
             self._sources.append(index)
 
     def _alias(self, row: Leaf, column: int) -> None:
@@ -219,6 +231,15 @@ class Table:
             if len(members) > 1 and any(self.columns[column].eager for column in members):
                 for column in members:
                     self.columns[column] = self.columns[column]._replace(eager=True)
+
+    def _take_host_eagerly(self, rows: list[Leaf], limit: int) -> None:
+        """Beside GPUs: the gate of a stream would make the host wait for host memory (Adam's `step`, offloaded state).
+
+        Above the limit it does, and `step()` does not."""
+        lazy = [i for i, column in enumerate(self.columns) if column.device == HOST and not column.eager]
+        if self.devices and sum(rows[self._sources[column]].tensor.nbytes for column in lazy) <= limit:
+            for column in lazy:
+                self.columns[column] = self.columns[column]._replace(eager=True)
 
     def _remember(self, stable: list[_Tensor]) -> None:
         self._held = [tensor.detach() for tensor in stable]  # keeps the memory while the copy thread may read it
@@ -293,44 +314,9 @@ class Table:
         self._buffers.clear()
 
 
-def refuse_unsupported(tensor: _Tensor, name: str) -> None:
-    """TypeError, naming the tensor and what to do, for one whose bytes are not plain host memory."""
-    if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
-        raise TypeError(f"{name}: it has no shape yet (a Lazy module); run one forward pass before Checkpointer(...)")
-    if tensor.layout != torch.strided or tensor.is_quantized:
-        raise TypeError(f"{name}: a {tensor.layout} or quantized tensor cannot be saved; convert it to a dense one")
-    if tensor.device.type != "cpu":
-        raise TypeError(f"{name}: it lives on {tensor.device}; this release captures host memory only")
-    have, needed = tensor.untyped_storage().nbytes(), _reach(tensor)
-    if have < needed:
-        raise TypeError(
-            f"{name}: its memory was given back (its storage has {have} bytes, it needs {needed}; FSDP1 and offloading "
-            "do that between steps); save while it is there"
-        )
-
-
-def _reach(tensor: _Tensor) -> int:
-    """Bytes from the beginning of its storage to the end of its last element."""
-    if not tensor.numel():
-        return 0
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
-    return (int(tensor.storage_offset()) + last + 1) * tensor.element_size()
-
-
 def _numbers(of: Callable[[_Tensor], int], tensors: list[_Tensor]) -> np.ndarray:
     """`of` each tensor, by one C loop."""
     return np.fromiter(map(of, tensors), dtype=np.uint64, count=len(tensors))
-
-
-def _is_plain_memory(tensor: _Tensor) -> bool:
-    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
-
-
-def _identity(tensor: _Tensor) -> Any:
-    """Equal for tied tensors. Empty ones have no address and are never tied."""
-    if tensor.numel() == 0:
-        return id(tensor)
-    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg()
 
 
 def _plain_text(parts: list[Part], captured: list[Captured]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import _lib, dtypes
+from .device import HOST
 from .shards import Shard
 from .state import Column, Table
 
@@ -28,6 +29,10 @@ def _shard_arrays(columns: list[Column]) -> dict[str, np.ndarray]:
     }
 
 
+def _flags(column: Column) -> int:
+    return (_lib.EAGER if column.eager else 0) | (_lib.DEVICE if column.device != HOST else 0)
+
+
 def table_view(table: Table, extra_bytes: int) -> tuple[_lib.TableView, list[Any]]:
     """The struct, and the arrays it points to: keep them until the call returned."""
     columns = table.columns
@@ -40,7 +45,7 @@ def table_view(table: Table, extra_bytes: int) -> tuple[_lib.TableView, list[Any
         "shapes": np.array([size for column in columns for size in column.shape], dtype=np.uint64),
         **_shard_arrays(columns),
         "data": table.addresses,
-        "flags": np.array([_lib.EAGER if column.eager else 0 for column in columns], dtype=np.uint8),
+        "flags": np.array([_flags(column) for column in columns], dtype=np.uint8),
         "alias_ends": alias_ends,
         "alias_of": np.array([index for _, index in table.aliases], dtype=np.uint64),
     }

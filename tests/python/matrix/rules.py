@@ -193,7 +193,7 @@ def _moves() -> None:
 
 @rule("staging", "what is no plain run of bytes is copied element by element")
 def _staging() -> None:
-    state._is_plain_memory = lambda tensor: True
+    state.is_plain = lambda tensor: True
 
 
 @rule("position", "the position counts batches handed out")

@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 
 from .. import _lib, dtypes, extra
 from ..shards import is_wrapper
-from ..state import refuse_unsupported
+from ..memory import refuse_unsupported
 
 BYTES_PREFIX = "__dcp_bytes__.rank-"
 _BLOCK = 4096

@@ -1,0 +1,239 @@
+// Three passes over the slot. First every copy of every GPU is enqueued on its lane's stream, in pieces of at most
+// 64 MiB, with a mark behind each chunk: then the gate can hold a stream back by an event, and training does not wait
+// for bytes. Then host memory is copied. Then, chunk by chunk, the marks are waited for, and what arrived is summed and
+// published.
+#include "client/src/device_copy.h"
+
+#include <algorithm>
+
+#include "client/core/copy/crc32c.h"
+#include "client/core/copy/fill_check.h"
+#include "client/src/capture_word.h"
+#include "client/src/failure.h"
+#include "client/src/piece_copier.h"
+#include "client/src/state.h"
+
+namespace ckptd {
+namespace {
+
+constexpr uint64_t kHostBlock = 64 << 20;
+constexpr uint64_t kDigestBlock = 8 << 20;
+
+class DeviceCopy {
+ public:
+  explicit DeviceCopy(Capture& capture)
+      : capture_(capture),
+        lanes_(capture.registration->devices.lanes),
+        slot_(capture.file->mapping.data()),
+        slot_bytes_(capture.attachment->ready().slot_bytes),
+        chunk_bytes_(capture.attachment->ready().chunk_bytes),
+        touched_(lanes_.size()) {}
+
+  void Enqueue() {
+    for (const Piece& piece : capture_.registration->pieces) {
+      if (!ok() || Stopped()) break;
+      EnqueuePiece(piece);
+    }
+    OnEveryLane([](Lane& lane) { return lane.MarkEnd(); });
+  }
+
+  void CopyHostMemory() {
+    if (!ok()) return;
+    PieceCopier copier(capture_.registration->pieces, capture_.file->fd.get());
+    for (uint64_t at = 0; at < slot_bytes_ && !Stopped();) {
+      at = std::min(slot_bytes_, at + kHostBlock);
+      result_.error = copier.CopyUntil(at, &result_.slot_offset);
+      if (result_.error == 0) continue;
+      result_.kind = CopyResult::Kind::kFault;
+      return;
+    }
+  }
+
+  void Publish() {
+    const Attachment& attachment = *capture_.attachment;
+    FillCheck check(capture_.epoch, capture_.step, capture_.attempt);
+    uint64_t chunk = 0;
+    for (uint64_t at = 0; at < slot_bytes_ && ok() && !Stopped(); ++chunk) {
+      uint64_t end = std::min(slot_bytes_, at + chunk_bytes_);
+      AwaitChunk(chunk);
+      if (!ok()) return;
+      uint32_t crc = Crc32c(0, slot_ + at, end - at);
+      attachment.chunk(capture_.slot, chunk).store(ChunkEntry(capture_.epoch, crc), std::memory_order_release);
+      attachment.Hint();
+      check.Add(crc);
+      at = end;
+    }
+    if (!ok()) return;
+    attachment.chunk(capture_.slot, chunk).store(ChunkEntry(capture_.epoch, check.value()), std::memory_order_release);
+  }
+
+  // The slot belongs to the agent again once nothing writes to it.
+  CopyResult Drain() {
+    OnEveryLane([](Lane& lane) { return lane.AwaitEnd(); });
+    return result_;
+  }
+
+ private:
+  [[nodiscard]] bool ok() const { return result_.kind == CopyResult::Kind::kDone; }
+
+  bool Stopped() {
+    bool open = !capture_.stop.load(std::memory_order_relaxed) && IsOpen(capture_.bell_slot(), capture_.epoch);
+    if (!open && ok()) result_.kind = CopyResult::Kind::kStopped;
+    return !open;
+  }
+
+  void Failed(const Lane& lane, const DeviceError& error) {
+    if (error.ok() || !ok()) return;
+    result_.kind = CopyResult::Kind::kDevice;
+    result_.ordinal = lane.ordinal();
+    result_.device = error;
+  }
+
+  // With the lane's context, however it went before.
+  template <typename Call>
+  void OnLane(Lane& lane, Call call) {
+    ContextScope scope(lane.device());
+    Failed(lane, scope.error().ok() ? call(lane) : scope.error());
+  }
+
+  template <typename Call>
+  void OnEveryLane(Call call) {
+    for (const auto& lane : lanes_) OnLane(*lane, call);
+  }
+
+  void EnqueuePiece(const Piece& piece) {
+    const uint64_t piece_end = piece.slot_offset + piece.bytes;
+    for (uint64_t at = piece.slot_offset; at < piece_end && ok();) {
+      uint64_t chunk = at / chunk_bytes_;
+      uint64_t chunk_end = std::min(slot_bytes_, (chunk + 1) * chunk_bytes_);
+      uint64_t end = std::min(piece_end, chunk_end);
+      if (piece.lane != DeviceTensors::kHost) EnqueueCopy(piece, at, end);
+      if (end == chunk_end) MarkChunk(chunk);
+      at = end;
+    }
+  }
+
+  // A piece without a source is on its way already: its chunk only waits for the lane.
+  void EnqueueCopy(const Piece& piece, uint64_t at, uint64_t end) {
+    const auto index = static_cast<size_t>(piece.lane);
+    touched_[index] = true;
+    if (piece.source == nullptr) return;
+    OnLane(*lanes_[index], [&](Lane& lane) {
+      DeviceAddress from = reinterpret_cast<DeviceAddress>(piece.source) + (at - piece.slot_offset);
+      return lane.CopyOut(slot_ + at, from, end - at);
+    });
+  }
+
+  void MarkChunk(uint64_t chunk) {
+    for (size_t i = 0; i < lanes_.size(); ++i) {
+      if (touched_[i]) OnLane(*lanes_[i], [&](Lane& lane) { return lane.MarkChunk(chunk); });
+      touched_[i] = false;
+    }
+  }
+
+  void AwaitChunk(uint64_t chunk) {
+    for (const auto& lane : lanes_) {
+      if (lane->IsMarked(chunk)) OnLane(*lane, [&](Lane& marked) { return marked.AwaitChunk(chunk); });
+    }
+  }
+
+  Capture& capture_;
+  const std::vector<std::shared_ptr<Lane>>& lanes_;
+  char* const slot_;
+  const uint64_t slot_bytes_;
+  const uint64_t chunk_bytes_;
+  std::vector<bool> touched_;  // by lane: copies were enqueued since the last mark
+  CopyResult result_;
+};
+
+// Two blocks of pinned memory: one is summed while the other is filled.
+class Digester {
+ public:
+  explicit Digester(Lane& lane) : lane_(lane) {}
+  Digester(const Digester&) = delete;
+  Digester& operator=(const Digester&) = delete;
+  ~Digester() {
+    for (void* block : blocks_) {
+      if (block != nullptr) (void)lane_.device().FreePinned(block);
+    }
+    for (DeviceEvent event : filled_) {
+      if (event.handle != nullptr) (void)lane_.device().DestroyEvent(event);
+    }
+  }
+
+  DeviceError Open() {
+    for (size_t i = 0; i < blocks_.size(); ++i) {
+      if (DeviceError error = lane_.device().AllocatePinned(kDigestBlock, &blocks_[i]); !error.ok()) return error;
+      if (DeviceError error = lane_.device().CreateEvent(&filled_[i]); !error.ok()) return error;
+    }
+    return {};
+  }
+
+  DeviceError Sum(DeviceAddress address, uint64_t bytes, uint32_t* crc) {
+    *crc = 0;
+    const uint64_t count = (bytes + kDigestBlock - 1) / kDigestBlock;
+    for (uint64_t i = 0; i <= count; ++i) {
+      if (i < count) {
+        if (DeviceError error = Fill(i, address, bytes); !error.ok()) return error;
+      }
+      if (i == 0) continue;
+      if (DeviceError error = lane_.device().Synchronize(filled_[(i - 1) % 2]); !error.ok()) return error;
+      *crc = Crc32c(*crc, blocks_[(i - 1) % 2], std::min(kDigestBlock, bytes - (i - 1) * kDigestBlock));
+    }
+    return {};
+  }
+
+ private:
+  DeviceError Fill(uint64_t i, DeviceAddress address, uint64_t bytes) {
+    uint64_t at = i * kDigestBlock;
+    uint64_t part = std::min(kDigestBlock, bytes - at);
+    DeviceError error = lane_.device().CopyOut(blocks_[i % 2], address + at, part, lane_.stream());
+    return error.ok() ? lane_.device().Record(filled_[i % 2], lane_.stream()) : error;
+  }
+
+  Lane& lane_;
+  std::array<void*, 2> blocks_ = {};
+  std::array<DeviceEvent, 2> filled_ = {};
+};
+
+DeviceError DigestLane(const Registration& registration, int16_t index, std::vector<uint32_t>* digests) {
+  Lane& lane = *registration.devices.lanes[static_cast<size_t>(index)];
+  ContextScope scope(lane.device());
+  if (!scope.error().ok()) return scope.error();
+  Digester digester(lane);
+  if (DeviceError error = digester.Open(); !error.ok()) return error;
+  for (size_t i = 0; i < registration.lazy.size(); ++i) {
+    uint32_t tensor = registration.lazy[i];
+    if (registration.devices.lane(tensor) != index) continue;
+    auto address = reinterpret_cast<DeviceAddress>(registration.data[tensor]);
+    DeviceError error = digester.Sum(address, registration.shape->tensors[tensor].bytes, &(*digests)[i]);
+    if (!error.ok()) return error;
+  }
+  return {};
+}
+
+}  // namespace
+
+CopyResult CopyFromDevices(State& state) {
+  DeviceCopy copy(state.capture);
+  copy.Enqueue();
+  copy.CopyHostMemory();
+  {
+    MutexLock lock(state.mutex);
+    state.capture.submitted = true;
+    state.changed.NotifyAll();
+  }
+  copy.Publish();
+  return copy.Drain();
+}
+
+int32_t DigestOnDevices(const Registration& registration, std::vector<uint32_t>* digests) {
+  const auto& lanes = registration.devices.lanes;
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    DeviceError error = DigestLane(registration, static_cast<int16_t>(i), digests);
+    if (!error.ok()) return DeviceFails(lanes[i]->ordinal(), error);
+  }
+  return 0;
+}
+
+}  // namespace ckptd

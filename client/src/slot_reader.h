@@ -1,0 +1,61 @@
+// Copies ranges of a sealed slot into the caller's memory, host or GPU, and checks every chunk they touch in the same
+// pass, by several threads.
+//
+// Bytes are read by descriptor, not through a mapping, so that a file cut short is an error and no SIGBUS; each block
+// is summed while it is in the cache, so that copy and check are one pass over memory. For a GPU the block is pinned
+// memory, and its copy goes on while the next is read.
+#ifndef CKPTD_CLIENT_SRC_SLOT_READER_H_
+#define CKPTD_CLIENT_SRC_SLOT_READER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "client/include/ckpt/ckpt.h"
+#include "client/src/device_tensors.h"
+
+namespace ckptd {
+
+// What the record of a slot says of its bytes.
+struct SlotChunks {
+  int fd = -1;
+  uint64_t slot_bytes = 0;
+  uint64_t chunk_bytes = 0;
+  std::vector<uint32_t> crcs;
+};
+
+class SlotReader {
+ public:
+  // `slot` and `lanes` stay the caller's and outlive it.
+  SlotReader(const SlotChunks& slot, Lanes& lanes) : slot_(slot), lanes_(lanes) {}
+
+  // ckpt_restore_read: 0 or a negative code with its sentence. Everything has arrived when it returns.
+  int32_t Read(const ckpt_box* boxes, uint64_t count);
+
+  // Checks every chunk, copies nothing.
+  int32_t Verify();
+
+ private:
+  friend class SlotReaderWorker;
+
+  int32_t TakeBoxes(const ckpt_box* boxes, uint64_t count);
+  int32_t FindLanes();
+  int32_t FollowCallers();
+  int32_t AwaitLanes();
+  void ListChunks();
+  int32_t RunWorkers();
+
+  const SlotChunks& slot_;
+  Lanes& lanes_;
+  std::vector<ckpt_box> boxes_;                   // by offset, disjoint
+  std::vector<std::shared_ptr<Lane>> box_lanes_;  // of each box; null: host memory
+  std::vector<std::shared_ptr<Lane>> used_;
+  std::vector<uint64_t> chunks_;  // to read
+  std::atomic<size_t> next_{0};   // of `chunks_`
+  std::atomic<bool> failed_{false};
+};
+
+}  // namespace ckptd
+
+#endif  // CKPTD_CLIENT_SRC_SLOT_READER_H_

@@ -1,0 +1,144 @@
+"""A training run whose model and moments live on the host device (host_device.py). Reports into --out.
+
+OUT/restored: "step source" of each attempt. OUT/final: SHA-256 of all state at the end. OUT/gates: seconds that the
+thread stood in step() and before each update, for steps after a save.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import os
+import signal
+import time
+
+import ckptd
+import torch
+from ckptd import device
+from host_device import Gpu, build_of_environment
+from torch import nn
+
+
+def arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--save", action="store_true")
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--every", type=int, default=3)
+    parser.add_argument("--die-at", type=int, default=0, help="SIGKILL after this step, once")
+    parser.add_argument("--die", default="captured", choices=["captured", "capturing", "durable"])
+    parser.add_argument("--slow", type=int, default=0, help="microseconds that a copy takes for each MiB")
+    parser.add_argument("--forget-stream", action="store_true", help="the gate holds another stream than updates use")
+    parser.add_argument("--no-selfcheck", action="store_true")
+    return parser.parse_args()
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(64, 512)
+        self.norm = nn.BatchNorm1d(512)
+        self.drop = nn.Dropout(0.1)
+        self.down = nn.Linear(512, 64)
+
+    def forward(self, x):
+        return self.down(self.drop(torch.relu(self.norm(self.up(x)))))
+
+
+def digest(net, optimizer):
+    found = hashlib.sha256()
+    for tensor in [*net.parameters(), *net.buffers()]:
+        found.update(tensor.detach().numpy().tobytes())
+    for held in optimizer.state.values():
+        for key in sorted(held):
+            found.update(held[key].numpy().tobytes())
+    found.update(torch.get_rng_state().numpy().tobytes())
+    return found.hexdigest()
+
+
+def say(args, name, text):
+    with open(os.path.join(args.out, name), "a") as file:
+        file.write(text + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def die(args, save):
+    if args.die == "captured":
+        assert save.captured(20), save
+    elif args.die == "durable":
+        assert save.durable(20), save
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main():
+    args = arguments()
+    torch.set_num_threads(1)
+    gpu = Gpu(build_of_environment())
+    torch.manual_seed(0)
+    net = Net()
+    gpu.take(net)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    checkpointer, start = None, 0
+    if args.save:
+        selfcheck = "off" if args.no_selfcheck else "first"
+        checkpointer = ckptd.Checkpointer(
+            {"model": net, "optim": optimizer}, job="gpu", every=args.every, selfcheck=selfcheck
+        )
+        start = checkpointer.restore()
+        say(args, "restored", f"{start} {checkpointer.restored.source}")
+    gpu.updates_in_order()
+    if args.forget_stream:
+        forget_stream(gpu)
+    if args.slow:
+        gpu.slow(args.slow)
+    gpu.take_state(optimizer)
+    saves = []
+    for step in range(start, args.steps):
+        generator = torch.Generator().manual_seed(step)
+        loss = net(torch.randn(32, 64, generator=generator)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        gpu.take_state(optimizer)
+        if checkpointer is None:
+            continue
+        began = time.monotonic()
+        save = checkpointer.step(step + 1)
+        if step == start:
+            wait_for_memory(checkpointer)
+        if save is None:
+            continue
+        checkpointer.gate()
+        say(args, "gates", f"{time.monotonic() - began:.6f} {save.state} {save.dropped_because}")
+        if step + 1 == args.die_at and not start:
+            die(args, save)
+        saves.append(save)
+        if args.slow and not args.forget_stream:
+            save.captured(20)  # so that the next one does not find it still being copied
+    if checkpointer is not None:
+        with contextlib.suppress(ckptd.SaveError):
+            saves[0].captured(20)
+        say(args, "first", str(saves[0].dropped_because))
+        say(args, "pinned", str(checkpointer._session.info().pinned_bytes))
+        say(args, "last", "durable" if checkpointer.close(30) else "not durable")
+        say(args, "left", f"{gpu.counts().pinned_ranges} {gpu.counts().streams} {gpu.counts().events}")
+    gpu.sync()
+    say(args, "final", digest(net, optimizer))
+
+
+def wait_for_memory(checkpointer):
+    """Moments came with the first update, and a new layout with them: no save is dropped because of it."""
+    deadline = time.monotonic() + 20
+    while not checkpointer._session.info().ready and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+def forget_stream(gpu):
+    """As a trainer that computes on a side stream which nobody told of."""
+    told = gpu.stream.value
+    gpu.stream = gpu.new_stream()
+    device.current_streams = lambda ordinals: [(number, told) for number in ordinals]
+
+
+if __name__ == "__main__":
+    main()
