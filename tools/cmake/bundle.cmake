@@ -8,6 +8,7 @@
 #               the kernel's loader and cannot be mixed
 #   include/  etc/
 #   python/     the package; libckpt.so beside it is a link
+#   tests/gpu/  what a machine with a GPU is asked: needs Python alone
 cmake_minimum_required(VERSION 3.22)
 
 set(max_mib 64)
@@ -42,6 +43,7 @@ file(COPY ${BUILD}/lib/libckpt.so.1 ${BUILD}/lib/libckpt.so DESTINATION ${root}/
 file(COPY ${SOURCE}/client/include/ckpt DESTINATION ${root}/include FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 file(COPY ${SOURCE}/client/python/ckptd DESTINATION ${root}/python
      FILES_MATCHING PATTERN "*.py" PATTERN py.typed PATTERN __pycache__ EXCLUDE)
+file(COPY ${SOURCE}/tests/gpu DESTINATION ${root}/tests PATTERN __pycache__ EXCLUDE)
 file(CREATE_LINK ../../lib/libckpt.so.1 ${root}/python/ckptd/libckpt.so SYMBOLIC)
 file(COPY ${SOURCE}/deploy/config/ckptd.toml DESTINATION ${root}/etc/ckptd)
 file(COPY ${SOURCE}/LICENSE ${SOURCE}/README.md DESTINATION ${root})
