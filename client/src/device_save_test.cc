@@ -298,6 +298,27 @@ TEST_F(DeviceSaveTest, TheHostsGateEndsAtItsDeadline) {
   fakecuda_hang(0);
 }
 
+// In a process of its own: what is left behind there ends with it.
+TEST_F(DeviceSaveTest, ADeviceThatNeverAnswersDoesNotHoldUpClose) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  auto close_with_hung_device = [&] {
+    TestTrainer other(agent.socket(), 300 * kMs);
+    trainer->Close(0);
+    trainer->handle = std::exchange(other.handle, nullptr);
+    MakeTensors({kMiB});
+    Register();
+    agent.Grant(0);
+    fakecuda_hang(1);
+    ckpt_status saved = trainer->Save(1);
+    ckpt_status gated = Gate();
+    ckpt_status closed = trainer->Close(10 * kMs);
+    _exit(saved == 0 && gated == 0 && closed == CKPT_E_DEVICE ? 7 : 1);
+  };
+  auto began = std::chrono::steady_clock::now();
+  EXPECT_EXIT(close_with_hung_device(), ::testing::ExitedWithCode(7), "");
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20));
+}
+
 TEST_F(DeviceSaveTest, HostMemoryGivenAsTheDevicesIsRefusedByName) {
   trainer->MakeTensors({100, 200});
   trainer->flags[1] = CKPT_DEVICE;

@@ -14,15 +14,28 @@
 namespace ckptd {
 namespace {
 
-void StopThreads(ckpt& handle) {
+// How long a GPU has to finish the copies of a capture that was given up.
+constexpr uint64_t kMostDrainNs = 5'000'000'000;
+
+// False: a copy on a GPU does not end, and the copy thread with it.
+bool StopThreads(ckpt& handle) {
+  bool ended = false;
   {
     MutexLock lock(handle.state.mutex);
     handle.state.stopping = true;
     handle.state.copy_wanted.NotifyAll();
+    const Capture& capture = handle.state.capture;
+    uint64_t deadline = DeadlineAfter(std::min(kMostDrainNs, handle.state.gate_timeout_ns));
+    bool in_time = true;
+    while (in_time && capture.phase == Capture::Phase::kCopying) {
+      in_time = handle.state.changed.WaitUntil(handle.state.mutex, deadline);
+    }
+    ended = capture.phase != Capture::Phase::kCopying || !capture.registration->devices.any();
   }
-  handle.copy_thread.Join();
+  if (ended) handle.copy_thread.Join();
   handle.state.Wake();
   handle.session.Join();
+  return ended;
 }
 
 // A process that registers without having restored starts afresh; the agent refuses when something exists.
@@ -76,7 +89,7 @@ int32_t OpenHandle(const ckpt_options& options, ckpt** out) {
   handle->fork_generation = ForkGeneration();
   if (int32_t rc = TakeOptions(options, &handle->state)) return rc;
   if (!handle->copy_thread.Start() || !handle->session.Start()) {
-    StopThreads(*handle);
+    (void)StopThreads(*handle);
     return Fail(code::INTERNAL, "a thread could not be started");
   }
   *out = handle.release();
@@ -171,7 +184,10 @@ int32_t CloseHandle(ckpt* raw, uint64_t timeout_ns) {
     rc = AwaitLastSave(state, timeout_ns == 0 ? 0 : DeadlineAfter(timeout_ns));
     if (state.capture.busy()) GiveUp(state, code::CANCELLED, "the handle was closed before the copy was done");
   }
-  StopThreads(*handle);
+  if (!StopThreads(*handle)) {
+    (void)handle.release();  // the thread in there may wake up: what it uses stays
+    return Fail(code::DEVICE, "a GPU did not finish its copies; a thread and the memory it uses are left behind");
+  }
   std::shared_ptr<Attachment> attachment;
   MutexLock lock(state.mutex);
   attachment = Detach(state);
