@@ -220,7 +220,7 @@ refused(
 )  # fmt: skip
 refused(
     "tensors on the meta device", lambda: torch.zeros(2, device="meta"),
-    "held.x: it lives on meta; this release captures host memory only",
+    "held.x: it lives on meta; host memory and CUDA devices are captured",
 )  # fmt: skip
 class Wrapped(torch.Tensor):
     """As quantized and distributed tensors are: memory in another tensor."""
