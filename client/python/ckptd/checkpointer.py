@@ -264,7 +264,8 @@ class Checkpointer:
         self._mind_hooks()
         document = self._collect()
         flags = _lib.SELFCHECK if self._check.due() else 0
-        status = self._session.use_streams(device.current_streams(self._devices))
+        streams = device.current_streams(self._devices)
+        status = self._session.use_streams(streams) if streams else 0
         status = status or self._session.save(n, document, flags)
         if status == 0:
             self._check.started()

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string>
 
 namespace ckptd::fake {
@@ -32,12 +33,16 @@ std::string FileName() {
 void AddMapped(const std::string& maps, const std::string& file, std::map<uint64_t, uint64_t>* found) {
   std::ifstream lines(maps);
   for (std::string line; std::getline(lines, line);) {
+    if (!line.ends_with("/memfd:" + file + " (deleted)")) continue;
+    std::istringstream fields(line);
+    std::string mode;
+    std::string device;
+    char dash = 0;
     uint64_t begin = 0;
     uint64_t end = 0;
     uint64_t offset = 0;
     uint64_t inode = 0;
-    bool read = sscanf(line.c_str(), "%lx-%lx %*s %lx %*s %lu", &begin, &end, &offset, &inode) == 4;
-    if (!read || !line.ends_with("/memfd:" + file + " (deleted)")) continue;
+    if (!(fields >> std::hex >> begin >> dash >> end >> mode >> offset >> device >> std::dec >> inode)) continue;
     uint64_t& bytes = (*found)[inode];
     bytes = std::max(bytes, offset + end - begin);
   }
