@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
@@ -71,6 +72,15 @@ optimizer_row(
 )
 BETAS = (torch.tensor(0.9), torch.tensor(0.99))
 optimizer_row("AdamW, tensor betas", lambda p: O.AdamW(p, lr=0.01, betas=BETAS, foreach=False), *STATEFUL)
+
+
+def capturable(p: list[nn.Parameter]) -> O.Optimizer:
+    """Its `step` is a tensor where the parameter is, which no host code reads; torch allows that on GPUs only."""
+    sys.modules[O.Adam.__module__]._get_capturable_supported_devices = lambda *_, **__: ["cpu"]
+    return O.AdamW(p, lr=0.01, capturable=True, foreach=False)
+
+
+optimizer_row("AdamW, capturable", capturable, *STATEFUL, note="on the CPU, with torch's check of the device lifted")
 optimizer_row("Adafactor (factored state)", lambda p: O.Adafactor(p, lr=0.05), *STATEFUL)
 optimizer_row("Adagrad (state from the start)", lambda p: O.Adagrad(p, lr=0.1), "gate")
 optimizer_row("Adadelta", lambda p: O.Adadelta(p), *STATEFUL)
