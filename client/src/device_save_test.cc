@@ -255,6 +255,26 @@ TEST_F(DeviceSaveTest, AGateInAGraphIsRefusedWithTheFix) {
   EXPECT_TRUE(trainer->Copied(2));
 }
 
+TEST_F(DeviceSaveTest, AGraphThatIsCapturedMeanwhileStaysWhole) {
+  MakeTensors({2 * kMiB, kMiB});
+  Register();
+  agent.Grant(0);
+  Slow(2 * kMiB, 50);
+  ASSERT_EQ(trainer->Save(1), 0) << ckpt_error();
+  ASSERT_EQ(Gate(), 0);
+  CUstream other = nullptr;
+  ASSERT_EQ(cuStreamCreateWithPriority(&other, CU_STREAM_NON_BLOCKING, 0), CUDA_SUCCESS);
+  cuStreamBeginCapture(other, CU_STREAM_CAPTURE_MODE_GLOBAL);
+  EXPECT_TRUE(trainer->Copied(1));
+  ASSERT_EQ(trainer->Register(), 0) << ckpt_error();
+  CUgraph graph = nullptr;
+  EXPECT_EQ(cuStreamEndCapture(other, &graph), CUDA_SUCCESS) << "a thread of libckpt broke the capture";
+  cuStreamBeginCapture(other, CU_STREAM_CAPTURE_MODE_GLOBAL);
+  EXPECT_EQ(cuStreamSynchronize(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_EQ(cuStreamEndCapture(other, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED) << "this check can fail";
+  cuStreamDestroy(other);
+}
+
 TEST_F(DeviceSaveTest, TheSelfCheckSeesDeviceTensors) {
   MakeTensors({17 * kMiB, 5000, 4096});
   Register();

@@ -164,9 +164,14 @@ DeviceError Device::PinnedAddress(void* host, DeviceAddress* out) const {
 
 ContextScope::ContextScope(const Device& device) : driver_(device.driver_) {
   error_ = CKPTD_CUDA(driver_, cuCtxPushCurrent, static_cast<CUcontext>(device.context_));
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  driver_.cuThreadExchangeStreamCaptureMode(&mode);
+  capture_mode_ = mode;
 }
 
 ContextScope::~ContextScope() {
+  auto mode = static_cast<CUstreamCaptureMode>(capture_mode_);
+  driver_.cuThreadExchangeStreamCaptureMode(&mode);
   CUcontext popped = nullptr;
   if (error_.ok()) driver_.cuCtxPopCurrent(&popped);
 }

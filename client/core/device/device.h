@@ -105,7 +105,8 @@ class Device {
   DeviceFacts facts_;
 };
 
-// The device's context is current on this thread while it lives.
+// The device's context is current on this thread while it lives, and what this thread does breaks no graph that another
+// one captures: without that, asking for an event would.
 class ContextScope {
  public:
   explicit ContextScope(const Device& device);
@@ -118,6 +119,7 @@ class ContextScope {
  private:
   const Driver& driver_;
   DeviceError error_;
+  int capture_mode_ = 0;  // of the thread before
 };
 
 }  // namespace ckptd

@@ -15,24 +15,21 @@
 #include "client/core/device/error.h"
 
 // The macros of cuda.h give each name its version: member, type and symbol agree.
-#define CKPTD_DRIVER_FUNCTIONS(X)                                                                                     \
-  X(cuInit)                                                                                                           \
-  X(cuDriverGetVersion)                                                                                               \
-  X(cuGetErrorName) X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName) X(cuDeviceGetUuid) X(cuDeviceGetAttribute)  \
-      X(cuDeviceTotalMem) X(cuDeviceGetPCIBusId) X(cuDevicePrimaryCtxGetState) X(cuDevicePrimaryCtxRetain)            \
-          X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent) X(cuCtxPopCurrent) X(cuCtxGetStreamPriorityRange)          \
-              X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery)                \
-                  X(cuStreamIsCapturing) X(cuStreamWaitEvent) X(cuStreamWaitValue64) X(cuStreamWriteValue64)          \
-                      X(cuEventCreate) X(cuEventDestroy) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize)       \
-                          X(cuMemcpyDtoHAsync) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoDAsync) X(cuMemAlloc) X(cuMemFree)   \
-                              X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostRegister) X(cuMemHostUnregister)          \
-                                  X(cuMemHostGetDevicePointer) X(cuPointerGetAttributes) X(cuPointerGetAttribute)     \
-                                      X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle) X(cuIpcCloseMemHandle)               \
-                                          X(cuMemRetainAllocationHandle) X(cuMemExportToShareableHandle)              \
-                                              X(cuMemImportFromShareableHandle)                                       \
-                                                  X(cuMemGetAllocationPropertiesFromHandle) X(cuMemAddressReserve)    \
-                                                      X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess) \
-                                                          X(cuMemRelease)
+// clang-format off
+#define CKPTD_DRIVER_FUNCTIONS(X)                                                                                      \
+  X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName)              \
+  X(cuDeviceGetUuid) X(cuDeviceGetAttribute) X(cuDeviceTotalMem) X(cuDeviceGetPCIBusId)                                \
+  X(cuDevicePrimaryCtxGetState) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent)           \
+  X(cuCtxPopCurrent) X(cuThreadExchangeStreamCaptureMode) X(cuCtxGetStreamPriorityRange)                               \
+  X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery) X(cuStreamIsCapturing)      \
+  X(cuStreamWaitEvent) X(cuStreamWaitValue64) X(cuStreamWriteValue64) X(cuEventCreate) X(cuEventDestroy)               \
+  X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize) X(cuMemcpyDtoHAsync) X(cuMemcpyHtoDAsync)                     \
+  X(cuMemcpyDtoDAsync) X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostRegister)              \
+  X(cuMemHostUnregister) X(cuMemHostGetDevicePointer) X(cuPointerGetAttributes) X(cuPointerGetAttribute)               \
+  X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle) X(cuIpcCloseMemHandle) X(cuMemRetainAllocationHandle)                     \
+  X(cuMemExportToShareableHandle) X(cuMemImportFromShareableHandle) X(cuMemGetAllocationPropertiesFromHandle)          \
+  X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess) X(cuMemRelease)
+// clang-format on
 
 namespace ckptd {
 

@@ -273,8 +273,8 @@ typedef struct ckpt_box {
 
 /* Copies ranges of the snapshot into the caller's memory and checks every chunk they touch in the same pass, by several
  * threads. Device memory is written after what is enqueued on the stream of ckpt_stream, and has arrived when this
- * returns. Boxes may come in any order and must not overlap in the slot. CORRUPT: what was written is garbage; pass the code to
- * ckpt_restore_end. */
+ * returns. Boxes may come in any order and must not overlap in the slot. CORRUPT: what was written is garbage; pass the
+ * code to ckpt_restore_end. */
 CKPT_API ckpt_status ckpt_restore_read(ckpt* ck, const ckpt_box* boxes, uint64_t count);
 
 /* The whole slot, read-only, every chunk checked first; valid until ckpt_restore_end. */

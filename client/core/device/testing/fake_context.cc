@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
 #include "client/core/device/testing/fake_failures.h"
@@ -13,7 +14,10 @@ namespace {
 constexpr size_t kMaxDevices = 16;
 
 std::atomic<bool> initialized{false};
+std::atomic<int> global_captures{0};
+std::atomic<bool> capture_broken{false};
 thread_local std::vector<CUcontext> stack;
+thread_local CUstreamCaptureMode mode_of_thread = CU_STREAM_CAPTURE_MODE_GLOBAL;
 
 std::array<CUctx_st, kMaxDevices>& Contexts() {
   static auto* contexts = [] {
@@ -61,6 +65,27 @@ CUresult Ready(const char* call) {
   if (Current() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (int broken = Engine::Get().Broken(Current()->ordinal)) return Result(broken);
   return Result(Failures::Get().Next(call));
+}
+
+CUresult MayWait() {
+  if (global_captures == 0 || mode_of_thread == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
+  capture_broken = true;
+  return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+CUstreamCaptureMode ExchangeMode(CUstreamCaptureMode mode) { return std::exchange(mode_of_thread, mode); }
+
+void BeginCapture(FakeStream& stream, CUstreamCaptureMode mode) {
+  stream.capturing = true;
+  stream.captures_globally = mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+  if (stream.captures_globally && global_captures++ == 0) capture_broken = false;
+}
+
+CUresult EndCapture(FakeStream& stream) {
+  stream.capturing = false;
+  if (!stream.captures_globally) return CUDA_SUCCESS;
+  global_captures -= 1;
+  return capture_broken ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
 }
 
 std::shared_ptr<FakeStream> Of(CUstream stream) {

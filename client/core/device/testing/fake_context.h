@@ -48,6 +48,13 @@ CUcontext Pop();
 // What every call that needs a context asks first: initialised, a context, not broken, not told to fail.
 [[nodiscard]] CUresult Ready(const char* call);
 
+// A graph capture of mode GLOBAL forbids all threads whose own mode is not RELAXED what may wait for the device: the
+// call fails, and the capture with it.
+[[nodiscard]] CUresult MayWait();
+CUstreamCaptureMode ExchangeMode(CUstreamCaptureMode mode);  // of the calling thread
+void BeginCapture(FakeStream& stream, CUstreamCaptureMode mode);
+[[nodiscard]] CUresult EndCapture(FakeStream& stream);
+
 [[nodiscard]] std::shared_ptr<FakeStream> Of(CUstream stream);
 
 inline CUresult Result(int code) { return static_cast<CUresult>(code); }
@@ -57,6 +64,11 @@ inline CUresult Result(int code) { return static_cast<CUresult>(code); }
 #define FAKE_READY(call)                                                          \
   if (CUresult not_ready = ckptd::fake::Ready(call); not_ready != CUDA_SUCCESS) { \
     return not_ready;                                                             \
+  }
+
+#define FAKE_MAY_WAIT()                                                         \
+  if (CUresult forbidden = ckptd::fake::MayWait(); forbidden != CUDA_SUCCESS) { \
+    return forbidden;                                                           \
   }
 
 #endif  // CKPTD_CLIENT_CORE_DEVICE_TESTING_FAKE_CONTEXT_H_

@@ -2,6 +2,7 @@
 #ifndef CKPTD_CLIENT_CORE_DEVICE_TESTING_FAKE_ENGINE_H_
 #define CKPTD_CLIENT_CORE_DEVICE_TESTING_FAKE_ENGINE_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -32,7 +33,8 @@ struct Op {
 struct FakeStream {
   int context = 0;
   bool blocking = false;  // ordered with the legacy default stream
-  bool capturing = false;
+  std::atomic<bool> capturing{false};
+  bool captures_globally = false;
   bool ended = false;
   uint64_t enqueued = 0;
   uint64_t done = 0;

@@ -112,6 +112,7 @@ FAKECUDA_API CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t
 
 FAKECUDA_API CUresult cuMemAlloc(CUdeviceptr* out, size_t bytes) {
   FAKE_READY("cuMemAlloc");
+  FAKE_MAY_WAIT();
   uint64_t base = 0;
   int code = Memory::Get().Allocate(Current()->ordinal, bytes, &base);
   *out = base;
@@ -129,6 +130,7 @@ FAKECUDA_API CUresult cuMemGetInfo(size_t* free, size_t* total) {
 
 FAKECUDA_API CUresult cuMemHostAlloc(void** out, size_t bytes, unsigned) {
   FAKE_READY("cuMemHostAlloc");
+  FAKE_MAY_WAIT();
   return Result(Memory::Get().AllocatePinned(bytes, out));
 }
 
@@ -136,6 +138,7 @@ FAKECUDA_API CUresult cuMemFreeHost(void* address) { return Result(Memory::Get()
 
 FAKECUDA_API CUresult cuMemHostRegister(void* address, size_t bytes, unsigned) {
   FAKE_READY("cuMemHostRegister");
+  FAKE_MAY_WAIT();
   return Result(Memory::Get().Register(address, bytes));
 }
 

@@ -145,12 +145,14 @@ FAKECUDA_API CUresult cuStreamDestroy(CUstream stream) {
 
 FAKECUDA_API CUresult cuStreamSynchronize(CUstream stream) {
   FAKE_READY("cuStreamSynchronize");
+  FAKE_MAY_WAIT();
   Engine::Get().Await(Engine::Get().Here(Of(stream)));
   return Ready("");
 }
 
 FAKECUDA_API CUresult cuStreamQuery(CUstream stream) {
   FAKE_READY("cuStreamQuery");
+  FAKE_MAY_WAIT();
   auto fake = Of(stream);
   return Engine::Get().Reached({fake, fake->enqueued}) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
@@ -161,15 +163,19 @@ FAKECUDA_API CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus
   return CUDA_SUCCESS;
 }
 
-FAKECUDA_API CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode) {
-  Of(stream)->capturing = true;
+FAKECUDA_API CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+  *mode = ExchangeMode(*mode);
+  return CUDA_SUCCESS;
+}
+
+FAKECUDA_API CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
+  BeginCapture(*Of(stream), mode);
   return CUDA_SUCCESS;
 }
 
 FAKECUDA_API CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
-  Of(stream)->capturing = false;
   *graph = nullptr;
-  return CUDA_SUCCESS;
+  return EndCapture(*Of(stream));
 }
 
 FAKECUDA_API CUresult cuEventCreate(CUevent* out, unsigned) {
@@ -193,11 +199,13 @@ FAKECUDA_API CUresult cuEventRecord(CUevent event, CUstream stream) {
 
 FAKECUDA_API CUresult cuEventQuery(CUevent event) {
   FAKE_READY("cuEventQuery");
+  FAKE_MAY_WAIT();
   return Engine::Get().Reached(event->event.mark) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 FAKECUDA_API CUresult cuEventSynchronize(CUevent event) {
   FAKE_READY("cuEventSynchronize");
+  FAKE_MAY_WAIT();
   Engine::Get().Await(event->event.mark);
   return Ready("");
 }
