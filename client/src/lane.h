@@ -2,7 +2,7 @@
 // streams. It uses the context that the trainer has made already, and never makes one.
 //
 // Threads: one at a time, as the phase of the capture says: the trainer's inside ckpt_save, then the copy thread. Only
-// `end` is waited for by others.
+// `end` is waited for by others, and the threads of a restore share the stream.
 #ifndef CKPTD_CLIENT_SRC_LANE_H_
 #define CKPTD_CLIENT_SRC_LANE_H_
 

@@ -1,8 +1,8 @@
 // One GPU as this process uses it: its primary context, streams, events, copies, waits, and pinned host memory. Over
 // the CUDA driver API (see driver.h), without its types.
 //
-// Threads: every call needs the device's context current on the calling thread: hold a ContextScope. Calls on one
-// stream or event come from one thread at a time; otherwise any thread.
+// Threads: every call needs the device's context current on the calling thread: hold a ContextScope. Any thread; a
+// stream's work is done in the order of the calls, an event belongs to one thread at a time.
 #ifndef CKPTD_CLIENT_CORE_DEVICE_DEVICE_H_
 #define CKPTD_CLIENT_CORE_DEVICE_DEVICE_H_
 
