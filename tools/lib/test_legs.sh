@@ -53,7 +53,8 @@ leg_asan() {
 }
 
 leg_python() {
-  torch_env_build && build_preset release "${PROGRAMS[@]}" || return 1
+  # fakecuda: the host device, a GPU for the tests
+  torch_env_build && build_preset release "${PROGRAMS[@]}" fakecuda || return 1
   cd "$CKPTD_ROOT" || return 1
   export CKPTD_BUILD="$CKPTD_ROOT/build/release" PYTHONPATH="$CKPTD_ROOT/client/python" PYTHONDONTWRITEBYTECODE=1
   timeout -k 10 "$LEG_LIMIT" "$(torch_env_dir)/bin/python" -m pytest tests/python -q -rs -p no:cacheprovider \

@@ -140,8 +140,10 @@ class Link:
         return found
 
     def read(self, boxes: np.ndarray) -> int:
-        """Fills memory from the offer, checksums compared. boxes: [n, 3] of address, offset in the slot, bytes."""
-        return self._lib.ckpt_restore_read(self._session.handle, boxes.ctypes.data_as(ctypes.c_void_p), len(boxes))
+        """Fills host memory from the offer, checksums compared. boxes: [n, 3] of address, offset in the slot, bytes."""
+        flagged = np.zeros((len(boxes), 4), dtype=np.uint64)
+        flagged[:, :3] = boxes
+        return self._lib.ckpt_restore_read(self._session.handle, flagged.ctypes.data_as(ctypes.c_void_p), len(boxes))
 
     # ---- saves
 
