@@ -308,6 +308,20 @@ TEST_F(DeviceSaveTest, AnAbandonedSlotIsGivenBackWhenNothingWritesToItAnyMore) {
   EXPECT_TRUE(Eventually([&] { return agent.bell_slot(0).ack == epoch; }));
 }
 
+TEST_F(DeviceSaveTest, ASlotWhoseEndCannotBeMarkedIsNotGivenBackUnderACopy) {
+  MakeTensors({kMiB});
+  Register();
+  uint64_t epoch = agent.Grant(0);
+  fakecuda_hang(1);
+  fakecuda_fail("cuEventRecord", CUDA_ERROR_INVALID_VALUE, 1, 0);  // the first lets our stream follow the caller's
+  ASSERT_EQ(trainer->Save(1), 0) << ckpt_error();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(agent.bell_slot(0).ack, 0u) << "a copy is still on its way";
+  fakecuda_hang(0);
+  EXPECT_TRUE(Eventually([&] { return agent.bell_slot(0).ack == epoch; }));
+  EXPECT_EQ(trainer->Poll(1).code, CKPT_E_DEVICE);
+}
+
 TEST_F(DeviceSaveTest, TheHostsGateEndsAtItsDeadline) {
   MakeTensors({kMiB});
   Register();

@@ -76,9 +76,14 @@ bool Lane::IsMarked(uint64_t chunk) const { return chunk < marked_.size() && mar
 
 DeviceError Lane::AwaitChunk(uint64_t chunk) { return device_->Synchronize(chunks_[chunk]); }
 
-DeviceError Lane::MarkEnd() { return device_->Record(end_, stream_); }
+DeviceError Lane::MarkEnd() {
+  DeviceError error = device_->Record(end_, stream_);
+  end_marked_ = error.ok();
+  return error;
+}
 
-DeviceError Lane::AwaitEnd() { return device_->Synchronize(end_); }
+// A mark of the capture before would end the wait too early, and the slot would be given back under a copy.
+DeviceError Lane::AwaitEnd() { return end_marked_ ? device_->Synchronize(end_) : device_->Synchronize(stream_); }
 
 DeviceError Lane::HoldUntilEnd(DeviceStream stream) const { return device_->Wait(stream, end_); }
 

@@ -63,6 +63,7 @@ class Lane {
   DeviceStream caller_;
   DeviceEvent begin_;
   DeviceEvent end_;
+  bool end_marked_ = false;
   std::vector<DeviceEvent> chunks_;
   std::vector<bool> marked_;
 };

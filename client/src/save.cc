@@ -89,8 +89,10 @@ int32_t CheckMemory(const Registration& registration, const SaveRequest& request
   return 0;
 }
 
-int32_t CheckStreams(const Registration& registration) {
-  for (const auto& lane : registration.devices.lanes) {
+// By the trainer's thread, without the mutex: only that thread replaces the registration.
+int32_t CheckStreams(const State& state) {
+  if (state.registration == nullptr) return 0;
+  for (const auto& lane : state.registration->devices.lanes) {
     if (int32_t rc = RefuseCapturing(*lane, lane->caller())) return rc;
   }
   return 0;
@@ -132,7 +134,6 @@ int32_t Admit(State& state, const SaveRequest& request) {
   }
   if (state.registration == nullptr || !state.Ready()) return WhyNotReady(state);
   if (int32_t rc = CheckMemory(*state.registration, request)) return rc;
-  if (int32_t rc = CheckStreams(*state.registration)) return rc;
   if (state.capture.phase != Capture::Phase::kIdle) {
     return Fail(code::BUSY, "step %" PRIu64 " is still being captured", state.capture.step);
   }
@@ -226,7 +227,7 @@ int32_t SetCallerStream(State& state, int32_t ordinal, void* stream) {
 
 int32_t StartSave(State& state, const SaveRequest& request) {
   uint64_t begin = MonotonicNs();
-  int32_t rc = 0;
+  int32_t rc = CheckStreams(state);
   {
     MutexLock lock(state.mutex);
     if (request.step <= state.pos) {
@@ -238,7 +239,7 @@ int32_t StartSave(State& state, const SaveRequest& request) {
     RefuseUngated(state);
     state.saves += 1;
     state.steps.Add(request.step);
-    rc = AdmitInTime(state, request);
+    if (rc == 0) rc = AdmitInTime(state, request);
     state.pos = request.step;
     if (rc != 0) RecordDrop(state, request.step, state.attempt, -rc, LastSentence());
     PublishPos(state);
