@@ -101,10 +101,12 @@ class AgentKilledAt : public testing::TestWithParam<std::string> {
     old->Signal(SIGCONT);
   }
 
-  // Memory holds the old layout's newest slot and the new layout, not both layouts: the old one gives a slot up.
-  void GrowInLittleMemory() {
+  // Memory holds the old layout's newest slot and the new layout, not both layouts: the old one gives a slot up. The
+  // new layout must be there before the last step, which on a busy machine takes more steps.
+  void GrowInLittleMemory(uint64_t steps) {
     uint64_t captured = std::exchange(captured_, 0);
-    Train("--job grow --bytes 110000000 --steps 60 --grow-at 20 --grow-bytes 20000000");
+    std::string count = std::to_string(steps);
+    Train("--job grow" + count + " --bytes 110000000 --grow-at 20 --grow-bytes 20000000 --steps " + count);
     captured_ = captured;
   }
 
@@ -126,9 +128,7 @@ TEST_P(AgentKilledAt, LosesNothing) {
   ASSERT_NO_FATAL_FAILURE(RestartAgent());
   ASSERT_NO_FATAL_FAILURE(Train("--steps 36 --tensors 6"));
   for (int i = 0; i < 5 && !hit_; ++i) ASSERT_NO_FATAL_FAILURE(FenceAStoppedTrainer());
-  if (!hit_) {
-    ASSERT_NO_FATAL_FAILURE(GrowInLittleMemory());
-  }
+  for (uint64_t steps = 60; steps <= 960 && !hit_; steps *= 4) ASSERT_NO_FATAL_FAILURE(GrowInLittleMemory(steps));
   EXPECT_TRUE(hit_) << "no scenario reaches " << GetParam();
   ASSERT_NO_FATAL_FAILURE(RestartAgent());
   ASSERT_NO_FATAL_FAILURE(Train("--steps 45 --tensors 6"));

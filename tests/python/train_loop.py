@@ -157,6 +157,8 @@ def main():
         torch.save(gathered, f"{args.out}/whole.pt") if RANK == 0 else None
     with open(f"{args.out}/final.{RANK}", "w") as file:
         file.write(digest(net, optimizer, scheduler, ema))
+    if WORLD > 1:  # else gloo's thread may drop its last tensor while Python ends, which ends the process by SIGABRT
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
