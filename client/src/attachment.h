@@ -12,10 +12,10 @@
 #include <span>
 #include <string>
 
+#include "client/core/device/pinned_memory.h"
 #include "client/core/wire/fds.h"
+#include "client/core/wire/mapping.h"
 #include "client/src/layout.h"
-#include "client/src/mapping.h"
-#include "client/src/pinned_memory.h"
 #include "proto/local/bell.h"
 #include "proto/local/messages.h"
 #include "proto/local/region.h"

@@ -1,7 +1,7 @@
 #include "client/src/capture_end.h"
 
+#include "client/core/copy/capture_word.h"
 #include "client/include/ckpt/ckpt.h"
-#include "client/src/capture_word.h"
 #include "client/src/failure.h"
 
 namespace ckptd {

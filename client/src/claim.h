@@ -6,7 +6,7 @@
 #include <string>
 
 #include "client/core/wire/fds.h"
-#include "client/src/mapping.h"
+#include "client/core/wire/mapping.h"
 #include "proto/local/messages.h"
 
 namespace ckptd {

@@ -2,10 +2,10 @@
 // the bandwidth of a fused loop over plain memory, which no error could stop.
 #include <algorithm>
 
+#include "client/core/copy/capture_word.h"
 #include "client/core/copy/crc32c.h"
 #include "client/core/copy/fill_check.h"
 #include "client/src/capture.h"
-#include "client/src/capture_word.h"
 #include "client/src/piece_copier.h"
 
 namespace ckptd {

@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
+#include "client/core/copy/capture_word.h"
 #include "client/core/copy/crc32c.h"
 #include "client/core/copy/fill_check.h"
-#include "client/src/capture_word.h"
 #include "client/src/failure.h"
 #include "client/src/piece_copier.h"
 #include "client/src/state.h"

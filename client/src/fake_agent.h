@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "client/core/wire/fds.h"
+#include "client/core/wire/mapping.h"
 #include "client/core/wire/packet.h"
-#include "client/src/mapping.h"
 #include "proto/local/bell.h"
 #include "proto/local/messages.h"
 #include "proto/local/region.h"

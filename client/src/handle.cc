@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <memory>
 
+#include "client/core/copy/capture_word.h"
 #include "client/src/capture_end.h"
-#include "client/src/capture_word.h"
 #include "client/src/failure.h"
 #include "client/src/fork.h"
 #include "client/src/open.h"

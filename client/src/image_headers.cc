@@ -4,8 +4,8 @@
 
 #include "client/core/copy/crc32c.h"
 #include "client/core/image/parser.h"
+#include "client/core/wire/mapping.h"
 #include "client/src/failure.h"
-#include "client/src/mapping.h"
 
 namespace ckptd {
 

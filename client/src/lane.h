@@ -1,71 +1,40 @@
-// One GPU of a handle: a stream of its own that copies into slots, and the events that order it with the trainer's
-// streams. It uses the context that the trainer has made already, and never makes one.
+// One GPU of a handle: a stream of its own that copies into slots behind the trainer's streams. It uses the context
+// that the trainer has made already, and never makes one.
 //
 // Threads: one at a time, as the phase of the capture says: the trainer's inside ckpt_save, then the copy thread. Only
-// `end` is waited for by others, and the threads of a restore share the stream.
+// the end is waited for by others, and the threads of a restore share the stream.
 #ifndef CKPTD_CLIENT_SRC_LANE_H_
 #define CKPTD_CLIENT_SRC_LANE_H_
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
-#include "client/core/device/device.h"
+#include "client/core/device/copy_stream.h"
 
 namespace ckptd {
 
-class Lane {
+class Lane : public CopyStream {
  public:
   // 0 or a negative code with its sentence.
   static int32_t Open(int ordinal, std::shared_ptr<Lane>* out);
 
-  explicit Lane(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+  using CopyStream::CopyStream;
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
   ~Lane();
-
-  [[nodiscard]] const Device& device() const { return *device_; }
-  [[nodiscard]] const std::shared_ptr<Device>& shared_device() const { return device_; }
-  [[nodiscard]] int ordinal() const { return device_->ordinal(); }
-  [[nodiscard]] DeviceStream stream() const { return stream_; }
 
   // The trainer's: what was enqueued on it before ckpt_save is what the save captures.
   void SetCaller(DeviceStream stream) { caller_ = stream; }
   [[nodiscard]] DeviceStream caller() const { return caller_; }
 
-  // Every call below needs a ContextScope.
-
-  // Our stream goes on when the caller's has come this far.
+  // Our stream goes on when the caller's has come this far. With a ContextScope.
   DeviceError FollowCaller();
-  // The caller's stream goes on when ours has come this far.
+  // The caller's stream goes on when ours has come this far. With a ContextScope.
   DeviceError HoldCaller();
 
-  // In pieces of at most 64 MiB, on our stream: others' copies get a turn between them.
-  DeviceError CopyOut(char* to, DeviceAddress from, uint64_t bytes);
-
-  // Marks of chunks in our stream. At most one a chunk and capture.
-  DeviceError MarkChunk(uint64_t chunk);
-  [[nodiscard]] bool IsMarked(uint64_t chunk) const;
-  DeviceError AwaitChunk(uint64_t chunk);
-
-  // Behind the last copy of a capture.
-  DeviceError MarkEnd();
-  DeviceError AwaitEnd();
-  DeviceError HoldUntilEnd(DeviceStream stream) const;  // any thread, once the capture says that copies are submitted
-
-  void Forget();  // marks of the capture before
-
  private:
-  DeviceError OpenEvents();
-
-  std::shared_ptr<Device> device_;
-  DeviceStream stream_;
   DeviceStream caller_;
   DeviceEvent begin_;
-  DeviceEvent end_;
-  bool end_marked_ = false;
-  std::vector<DeviceEvent> chunks_;
-  std::vector<bool> marked_;
 };
 
 // Device memory that is freed with its lane's context.

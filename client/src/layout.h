@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "client/core/wire/fds.h"
+#include "client/core/wire/mapping.h"
 #include "client/include/ckpt/ckpt.h"
 #include "client/src/device_tensors.h"
-#include "client/src/mapping.h"
 #include "client/src/table.h"
 
 namespace ckptd {

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <thread>
 
+#include "client/core/copy/capture_word.h"
 #include "client/core/copy/crc32c.h"
 #include "client/include/ckpt/ckpt.h"
-#include "client/src/capture_word.h"
 #include "client/src/layout.h"
 #include "client/src/steps.h"
 

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <new>
 
+#include "client/core/copy/capture_word.h"
 #include "client/include/ckpt/ckpt.h"
 #include "client/src/capture_end.h"
-#include "client/src/capture_word.h"
 #include "client/src/device_copy.h"
 #include "client/src/failure.h"
 #include "client/src/gate.h"

@@ -8,9 +8,9 @@
 
 #include "client/core/copy/crc32c.h"
 #include "client/core/device/allocation.h"
+#include "client/core/wire/mapping.h"
 #include "client/src/device_inlet.h"
 #include "client/src/failure.h"
-#include "client/src/mapping.h"
 #include "client/src/sync.h"
 
 namespace ckptd {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "client/core/wire/fds.h"
+#include "client/core/wire/mapping.h"
 #include "client/include/ckpt/ckpt.h"
 #include "client/src/image_headers.h"
-#include "client/src/mapping.h"
 #include "client/src/slot_reader.h"
 #include "proto/local/messages.h"
 #include "proto/local/region.h"

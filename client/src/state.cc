@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#include "client/src/capture_word.h"
+#include "client/core/copy/capture_word.h"
 #include "client/src/failure.h"
 
 namespace ckptd {

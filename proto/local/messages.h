@@ -13,6 +13,8 @@
 //   T LAYOUT (sealed memfd with the headers)       A LAYOUT_STATE (preparing, bytes so far) …,
 //                                                  A LAYOUT_READY (ctl, bell, hint eventfd, slot files)
 //   A GRANT            T SAVE … T DONE | DROP      A NEWS
+//   T DEVICES          (tensors on GPUs: before LAYOUT, and after LAYOUT_READY when the slots are pinned)
+//   T COPIER           A COPIER_REPLY (the copier's socket and pidfd): see copier.h
 //   T BYE
 //
 // Reconnection (the agent was restarted, T keeps its ticket, attempt and bell): HELLO, then RESUME with the bell's
@@ -60,6 +62,9 @@ enum class MessageType : uint16_t {
   kResumeRefused = 17,
   kBye = 18,
   kSlot = 19,
+  kCopier = 20,
+  kCopierReply = 21,
+  kDevices = 22,
 };
 
 struct MessageHead {
@@ -283,6 +288,55 @@ struct ByeMessage {
   MessageHead head;
 };
 
+inline constexpr size_t kGpuUuidBytes = 16;
+
+// Asks for a process that copies from this GPU for this trainer. One at a time per GPU: asked for again, the agent ends
+// the one before.
+struct CopierMessage {
+  MessageHead head;
+  uint8_t gpu[kGpuUuidBytes];
+};
+
+// With code 0 two descriptors: one end of a socket pair, whose other end the copier has, and the copier's pidfd. Else
+// no descriptor, and why.
+struct CopierReplyMessage {
+  MessageHead head;
+  uint8_t gpu[kGpuUuidBytes];
+  uint32_t code;
+  uint32_t reserved0;
+  char sentence[256];
+};
+
+enum class CapturePath : uint32_t { kPush = 0, kPull = 1 };
+
+inline constexpr uint32_t kMaxDevices = 16;
+
+// How the tensors of one GPU are captured.
+struct DeviceReport {
+  uint8_t gpu[kGpuUuidBytes];
+  uint32_t path;          // CapturePath
+  uint32_t samples;       // steps measured on each path; 0: nothing was compared
+  uint64_t bytes;         // of tensors
+  int64_t push_loss_ppm;  // step time lost to a save, of the time of a step without one
+  int64_t pull_loss_ppm;
+  char why[128];  // why this path
+};
+
+// For `status` and metrics. Sent before a LAYOUT with tensors on GPUs, again when its slots were pinned, and when
+// something of it changes. Between LAYOUT_READY and the second one its trainer pins memory, which holds up every GPU of
+// the node: the agent sends LAYOUT_READY to one such trainer at a time, and waits for it, or for its end, at most a
+// minute.
+struct DevicesMessage {
+  MessageHead head;
+  uint64_t pinned_bytes;
+  uint64_t pin_ns;           // all pinning took, for these slots
+  uint64_t longest_step_ns;  // between two gates while it was pinning; 0: none came
+  uint32_t device_count;
+  uint32_t reserved0;
+  char pin_error[128];  // why memory is not pinned, "" = it is
+  DeviceReport devices[kMaxDevices];
+};
+
 static_assert(sizeof(HelloMessage) == 64);
 static_assert(sizeof(HelloReplyMessage) == 144);
 static_assert(sizeof(JoinMessage) == 24 + 136 + 40);
@@ -299,6 +353,10 @@ static_assert(sizeof(CaptureMessage) == 64);
 static_assert(sizeof(NewsMessage) == 24 + 48 + 256 + kMaxOutcomes * 16);
 static_assert(sizeof(ResumeMessage) == 24 + 136 + 48);
 static_assert(sizeof(ResumeRefusedMessage) == 288);
+static_assert(sizeof(CopierMessage) == 40);
+static_assert(sizeof(CopierReplyMessage) == 24 + 16 + 8 + 256);
+static_assert(sizeof(DeviceReport) == 16 + 8 + 24 + 128);
+static_assert(sizeof(DevicesMessage) == 24 + 24 + 8 + 128 + kMaxDevices * sizeof(DeviceReport));
 static_assert(std::is_trivially_copyable_v<NewsMessage> && sizeof(NewsMessage) <= kMaxPacketBytes);
 
 }  // namespace ckptd

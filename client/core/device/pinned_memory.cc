@@ -1,4 +1,4 @@
-#include "client/src/pinned_memory.h"
+#include "client/core/device/pinned_memory.h"
 
 #include <algorithm>
 #include <ctime>

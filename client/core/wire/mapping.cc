@@ -1,4 +1,4 @@
-#include "client/src/mapping.h"
+#include "client/core/wire/mapping.h"
 
 #include <sys/mman.h>
 #include <sys/stat.h>

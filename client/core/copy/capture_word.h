@@ -1,7 +1,7 @@
 // The trainer's side of the capture word of proto/local/bell.h. Every function is one compare-and-swap or store:
 // whoever loses the race learns what the word became and acts on that.
-#ifndef CKPTD_CLIENT_SRC_CAPTURE_WORD_H_
-#define CKPTD_CLIENT_SRC_CAPTURE_WORD_H_
+#ifndef CKPTD_CLIENT_CORE_COPY_CAPTURE_WORD_H_
+#define CKPTD_CLIENT_CORE_COPY_CAPTURE_WORD_H_
 
 #include <cstdint>
 
@@ -24,4 +24,4 @@ bool Acknowledge(BellSlot& slot, uint64_t epoch);
 
 }  // namespace ckptd
 
-#endif  // CKPTD_CLIENT_SRC_CAPTURE_WORD_H_
+#endif  // CKPTD_CLIENT_CORE_COPY_CAPTURE_WORD_H_

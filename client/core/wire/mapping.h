@@ -1,7 +1,7 @@
 // Shared mappings. No mapping is inherited by a forked child (MADV_DONTFORK): a DataLoader worker must
 // neither pin a region's memory nor be able to write into a slot.
-#ifndef CKPTD_CLIENT_SRC_MAPPING_H_
-#define CKPTD_CLIENT_SRC_MAPPING_H_
+#ifndef CKPTD_CLIENT_CORE_WIRE_MAPPING_H_
+#define CKPTD_CLIENT_CORE_WIRE_MAPPING_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -45,4 +45,4 @@ class Mapping {
 
 }  // namespace ckptd
 
-#endif  // CKPTD_CLIENT_SRC_MAPPING_H_
+#endif  // CKPTD_CLIENT_CORE_WIRE_MAPPING_H_

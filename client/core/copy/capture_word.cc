@@ -1,4 +1,4 @@
-#include "client/src/capture_word.h"
+#include "client/core/copy/capture_word.h"
 
 namespace ckptd {
 namespace {

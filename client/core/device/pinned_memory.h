@@ -2,8 +2,8 @@
 //
 // In calls of at most 256 MiB with a pause between: the driver holds its locks during a call, and one of 94 GB was seen
 // to stall training for 11 s.
-#ifndef CKPTD_CLIENT_SRC_PINNED_MEMORY_H_
-#define CKPTD_CLIENT_SRC_PINNED_MEMORY_H_
+#ifndef CKPTD_CLIENT_CORE_DEVICE_PINNED_MEMORY_H_
+#define CKPTD_CLIENT_CORE_DEVICE_PINNED_MEMORY_H_
 
 #include <cstdint>
 #include <memory>
@@ -32,4 +32,4 @@ class PinnedMemory {
 
 }  // namespace ckptd
 
-#endif  // CKPTD_CLIENT_SRC_PINNED_MEMORY_H_
+#endif  // CKPTD_CLIENT_CORE_DEVICE_PINNED_MEMORY_H_

@@ -1,0 +1,59 @@
+// A stream that copies device memory out, and the marks by which others learn how far it has come: one behind each
+// chunk of a capture, one behind its last copy.
+//
+// Threads: one at a time. Only the end may be waited for by others, once it is marked.
+#ifndef CKPTD_CLIENT_CORE_DEVICE_COPY_STREAM_H_
+#define CKPTD_CLIENT_CORE_DEVICE_COPY_STREAM_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "client/core/device/device.h"
+
+namespace ckptd {
+
+class CopyStream {
+ public:
+  explicit CopyStream(std::shared_ptr<Device> device) : device_(std::move(device)) {}
+  CopyStream(const CopyStream&) = delete;
+  CopyStream& operator=(const CopyStream&) = delete;
+  ~CopyStream();
+
+  [[nodiscard]] const Device& device() const { return *device_; }
+  [[nodiscard]] const std::shared_ptr<Device>& shared_device() const { return device_; }
+  [[nodiscard]] int ordinal() const { return device_->ordinal(); }
+  [[nodiscard]] DeviceStream stream() const { return stream_; }
+
+  // Every call below needs a ContextScope.
+
+  DeviceError Open();
+
+  // In pieces of at most 64 MiB: others' copies get a turn between them.
+  DeviceError CopyOut(char* to, DeviceAddress from, uint64_t bytes);
+
+  // At most one a chunk and capture.
+  DeviceError MarkChunk(uint64_t chunk);
+  [[nodiscard]] bool IsMarked(uint64_t chunk) const;
+  DeviceError AwaitChunk(uint64_t chunk);
+
+  // Behind the last copy of a capture.
+  DeviceError MarkEnd();
+  DeviceError AwaitEnd();
+  DeviceError QueryEnd() const;                         // kNotReady: not yet. After MarkEnd
+  DeviceError HoldUntilEnd(DeviceStream stream) const;  // any thread, once the copies are known to be submitted
+
+  void Forget();  // marks of the capture before
+
+ private:
+  std::shared_ptr<Device> device_;
+  DeviceStream stream_;
+  DeviceEvent end_;
+  bool end_marked_ = false;
+  std::vector<DeviceEvent> chunks_;
+  std::vector<bool> marked_;
+};
+
+}  // namespace ckptd
+
+#endif  // CKPTD_CLIENT_CORE_DEVICE_COPY_STREAM_H_
