@@ -9,7 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/core/copy/crc32c.h"
+#include "daemon/app/copier_runner.h"
 #include "daemon/app/notify.h"
+#include "daemon/app/registrar.h"
 #include "daemon/app/storage_start.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/os/group.h"
@@ -105,6 +107,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(Config config, Files& files,
   });
   agent->storage_watch_ = std::make_unique<StorageWatch>(*agent->loop_, clock, *agent->store_, *agent->calls_,
                                                          *agent->chore_work_, agent->config_.storage.timeout);
+  agent->MakeGpuParts();
   agent->MakeServices();
   agent->AdoptAll();
   agent->storage_watch_->Probe();
@@ -172,9 +175,26 @@ absl::Status Agent::StartServer() {
 }
 
 void Agent::MakeServices() {
-  services_.reset(new Services{config_, clock_, *loop_, *region_, *store_, *restore_store_, *calls_, *record_work_,
-                               *fetch_work_, *chore_work_, *memory_work_, *flusher_, *server_, claims_, *storage_watch_,
-                               metrics_, AgentIdOf(config_), RandomId(),
+  services_.reset(new Services{config_,
+                               clock_,
+                               *loop_,
+                               *region_,
+                               *store_,
+                               *restore_store_,
+                               *calls_,
+                               *record_work_,
+                               *fetch_work_,
+                               *chore_work_,
+                               *memory_work_,
+                               *flusher_,
+                               *server_,
+                               claims_,
+                               *storage_watch_,
+                               *copiers_,
+                               *registrar_,
+                               metrics_,
+                               AgentIdOf(config_),
+                               RandomId(),
                                [this](const std::string& job) { return ForgetJob(job); }});
 }
 
@@ -221,6 +241,7 @@ absl::Status Agent::ForgetJob(const std::string& job) {
   auto found = jobs_.find(job);
   if (found != jobs_.end()) {
     found->second->Stop();
+    EndCopiersOf(job);
     for (auto& [session, binding] : bindings_) {
       if (binding.job == found->second.get()) binding.job = nullptr;
     }
@@ -293,6 +314,7 @@ void Agent::On(SessionId session, const Peer&, const ByeRequest&, const std::vec
   bindings_.erase(found);
   (void)claims_.Release(bound.job->name(), bound.rank, bound.ticket);
   bound.job->OnBye(bound.rank, bound.ticket, bound.process);
+  EndUnusedCopiers(UnpackProcess(bound.process));
 }
 
 void Agent::On(SessionId, const Peer&, const HelloRequest&, const std::vector<UniqueFd>&) {}  // answered by the server
@@ -301,11 +323,6 @@ void Agent::OnDisconnected(SessionId session) {
   claims_.Disconnect(session);
   bindings_.erase(session);
   for (auto& [name, job] : jobs_) job->OnDisconnected(session);
-}
-
-void Agent::OnProcessDead(const ProcessId& process) {
-  (void)claims_.EndProcess(static_cast<uint32_t>(process.pid), process.start_time);
-  for (auto& [name, job] : jobs_) job->OnProcessDead(PackProcess(process));
 }
 
 void Agent::OnFlushed(const FlushOutcome& outcome) {

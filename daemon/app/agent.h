@@ -92,6 +92,14 @@ class Agent final : public SessionHandler {
   void On(SessionId session, const Peer& peer, const CaptureRequest& capture, const std::vector<UniqueFd>& fds);
   void On(SessionId session, const Peer& peer, const ByeRequest& bye, const std::vector<UniqueFd>& fds);
   void On(SessionId session, const Peer& peer, const HelloRequest& hello, const std::vector<UniqueFd>& fds);
+  // agent_gpu.cc
+  void On(SessionId session, const Peer& peer, const CopierRequest& copier, const std::vector<UniqueFd>& fds);
+  void On(SessionId session, const Peer& peer, const DevicesRequest& devices, const std::vector<UniqueFd>& fds);
+  void MakeGpuParts();
+  void OnReaped(const ProcessId& process);
+  void EndUnusedCopiers(const ProcessId& process);
+  void EndCopiersOf(const std::string& job);
+
   Binding* Bound(SessionId session, MessageType answers);
   void OnFlushed(const FlushOutcome& outcome);
   void WaitForFlushes(Nanos deadline);
@@ -111,6 +119,8 @@ class Agent final : public SessionHandler {
   Claims claims_;
   std::unique_ptr<Flusher> flusher_;
   std::unique_ptr<StorageWatch> storage_watch_;
+  std::unique_ptr<CopierRunner> copiers_;
+  std::unique_ptr<Registrar> registrar_;
   std::unique_ptr<Services> services_;
   std::map<std::string, std::unique_ptr<JobRunner>> jobs_;
   std::vector<std::unique_ptr<JobRunner>> forgotten_;  // stopped; what still comes from workers finds them

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/app/registrar.h"
 #include "daemon/base/status_macros.h"
 
 namespace ckptd {
@@ -163,17 +164,29 @@ void JobRunner::OnBye(Rank rank, Ticket ticket, snapshot::ProcessId process) {
   OnCapture(rank, process);
   PostToRank(rank, snapshot::Withdrawn{ticket});
   Post(job::Withdrawn{rank, ticket});
+  services_.registrar.Leave({process, name(), rank});
 }
 
 void JobRunner::OnDisconnected(SessionId session) {
   for (auto& [rank, runner] : ranks_) runner->OnDisconnected(session);
 }
 
+void JobRunner::OnDevices(Rank rank, snapshot::ProcessId process, DevicesRequest devices) {
+  if (RankRunner* runner = FindRank(rank)) runner->OnDevices(process, std::move(devices));
+}
+
+// Room job needs not wait for copiers: to it a process is who sits on a rank and may ask for something, and the dead
+// ask for nothing. What the rank still may seal, room snapshot tells it, which says that the rank is gone when nobody
+// writes for it any more.
 void JobRunner::OnProcessDead(snapshot::ProcessId process) {
   for (auto& [rank, runner] : ranks_) {
     Push([runner = runner.get(), process] { runner->OnProcessDead(process); });
     Post(job::Reaped{rank, process});
   }
+}
+
+void JobRunner::OnReaped(snapshot::ProcessId process) {
+  for (auto& [rank, runner] : ranks_) Push([runner = runner.get(), process] { runner->OnReaped(process); });
 }
 
 void JobRunner::OnFlushed(const FlushOutcome& outcome) {

@@ -35,7 +35,11 @@ class JobRunner {
   void OnCapture(Rank rank, snapshot::ProcessId process);
   void OnBye(Rank rank, Ticket ticket, snapshot::ProcessId process);
   void OnDisconnected(SessionId session);
+  void OnDevices(Rank rank, snapshot::ProcessId process, DevicesRequest devices);
+  // The trainer has ended; a copier of it may still write.
   void OnProcessDead(snapshot::ProcessId process);
+  // Nobody writes for it any more.
+  void OnReaped(snapshot::ProcessId process);
   void OnFlushed(const FlushOutcome& outcome);
   // What is captured now becomes durable, whatever is flushed otherwise.
   void FlushNewest();

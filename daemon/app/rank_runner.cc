@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/app/registrar.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/os/memfd.h"
 
@@ -119,6 +120,29 @@ void RankRunner::OnLayout(snapshot::ProcessId process, uint32_t world, const Lay
 
 void RankRunner::LayoutIsReady(snapshot::ProcessId process, AttemptId attempt, region::LayoutSet& set) {
   if (!channel_.Connected(process)) return;  // it asks again when it is back
+  const PinTurns::Who who{process, options_.job, options_.rank};
+  if (devices_of_ != process || devices_.gpus.empty()) {
+    services_.registrar.Leave(who);
+    return SendLayout(process, attempt, set);
+  }
+  services_.registrar.WhenFree(who, [this, process, attempt, layout = set.layout()] {
+    options_.enqueue([this, process, attempt, layout] { SendLayoutInTurn(process, attempt, layout); });
+  });
+}
+
+void RankRunner::SendLayoutInTurn(snapshot::ProcessId process, AttemptId attempt, uint32_t layout) {
+  region::LayoutSet* set = region_.FindLayout(layout);
+  const bool there = channel_.Connected(process);
+  const auto asked = asked_.find(process);
+  const bool newer = set != nullptr && asked != asked_.end() && asked->second != set->head().block.header_crc;
+  if (there && set != nullptr && !newer) return SendLayout(process, attempt, *set);
+  services_.registrar.Leave({process, options_.job, options_.rank});
+  if (!there || newer) return;  // it asks again, or has
+  channel_.Refuse(process, MessageType::kLayout,
+                  Error(ErrorCode::LAYOUT_PREPARING, "the memory of this layout was given up while it waited"));
+}
+
+void RankRunner::SendLayout(snapshot::ProcessId process, AttemptId attempt, region::LayoutSet& set) {
   auto bell = bells_.Obtain(process, set.head());
   if (!bell.ok()) return channel_.Refuse(process, MessageType::kLayout, bell.status());
   channel_.LayoutReady(process, attempt, set, **bell, services_.region.id());
@@ -186,11 +210,32 @@ snapshot::BellRead RankRunner::ReadBells(snapshot::ProcessId process) {
 
 void RankRunner::OnProcessDead(snapshot::ProcessId process) {
   Feed(ReadBells(process));
-  Feed(snapshot::Reaped{process});
-  bells_.Forget(process);
+  Feed(snapshot::Died{process});
   channel_.Forget(process);
   asked_.erase(process);
+  if (devices_of_ == process) devices_of_ = 0;
 }
+
+// Its bell was kept till now: a copier may have completed a fill for it.
+void RankRunner::OnReaped(snapshot::ProcessId process) {
+  Feed(ReadBells(process));
+  Feed(snapshot::Reaped{process});
+  bells_.Forget(process);
+}
+
+// It also ends the turn in which this one could pin its memory, whatever came of it.
+void RankRunner::OnDevices(snapshot::ProcessId process, DevicesRequest devices) {
+  devices_ = std::move(devices);
+  devices_of_ = process;
+  services_.registrar.EndTurn({process, options_.job, options_.rank});
+}
+
+const DevicesRequest* RankRunner::devices() const {
+  const bool told = devices_of_ != 0 && !devices_.gpus.empty();
+  return told && machine_.view().process == devices_of_ ? &devices_ : nullptr;
+}
+
+bool RankRunner::waits_to_pin() const { return services_.registrar.Waits({devices_of_, options_.job, options_.rank}); }
 
 absl::StatusOr<Bells::Fill> RankRunner::TakeFill(const snapshot::SlotId& slot, Epoch epoch) {
   region::LayoutSet* set = Set(slot);

@@ -49,7 +49,9 @@ class RankRunner {
   bool OnResume(snapshot::ProcessId process, const ResumeRequest& request, UniqueFd bell);
   void OnHint(snapshot::ProcessId process);
   void OnDisconnected(SessionId session) { channel_.Disconnect(session); }
+  void OnDevices(snapshot::ProcessId process, DevicesRequest devices);
   void OnProcessDead(snapshot::ProcessId process);
+  void OnReaped(snapshot::ProcessId process);
   void OnFlushed(const FlushOutcome& outcome);
 
   [[nodiscard]] TrainerChannel& channel() { return channel_; }
@@ -61,6 +63,10 @@ class RankRunner {
   // Why the trainer's newest layout was refused; OK when it was not.
   [[nodiscard]] const absl::Status& layout_problem() const { return layout_problem_; }
   [[nodiscard]] RankMetrics& metrics() { return metrics_; }
+  // What the process that holds the rank last told of its tensors on GPUs; null when it has none.
+  [[nodiscard]] const DevicesRequest* devices() const;
+  // It waits for another trainer of this node to pin its memory.
+  [[nodiscard]] bool waits_to_pin() const;
 
  private:
   struct Streamed {
@@ -88,6 +94,8 @@ class RankRunner {
   void Stream(snapshot::ProcessId process);
   void StreamSlot(const region::Bell& bell, uint32_t layout, uint32_t slot, const region::BellSlotView& view);
   void LayoutIsReady(snapshot::ProcessId process, AttemptId attempt, region::LayoutSet& set);
+  void SendLayout(snapshot::ProcessId process, AttemptId attempt, region::LayoutSet& set);
+  void SendLayoutInTurn(snapshot::ProcessId process, AttemptId attempt, uint32_t layout);
   void MendSlot(const snapshot::SlotId& slot, const std::function<void()>& then);
   void VerifyAdopted(const snapshot::SlotId& slot);
   void Verified(const snapshot::SlotId& slot, const SnapshotId& id, const absl::Status& status);
@@ -104,6 +112,8 @@ class RankRunner {
   std::vector<snapshot::Event> queue_;  // emptied when all is worked off; keeps its memory, as effects_ does
   snapshot::Effects effects_;           // of the present Step
   bool running_ = false;
+  snapshot::ProcessId devices_of_ = 0;
+  DevicesRequest devices_;
   std::map<snapshot::ProcessId, uint32_t> asked_;    // header CRC of the last LAYOUT of each process
   SnapshotId parent_;                                // of the attempt that runs
   std::map<snapshot::SlotId, FetchedSlot> fetched_;  // until SealSlot

@@ -25,6 +25,8 @@
 
 namespace ckptd {
 
+class CopierRunner;
+class Registrar;
 class StorageWatch;
 
 struct Services {
@@ -43,6 +45,8 @@ struct Services {
   Server& server;
   Claims& claims;
   StorageWatch& storage_watch;
+  CopierRunner& copiers;
+  Registrar& registrar;
   AgentMetrics& metrics;
   std::string agent_id;
   uint64_t incarnation = 0;

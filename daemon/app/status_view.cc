@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 
+#include "daemon/app/copier_runner.h"
 #include "daemon/app/health.h"
 #include "daemon/app/storage_watch.h"
 
@@ -80,7 +81,35 @@ void FillLayout(const RankRunner& rank, const region::LayoutSet& set, v1::Layout
   (void)rank;
 }
 
-void FillRank(RankRunner& rank, v1::RankStatus* out) {
+void FillGpu(const GpuReport& gpu, v1::DeviceStatus* out) {
+  constexpr double kMillion = 1e6;
+  out->set_uuid(ToString(gpu.gpu));
+  out->set_path(gpu.path == CapturePath::kPull ? v1::DeviceStatus::PULL : v1::DeviceStatus::PUSH);
+  out->set_why(gpu.why);
+  out->set_bytes(gpu.bytes);
+  out->set_samples(gpu.samples);
+  out->set_push_loss(static_cast<double>(gpu.push_loss_ppm) / kMillion);
+  out->set_pull_loss(static_cast<double>(gpu.pull_loss_ppm) / kMillion);
+}
+
+void FillDevices(const RankRunner& rank, snapshot::ProcessId process, const CopierRunner& copiers,
+                 v1::RankStatus* out) {
+  const DevicesRequest* told = rank.devices();
+  if (told == nullptr) return;
+  v1::DevicesStatus* devices = out->mutable_devices();
+  devices->set_pinned_bytes(told->pinned_bytes);
+  devices->set_pin_error(told->pin_error);
+  devices->set_pin_seconds(Seconds(told->pin_time));
+  devices->set_longest_step_seconds(Seconds(told->longest_step));
+  devices->set_waits_to_pin(rank.waits_to_pin());
+  for (const GpuReport& gpu : told->gpus) {
+    v1::DeviceStatus* added = devices->add_gpus();
+    FillGpu(gpu, added);
+    added->set_copier_pid(static_cast<uint32_t>(copiers.PidOf(UnpackProcess(process), gpu.gpu)));
+  }
+}
+
+void FillRank(RankRunner& rank, const CopierRunner& copiers, v1::RankStatus* out) {
   snapshot::View view = rank.view();
   out->set_rank(rank.options().rank);
   out->set_pid(view.process == 0 ? 0 : static_cast<uint32_t>(UnpackProcess(view.process).pid));
@@ -96,6 +125,7 @@ void FillRank(RankRunner& rank, v1::RankStatus* out) {
   for (const snapshot::SlotView& slot : view.slots) {
     FillSlot(slot, rank.region().FindLayout(slot.id.layout), out->add_slots());
   }
+  FillDevices(rank, view.process, copiers, out);
 }
 
 // Steps in memory on this node and steps on storage, as one list, newest attempt and step first.
@@ -135,7 +165,7 @@ void FillJob(Agent& agent, JobRunner& job, v1::JobStatus* out) {
   job::View view = job.view();
   bool connected = false;
   for (const auto& [number, rank] : job.ranks()) {
-    FillRank(*rank, out->add_ranks());
+    FillRank(*rank, agent.services().copiers, out->add_ranks());
     connected = connected || out->ranks(out->ranks_size() - 1).connected();
     snapshot::View slots = rank->view();
     if (!slots.last_error.empty()) out->set_last_error(slots.last_error);
@@ -191,6 +221,8 @@ void FillAgent(Agent& agent, v1::AgentStatus* out) {
   for (const std::string& warning : services.region.warnings()) out->add_notes(warning);
   const auto& given_up = services.region.adopted().notes;
   for (size_t i = 0; i < std::min(given_up.size(), kMaxNotes); ++i) out->add_notes(given_up[i]);
+  for (const std::string& sentence : services.copiers.WaitingFor()) out->add_notes(sentence);
+  out->set_copiers(static_cast<uint32_t>(services.copiers.running()));
   FillProblems(agent, out);
   v1::StorageStatus* storage = out->mutable_storage();
   storage->set_root(services.config.storage.root);

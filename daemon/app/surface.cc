@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "daemon/app/copier_runner.h"
 #include "daemon/app/health.h"
 #include "daemon/app/status_view.h"
 #include "daemon/base/status_macros.h"
@@ -41,12 +42,32 @@ class RealSurface final : public Surface {
 #endif
 };
 
+void RefreshGpuMetrics(Agent& agent) {
+  AgentMetrics& metrics = agent.metrics();
+  metrics.copiers.With({}).Set(static_cast<double>(agent.services().copiers.running()));
+  for (const auto& [name, job] : agent.jobs()) {
+    double pinned = 0;
+    double push = 0;
+    double pull = 0;
+    for (const auto& [number, rank] : job->ranks()) {
+      const DevicesRequest* devices = rank->devices();
+      if (devices == nullptr) continue;
+      pinned += static_cast<double>(devices->pinned_bytes);
+      for (const GpuReport& gpu : devices->gpus) (gpu.path == CapturePath::kPull ? pull : push) += 1;
+    }
+    metrics.pinned.With({name}).Set(pinned);
+    metrics.gpus.With({name, "push"}).Set(push);
+    metrics.gpus.With({name, "pull"}).Set(pull);
+  }
+}
+
 void RefreshMetrics(Agent& agent) {
   AgentMetrics& metrics = agent.metrics();
   RefreshProcessMetrics(&metrics);
   metrics.clients.With({}).Set(static_cast<double>(agent.services().server.sessions()));
   metrics.flushes_queued.With({}).Set(static_cast<double>(agent.services().flusher.active()));
   metrics.log_lines_dropped.With({}).RaiseTo(static_cast<double>(DroppedLogLines()));
+  RefreshGpuMetrics(agent);
   auto usage = agent.services().region.Usage();
   if (!usage.ok()) return;
   metrics.region_size.With({}).Set(static_cast<double>(usage->size_limit != 0 ? usage->size_limit : usage->total));

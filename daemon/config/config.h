@@ -68,6 +68,11 @@ struct RetentionConfig {
   bool operator==(const RetentionConfig&) const = default;
 };
 
+struct GpuConfig {
+  std::string copier;  // absolute path, "off", or empty = beside the agent's own executable
+  bool operator==(const GpuConfig&) const = default;
+};
+
 struct SecurityConfig {
   uint32_t socket_mode = 0660;  // permission bits of both sockets
   std::string socket_group;     // of both sockets; empty = the agent's own
@@ -85,6 +90,7 @@ struct Config {
   StorageConfig storage;
   DurabilityConfig durability;
   RetentionConfig retention;
+  GpuConfig gpu;
   SecurityConfig security;
   MetricsConfig metrics;
   bool operator==(const Config&) const = default;

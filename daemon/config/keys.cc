@@ -262,6 +262,13 @@ void AddPolicyKeys(std::vector<Key>* keys) {
                         "Also keep steps divisible by this; 0 none."));
 }
 
+void AddGpuKeys(std::vector<Key>* keys) {
+  auto path = [](absl::string_view text) { return text.empty() || text == "off" || IsPath(text, kPathBytes); };
+  keys->push_back(Text("gpu.copier", Key::kRestart, CKPTD_FIELD(gpu.copier), "absolute path, off, or empty", path,
+                       "Program that copies from GPUs for trainers that choose pull; empty is ckptd-copier beside "
+                       "ckptd, off refuses them one."));
+}
+
 void AddOutsideKeys(std::vector<Key>* keys) {
   auto listen = [](absl::string_view text) { return text == "off" || IsLoopback(text); };
   keys->push_back(Mode("security.socket_mode", Key::kRestart, CKPTD_FIELD(security.socket_mode),
@@ -276,12 +283,13 @@ void AddOutsideKeys(std::vector<Key>* keys) {
 }  // namespace
 
 absl::Span<const Section> Sections() {
-  static constexpr std::array<Section, 8> kSections = {{{"agent", "The process and its sockets."},
+  static constexpr std::array<Section, 9> kSections = {{{"agent", "The process and its sockets."},
                                                         {"region", "Memory for snapshots."},
                                                         {"storage", "Where checkpoints become durable."},
                                                         {"durability", "What is flushed, and what saves do meanwhile."},
                                                         {"retention", "Which committed steps are kept."},
                                                         {"peers", "Other nodes. No keys yet."},
+                                                        {"gpu", "Trainers with tensors on GPUs."},
                                                         {"security", "Who may connect."},
                                                         {"metrics", "Prometheus and the status page."}}};
   return kSections;
@@ -290,7 +298,7 @@ absl::Span<const Section> Sections() {
 absl::Span<const Key> Keys() {
   static const std::vector<Key>* const keys = [] {
     auto* all = new std::vector<Key>;  // never destroyed: used until the last instruction of main
-    for (auto add : {AddAgentKeys, AddRegionKeys, AddStorageKeys, AddPolicyKeys, AddOutsideKeys}) add(all);
+    for (auto add : {AddAgentKeys, AddRegionKeys, AddStorageKeys, AddPolicyKeys, AddGpuKeys, AddOutsideKeys}) add(all);
     return all;
   }();
   return *keys;

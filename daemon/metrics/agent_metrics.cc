@@ -19,10 +19,11 @@ std::unique_ptr<Histogram> DurationHistogram() {
 
 AgentMetrics::AgentMetrics(absl::string_view version, absl::string_view revision) {
   build_info.With({std::string(version), std::string(revision)}).Set(1);
-  for (Family<Gauge>* family :
-       {&flushes_queued, &region_size, &region_used, &clients, &process_resident, &process_fds, &process_start})
+  for (Family<Gauge>* family : {&flushes_queued, &region_size, &region_used, &clients, &copiers, &process_resident,
+                                &process_fds, &process_start})
     (void)family->With({});
-  for (Family<Counter>* family : {&log_lines_dropped, &process_cpu}) (void)family->With({});
+  for (Family<Counter>* family : {&log_lines_dropped, &copier_starts, &copier_deaths, &process_cpu})
+    (void)family->With({});
   for (const char* tier : {"region", "storage"}) (void)verify_failures.With({tier});
   for (Family<Counter>* family : {&written_bytes, &read_bytes}) (void)family->With({"storage"});
 }

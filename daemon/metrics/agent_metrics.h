@@ -2,8 +2,8 @@
 // `training_job`, because `job` is Prometheus' own. No step numbers, paths or pids in labels.
 //
 // Values of labels: tier is "region" or "storage" (what is written or read back: "storage"); source is "region" or
-// "storage"; result is "captured" or "dropped" (saves), "ok" or "failed" (restores); reason and kind are names in
-// proto/local/errors.def.
+// "storage"; result is "captured" or "dropped" (saves), "ok" or "failed" (restores); path is "push" or "pull"; reason
+// and kind are names in proto/local/errors.def.
 #ifndef CKPTD_DAEMON_METRICS_AGENT_METRICS_H_
 #define CKPTD_DAEMON_METRICS_AGENT_METRICS_H_
 
@@ -61,6 +61,13 @@ struct AgentMetrics {
   Family<Gauge> region_size{{"ckptd_region_size_bytes", "Memory that snapshots may take on this node.", {}}};
   Family<Gauge> region_used{{"ckptd_region_used_bytes", "Memory reserved for snapshots.", {}}};
   Family<Gauge> clients{{"ckptd_clients", "Connected trainers.", {}}};
+  Family<Gauge> pinned{
+      {"ckptd_pinned_bytes", "Memory of snapshots that trainers pinned for their GPUs.", {"training_job"}}};
+  Family<Gauge> gpus{{"ckptd_gpus", "GPUs by how their tensors are captured.", {"training_job", "path"}}};
+  Family<Gauge> copiers{{"ckptd_copiers", "Processes that copy from GPUs now.", {}}};
+  Family<Counter> copier_starts{{"ckptd_copier_starts_total", "Such processes started.", {}}};
+  Family<Counter> copier_deaths{
+      {"ckptd_copier_deaths_total", "Such processes that ended while their trainer lived and wanted them.", {}}};
   Family<Counter> verify_failures{
       {"ckptd_verify_failures_total", "Snapshots whose checksums were wrong when read back.", {"tier"}}};
   Family<Counter> errors{{"ckptd_errors_total", "Errors, by name.", {"kind"}}};
@@ -85,8 +92,9 @@ struct AgentMetrics {
     auto visit_all = [&visit](const auto&... families) { (visit(families), ...); };
     visit_all(build_info, saves, saves_dropped, save_stall, capture_duration, captured_bytes, persist_duration,
               written_bytes, read_bytes, flushes_queued, flushes_superseded, restores, restore_duration,
-              last_success_timestamp, last_success_step, tier_lag_steps, region_size, region_used, clients,
-              verify_failures, errors, log_lines_dropped, process_cpu, process_resident, process_fds, process_start);
+              last_success_timestamp, last_success_step, tier_lag_steps, region_size, region_used, clients, pinned,
+              gpus, copiers, copier_starts, copier_deaths, verify_failures, errors, log_lines_dropped, process_cpu,
+              process_resident, process_fds, process_start);
   }
 };
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,11 @@ absl::StatusOr<UniqueFd> OpenProcess(const ProcessId& id) {
   CKPTD_ASSIGN_OR_RETURN(uint64_t start_time, ProcessStartTime(id.pid));
   if (start_time != id.start_time || HasExited(fd.get())) return ProcessError(ESRCH, "open", id.pid);
   return fd;
+}
+
+absl::Status KillProcess(int pidfd) {
+  if (syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0) == 0 || errno == ESRCH) return absl::OkStatus();
+  return ErrnoError(errno, "kill", "the process of a pidfd");
 }
 
 bool HasExited(int pidfd) {

@@ -28,6 +28,9 @@ struct ProcessId {
 // The pidfd of exactly this process; NOT_FOUND when it has ended, also if its pid was given to another one.
 [[nodiscard]] absl::StatusOr<UniqueFd> OpenProcess(const ProcessId& id);
 
+// SIGKILL. OK also when it has ended.
+[[nodiscard]] absl::Status KillProcess(int pidfd);
+
 // True once the process of `pidfd` has ended (all its threads). Does not wait.
 [[nodiscard]] bool HasExited(int pidfd);
 

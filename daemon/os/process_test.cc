@@ -1,5 +1,6 @@
 // Other processes: pidfds, signals, who connects.
 #include <gmock/gmock.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -164,6 +165,23 @@ TEST(UnixListener, TooLongAPathIsSaidClearly) {
   auto listener = UnixListener::Listen({.path = "/tmp/" + std::string(110, 'x')});
   EXPECT_EQ(CodeOf(listener.status()), ErrorCode::INVALID_ARGUMENT);
   EXPECT_THAT(std::string(listener.status().message()), HasSubstr("107 are possible"));
+}
+
+TEST(UnixListener, PeersAreKnownWithAllTheirGroups) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to be in many groups";
+  const pid_t child = fork();
+  if (child == 0) {
+    std::vector<gid_t> groups;
+    for (gid_t group = 1; group <= 100; ++group) groups.push_back(5000 + group);
+    int ends[2];
+    if (setgroups(groups.size(), groups.data()) != 0 || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) != 0) _exit(2);
+    auto peer = PeerOf(ends[0]);
+    _exit(peer.ok() && peer->groups == groups ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace

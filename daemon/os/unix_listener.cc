@@ -69,6 +69,20 @@ absl::Status Bind(int fd, const sockaddr_un& address, const ListenOptions& optio
   return listen(fd, kBacklog) == 0 ? absl::OkStatus() : FileError(errno, "listen", options.path);
 }
 
+// None where the kernel does not tell them: the process then gets less, never more.
+std::vector<gid_t> GroupsOf(int socket) {
+  constexpr size_t kUsual = 32;
+  std::vector<gid_t> groups(kUsual);
+  auto length = static_cast<socklen_t>(groups.size() * sizeof(gid_t));
+  int failed = getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &length);
+  if (failed != 0 && errno == ERANGE) {  // `length` is what it takes
+    groups.resize(length / sizeof(gid_t));
+    failed = getsockopt(socket, SOL_SOCKET, SO_PEERGROUPS, groups.data(), &length);
+  }
+  groups.resize(failed == 0 ? length / sizeof(gid_t) : 0);
+  return groups;
+}
+
 bool PeerHasGone(int error) { return error == ECONNABORTED || error == EPROTO; }
 
 absl::StatusOr<UniqueFd> PeerPidFd(int socket, pid_t pid) {
@@ -95,7 +109,7 @@ absl::StatusOr<PeerCredentials> PeerOf(int socket) {
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) {
     return ErrnoError(errno, "SO_PEERCRED", absl::StrCat("fd ", socket));
   }
-  return PeerCredentials{credentials.pid, credentials.uid, credentials.gid};
+  return PeerCredentials{credentials.pid, credentials.uid, credentials.gid, GroupsOf(socket)};
 }
 
 absl::StatusOr<UnixListener> UnixListener::Listen(const ListenOptions& options) {

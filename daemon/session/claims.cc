@@ -1,5 +1,7 @@
 #include "daemon/session/claims.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
 
@@ -48,6 +50,20 @@ bool Claims::Release(const std::string& job, Rank rank, Ticket ticket) {
 bool Claims::Holds(const std::string& job) const {
   auto first = held_.lower_bound({job, 0});
   return first != held_.end() && first->first.first == job;
+}
+
+std::vector<Holder> Claims::HoldersOf(const std::string& job) const {
+  std::vector<Holder> holders;
+  for (auto held = held_.lower_bound({job, 0}); held != held_.end() && held->first.first == job; ++held) {
+    holders.push_back(held->second);
+  }
+  return holders;
+}
+
+bool Claims::HoldsAny(uint32_t pid, uint64_t start_time, const std::string& but) const {
+  return std::any_of(held_.begin(), held_.end(), [&](const auto& held) {
+    return held.second.pid == pid && held.second.start_time == start_time && held.first.first != but;
+  });
 }
 
 std::optional<Holder> Claims::Find(const std::string& job, Rank rank) const {

@@ -48,6 +48,9 @@ class Claims {
   bool Release(const std::string& job, Rank rank, Ticket ticket);
 
   [[nodiscard]] bool Holds(const std::string& job) const;  // any rank of it
+  [[nodiscard]] std::vector<Holder> HoldersOf(const std::string& job) const;
+  // Whether the process holds a rank of any job but `but`.
+  [[nodiscard]] bool HoldsAny(uint32_t pid, uint64_t start_time, const std::string& but = "") const;
   [[nodiscard]] std::optional<Holder> Find(const std::string& job, Rank rank) const;
   // 0 when the rank is not held by `ticket` or its holder is not connected.
   [[nodiscard]] SessionId SessionOf(const std::string& job, Rank rank, Ticket ticket) const;

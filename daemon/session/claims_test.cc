@@ -48,5 +48,21 @@ TEST(Claims, ClosedSocketEndsNoClaim) {
   EXPECT_EQ(CodeOf(claims.Claim("job", 0, {101, 6, 1000, 2, 2})), ErrorCode::RANK_TAKEN);
 }
 
+TEST(Claims, WhatAProcessHoldsAndWhoHoldsAJob) {
+  Claims claims;
+  ASSERT_TRUE(claims.Claim("a", 0, {100, 5, 1000, 1, 1}).ok());
+  ASSERT_TRUE(claims.Claim("a", 1, {101, 6, 1000, 2, 2}).ok());
+  ASSERT_TRUE(claims.Claim("b", 0, {100, 5, 1000, 3, 3}).ok());
+  EXPECT_EQ(claims.HoldersOf("a").size(), 2u);
+  EXPECT_EQ(claims.HoldersOf("b").at(0).pid, 100u);
+  EXPECT_TRUE(claims.HoldersOf("").empty());
+  EXPECT_TRUE(claims.HoldsAny(100, 5, "a"));
+  EXPECT_TRUE(claims.HoldsAny(101, 6));
+  EXPECT_FALSE(claims.HoldsAny(101, 6, "a"));
+  EXPECT_FALSE(claims.HoldsAny(100, 6)) << "another process with this pid";
+  (void)claims.EndProcess(100, 5);
+  EXPECT_FALSE(claims.HoldsAny(100, 5));
+}
+
 }  // namespace
 }  // namespace ckptd

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/base/status_macros.h"
 
@@ -117,7 +120,63 @@ absl::StatusOr<Request> DecodeCapture(std::span<const std::byte> packet, Message
   return CaptureRequest{type, raw.attempt, raw.step, raw.epoch, raw.layout, raw.slot, CheckedCode(raw.code)};
 }
 
+// For what is shown and sent on as text, which must be UTF-8.
+template <size_t kSize>
+std::string PlainText(const char (&field)[kSize]) {
+  std::string text = ShownText(field);
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) > 0x7e) c = '?';
+  }
+  return text;
+}
+
+Nanos Duration(uint64_t nanoseconds) {
+  return std::min<Nanos>(Nanos(static_cast<int64_t>(std::min<uint64_t>(nanoseconds, INT64_MAX))), kLongestTimeout);
+}
+
+absl::StatusOr<GpuReport> ToReport(const DeviceReport& raw) {
+  if (raw.path > static_cast<uint32_t>(CapturePath::kPull)) return Bad(absl::StrCat("DEVICES with path ", raw.path));
+  GpuReport report;
+  std::copy(std::begin(raw.gpu), std::end(raw.gpu), report.gpu.begin());
+  report.path = static_cast<CapturePath>(raw.path);
+  report.samples = raw.samples;
+  report.bytes = raw.bytes;
+  report.push_loss_ppm = raw.push_loss_ppm;
+  report.pull_loss_ppm = raw.pull_loss_ppm;
+  report.why = PlainText(raw.why);
+  return report;
+}
+
+absl::StatusOr<Request> DecodeCopier(std::span<const std::byte> packet) {
+  CKPTD_ASSIGN_OR_RETURN(auto raw, Copy<CopierMessage>(packet));
+  CopierRequest copier;
+  std::copy(std::begin(raw.gpu), std::end(raw.gpu), copier.gpu.begin());
+  return copier;
+}
+
+absl::StatusOr<Request> DecodeDevices(std::span<const std::byte> packet) {
+  CKPTD_ASSIGN_OR_RETURN(auto raw, Copy<DevicesMessage>(packet));
+  if (raw.device_count > kMaxDevices) return Bad(absl::StrCat("DEVICES of ", raw.device_count, " GPUs"));
+  DevicesRequest devices;
+  devices.pinned_bytes = raw.pinned_bytes;
+  devices.pin_time = Duration(raw.pin_ns);
+  devices.longest_step = Duration(raw.longest_step_ns);
+  devices.pin_error = PlainText(raw.pin_error);
+  for (uint32_t i = 0; i < raw.device_count; ++i) {
+    CKPTD_ASSIGN_OR_RETURN(GpuReport report, ToReport(raw.devices[i]));
+    devices.gpus.push_back(std::move(report));
+  }
+  return devices;
+}
+
 }  // namespace
+
+std::string ToString(const GpuId& gpu) {
+  const std::string hex =
+      absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(gpu.data()), gpu.size()));
+  return absl::StrCat("GPU-", hex.substr(0, 8), "-", hex.substr(8, 4), "-", hex.substr(12, 4), "-", hex.substr(16, 4),
+                      "-", hex.substr(20));
+}
 
 absl::StatusOr<Request> Decode(std::span<const std::byte> packet) {
   CKPTD_ASSIGN_OR_RETURN(auto head, Copy<MessageHead>(packet));
@@ -140,6 +199,10 @@ absl::StatusOr<Request> Decode(std::span<const std::byte> packet) {
       return DecodeCapture(packet, static_cast<MessageType>(head.type));
     case MessageType::kBye:
       return ByeRequest{};
+    case MessageType::kCopier:
+      return DecodeCopier(packet);
+    case MessageType::kDevices:
+      return DecodeDevices(packet);
     default:
       return Bad(absl::StrCat("type ", head.type, " is not one a trainer sends"));
   }

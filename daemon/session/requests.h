@@ -2,11 +2,13 @@
 #ifndef CKPTD_DAEMON_SESSION_REQUESTS_H_
 #define CKPTD_DAEMON_SESSION_REQUESTS_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "daemon/base/clock.h"
@@ -75,8 +77,35 @@ struct CaptureRequest {
 
 struct ByeRequest {};
 
-using Request =
-    std::variant<HelloRequest, JoinRequest, ResumeRequest, LoadedRequest, LayoutRequest, CaptureRequest, ByeRequest>;
+using GpuId = std::array<uint8_t, kGpuUuidBytes>;
+
+// "GPU-00112233-4455-6677-8899-aabbccddeeff", as nvidia-smi -L prints it.
+[[nodiscard]] std::string ToString(const GpuId& gpu);
+
+struct CopierRequest {
+  GpuId gpu{};
+};
+
+// Text is printable ASCII; what is not was replaced.
+struct GpuReport {
+  GpuId gpu{};
+  CapturePath path = CapturePath::kPush;
+  uint32_t samples = 0;
+  uint64_t bytes = 0;
+  int64_t push_loss_ppm = 0;
+  int64_t pull_loss_ppm = 0;
+  std::string why;
+};
+struct DevicesRequest {
+  uint64_t pinned_bytes = 0;
+  Nanos pin_time{0};
+  Nanos longest_step{0};
+  std::string pin_error;
+  std::vector<GpuReport> gpus;
+};
+
+using Request = std::variant<HelloRequest, JoinRequest, ResumeRequest, LoadedRequest, LayoutRequest, CaptureRequest,
+                             ByeRequest, CopierRequest, DevicesRequest>;
 
 // PROTOCOL or INVALID_ARGUMENT with the field's name. `packet` is private memory.
 [[nodiscard]] absl::StatusOr<Request> Decode(std::span<const std::byte> packet);

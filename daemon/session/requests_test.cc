@@ -66,10 +66,61 @@ TEST(Decode, BadFieldsAreNamed) {
   EXPECT_EQ(CodeOf(Decode(Pack(MessageType::kDone, capture)).status()), ErrorCode::PROTOCOL);
 }
 
+TEST(Decode, CopierNamesItsGpu) {
+  CopierMessage copier{};
+  for (uint8_t i = 0; i < kGpuUuidBytes; ++i) copier.gpu[i] = static_cast<uint8_t>(i * 0x11);
+  auto request = Decode(Pack(MessageType::kCopier, copier));
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(ToString(std::get<CopierRequest>(*request).gpu), "GPU-00112233-4455-6677-8899-aabbccddeeff");
+  auto cut = Pack(MessageType::kCopier, copier);
+  cut.resize(cut.size() - 1);
+  EXPECT_FALSE(Decode(cut).ok());
+}
+
+DevicesMessage GoodDevices() {
+  DevicesMessage devices{};
+  devices.pinned_bytes = 4096;
+  devices.pin_ns = 2'000'000'000;
+  devices.longest_step_ns = UINT64_MAX;
+  devices.device_count = 2;
+  devices.devices[1].path = static_cast<uint32_t>(CapturePath::kPull);
+  devices.devices[1].samples = 8;
+  devices.devices[1].push_loss_ppm = -3;
+  std::strcpy(devices.devices[1].why, "less loss\x1b\xff");
+  std::memset(devices.pin_error, 'x', sizeof(devices.pin_error));  // without an end
+  return devices;
+}
+
+TEST(Decode, DevicesWithinBounds) {
+  auto request = Decode(Pack(MessageType::kDevices, GoodDevices()));
+  ASSERT_TRUE(request.ok()) << request.status();
+  const auto& devices = std::get<DevicesRequest>(*request);
+  EXPECT_EQ(devices.pinned_bytes, 4096u);
+  EXPECT_EQ(devices.pin_time, std::chrono::seconds(2));
+  EXPECT_GT(devices.longest_step, Nanos(0));
+  EXPECT_EQ(devices.pin_error.size(), sizeof(DevicesMessage::pin_error));
+  ASSERT_EQ(devices.gpus.size(), 2u);
+  EXPECT_EQ(devices.gpus[0].path, CapturePath::kPush);
+  EXPECT_EQ(devices.gpus[1].path, CapturePath::kPull);
+  EXPECT_EQ(devices.gpus[1].push_loss_ppm, -3);
+  EXPECT_EQ(devices.gpus[1].why, "less loss ?");
+}
+
+TEST(Decode, DevicesOutOfBoundsAreRefused) {
+  DevicesMessage many = GoodDevices();
+  many.device_count = kMaxDevices + 1;
+  EXPECT_EQ(CodeOf(Decode(Pack(MessageType::kDevices, many)).status()), ErrorCode::PROTOCOL);
+  many.device_count = kMaxDevices;
+  EXPECT_TRUE(Decode(Pack(MessageType::kDevices, many)).ok());
+  DevicesMessage path = GoodDevices();
+  path.devices[0].path = 2;
+  EXPECT_EQ(CodeOf(Decode(Pack(MessageType::kDevices, path)).status()), ErrorCode::PROTOCOL);
+}
+
 TEST(Decode, RandomBytesNeverCrash) {
   std::mt19937_64 random(7);
   for (int i = 0; i < 20000; ++i) {
-    std::vector<std::byte> packet = Pack(static_cast<MessageType>(1 + random() % 22), GoodJoin(), random() % 900);
+    std::vector<std::byte> packet = Pack(static_cast<MessageType>(1 + random() % 22), GoodJoin(), random() % 3600);
     for (size_t at = 24; at < packet.size(); ++at) packet[at] = static_cast<std::byte>(random());
     (void)Decode(packet);
   }

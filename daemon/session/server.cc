@@ -58,7 +58,8 @@ void Server::Add(AcceptedSocket accepted) {
   auto start_time = ProcessStartTime(accepted.peer.pid);
   if (!start_time.ok() || HasExited(accepted.pidfd.get())) return;
   auto session = std::make_unique<Session>();
-  session->peer = {{accepted.peer.pid, *start_time}, accepted.peer.uid};
+  session->peer = {
+      {accepted.peer.pid, *start_time}, accepted.peer.uid, accepted.peer.gid, std::move(accepted.peer.groups)};
   session->socket = std::move(accepted.fd);
   SessionId id = next_session_++;
   absl::Status status = watch_.Watch(session->peer.process, std::move(accepted.pidfd));

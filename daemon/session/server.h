@@ -29,6 +29,8 @@ namespace ckptd {
 struct Peer {
   ProcessId process;
   uint32_t uid = 0;
+  uint32_t gid = 0;
+  std::vector<gid_t> groups;
 };
 
 class SessionHandler {

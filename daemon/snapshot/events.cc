@@ -31,6 +31,7 @@ struct Printer {
   std::string operator()(const Attached& e) const {
     return absl::StrCat("Attached process ", e.process, " ticket ", e.ticket, " running ", e.running);
   }
+  std::string operator()(const Died& e) const { return absl::StrCat("Died process ", e.process); }
   std::string operator()(const Reaped& e) const { return absl::StrCat("Reaped process ", e.process); }
   std::string operator()(const Withdrawn& e) const { return absl::StrCat("Withdrawn ticket ", e.ticket); }
   std::string operator()(const BellRead& e) const {

@@ -101,7 +101,12 @@ struct Attached {
   AttemptId running = 0;
 };
 
-// pidfd or waitid: no thread of the process runs any more, and none ever will.
+// The process has ended; copiers of it may still write what it could. Reaped follows.
+struct Died {
+  ProcessId process = 0;
+};
+
+// pidfd or waitid: no thread of the process and of its copiers runs any more, and none ever will.
 struct Reaped {
   ProcessId process = 0;
 };
@@ -190,7 +195,7 @@ struct Draining {
   bool on = false;
 };
 
-using Event = std::variant<Adopted, LayoutAdded, LayoutChosen, RoomNeeded, JobState, Attached, Reaped, Withdrawn,
+using Event = std::variant<Adopted, LayoutAdded, LayoutChosen, RoomNeeded, JobState, Attached, Died, Reaped, Withdrawn,
                            BellRead, Loaded, LoadFailed, LayoutFound, Fetched, FlushEnded, FileReplaced, ReadPinned,
                            ReadUnpinned, DamageFound, RetryTimer, FlushNewest, Draining>;
 

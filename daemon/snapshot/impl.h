@@ -52,6 +52,7 @@ class Machine::Impl {
   void On(const RoomNeeded& event);
   void On(const JobState& event);
   void On(const Attached& event);
+  void On(const Died& event);
   void On(const Reaped& event);
   void On(const Withdrawn& event);
   void On(const BellRead& event);
@@ -138,6 +139,7 @@ class Machine::Impl {
   bool select_flush_ = false;  // only flush_target_ is flushed
   SnapshotId flush_target_;
   StepId flush_wanted_ = 0;  // of attempt `seen_`
+  ProcessId leaving_ = 0;    // died with the rank, and is not reaped yet
   bool gone_ = false;        // reaped: the process that had LOADED or GO of attempt `seen_`
   // Flushed by this agent last; also of slots that hold something else by now. Other ranks may be
   // slower, and a step is committed when all ranks have said that they are done.

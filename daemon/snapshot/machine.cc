@@ -90,6 +90,7 @@ void Machine::Impl::BeginAttempt(AttemptId attempt) {
   flush_target_ = {};
   flush_wanted_ = 0;
   gone_ = false;
+  leaving_ = 0;
   load_ = waiting_ ? v1::RankReport::WAIT : v1::RankReport::NONE;
   load_sent_ = go_sent_ = false;
   failure_code_ = ErrorCode::OK;
@@ -145,7 +146,20 @@ void Machine::Impl::On(const Attached& event) {
   }
 }
 
+// The rank may be taken by another process at once. What it was filling waits for Reaped, and so does `gone`: a copier
+// may complete a fill, which is sealed then.
+void Machine::Impl::On(const Died& event) {
+  if (event.process != process_) return;
+  report_dirty_ = true;
+  if (HasRank()) leaving_ = process_;
+  process_ = ticket_ = running_ = 0;
+  layout_ = 0;
+  waiting_ = false;
+  load_ = v1::RankReport::NONE;
+}
+
 void Machine::Impl::On(const Reaped& event) {
+  On(Died{event.process});
   report_dirty_ = true;
   for (Slot& slot : slots_) {
     if (slot.owner.process != event.process) continue;
@@ -153,12 +167,9 @@ void Machine::Impl::On(const Reaped& event) {
     if (slot.state == SlotStateCode::kFilling) Move(slot, Trigger::kWriterGone);
     if (slot.state == SlotStateCode::kRetired && !slot.replacing) Move(slot, Trigger::kWriterGone);
   }
-  if (event.process != process_) return;
-  gone_ = gone_ || HasRank();
-  process_ = ticket_ = running_ = 0;
-  layout_ = 0;
-  waiting_ = false;
-  load_ = v1::RankReport::NONE;
+  if (leaving_ != event.process) return;
+  gone_ = true;
+  leaving_ = 0;
 }
 
 // Its ticket is the decided one: within this attempt the rank is its own for ever.

@@ -158,6 +158,59 @@ TEST_F(SnapshotTest, AReapedWriterFreesItsSlots) {
   EXPECT_EQ(All<ReportChanged>().at(0).report->load(), v1::RankReport::NONE);
 }
 
+// Its copier may still write: the rank is free at once, what it was filling is not.
+TEST_F(SnapshotTest, ADeadWritersSlotsWaitForItsCopiers) {
+  const OpenGrant grant = Run();
+  Feed(Bell(grant, CaptureState::kOpen, 10));
+  Feed(Died{kProcess});
+  EXPECT_EQ(Slot(0).state, SlotStateCode::kFilling);
+  EXPECT_EQ(All<ReportChanged>().back().report->load(), v1::RankReport::NONE);
+  EXPECT_EQ(All<ReportChanged>().back().report->fill(), 10u);
+  EXPECT_FALSE(All<ReportChanged>().back().report->gone()) << "it may be sealed yet";
+  Feed(Reaped{kProcess});
+  EXPECT_EQ(Slot(0).state, SlotStateCode::kFree);
+  EXPECT_TRUE(All<ReportChanged>().back().report->gone());
+}
+
+TEST_F(SnapshotTest, WhatACopierCompletesAfterItsTrainersDeathIsSealed) {
+  const OpenGrant grant = Run();
+  Feed(Bell(grant, CaptureState::kOpen, 10));
+  Feed(Died{kProcess});
+  Feed(Bell(grant, CaptureState::kComplete, 10));
+  ASSERT_EQ(All<SealSlot>().size(), 1u);
+  EXPECT_EQ(All<SealSlot>()[0].snapshot, (SnapshotId{1, 10}));
+  Feed(Reaped{kProcess});
+  EXPECT_EQ(Slot(0).state, SlotStateCode::kSealed);
+}
+
+// The next process joins, and its attempt runs, while a copier of the one before sleeps in the kernel.
+TEST_F(SnapshotTest, ASlotIsNotLentAgainBeforeItsWriterIsReaped) {
+  const OpenGrant grant = Run();
+  Feed(Bell(grant, CaptureState::kOpen, 10));
+  Feed(Died{kProcess});
+  Feed(Attached{kProcess + 1, kTicket + 1, 0});
+  EXPECT_EQ(All<ReportChanged>().back().report->load(), v1::RankReport::WAIT);
+  Feed(JobState{State(2, v1::State::GATHER)});
+  ASSERT_EQ(All<AbandonWord>().size(), 1u);
+  Feed(Bell(grant, CaptureState::kAbandoned, 10));
+  EXPECT_EQ(Slot(0).state, SlotStateCode::kFilling);
+  Feed(Reaped{kProcess});
+  EXPECT_EQ(Slot(0).state, SlotStateCode::kFree);
+  EXPECT_FALSE(All<ReportChanged>().back().report->gone()) << "of the attempt before";
+}
+
+TEST_F(SnapshotTest, ARankIsGoneAlsoWhenAnotherProcessCameFirst) {
+  Run();
+  Feed(Died{kProcess});
+  Feed(Attached{kProcess + 1, kTicket + 1, 0});
+  EXPECT_FALSE(All<ReportChanged>().back().report->gone());
+  Feed(Reaped{kProcess + 5});
+  EXPECT_FALSE(All<ReportChanged>().back().report->gone()) << "another process";
+  Feed(Reaped{kProcess});
+  EXPECT_TRUE(All<ReportChanged>().back().report->gone());
+  EXPECT_EQ(All<ReportChanged>().back().report->load(), v1::RankReport::WAIT);
+}
+
 TEST_F(SnapshotTest, AdoptionSealsCompleteAndAbandonsOpen) {
   const Owner owner{1, kTicket, kProcess};
   Feed(Adopted{1,

@@ -97,6 +97,45 @@ std::string RankTable(const v1::JobStatus& job) {
   return table.empty() ? "" : table.Text("  ");
 }
 
+std::string LossText(double loss) { return absl::StrFormat("%.1f %%", loss * 100); }
+
+std::string GpuText(const v1::DeviceStatus& gpu) {
+  std::string out = absl::StrCat(gpu.uuid(), " ", Lower(v1::DeviceStatus::Path_Name(gpu.path())));
+  if (gpu.copier_pid() != 0) absl::StrAppend(&out, " by ", gpu.copier_pid());
+  absl::StrAppend(&out, ", ", FormatBytes(gpu.bytes()));
+  if (gpu.samples() != 0) {
+    absl::StrAppend(&out, ", costs ", LossText(gpu.push_loss()), " of a step by push and ", LossText(gpu.pull_loss()),
+                    " by pull");
+  }
+  if (!gpu.why().empty()) absl::StrAppend(&out, " (", Clean(gpu.why()), ")");
+  return out;
+}
+
+std::string PinText(const v1::DevicesStatus& devices) {
+  if (devices.waits_to_pin()) return "waits for another trainer to pin its memory";
+  if (!devices.pin_error().empty()) return Coloured(Tone::kWarn, "not pinned: " + Clean(devices.pin_error()));
+  if (devices.pinned_bytes() == 0) return "not pinned yet";
+  std::string out =
+      absl::StrCat(FormatBytes(devices.pinned_bytes()), " pinned in ", FormatDuration(Seconds(devices.pin_seconds())));
+  if (devices.longest_step_seconds() > 0) {
+    absl::StrAppend(&out, ", longest step meanwhile ", FormatDuration(Seconds(devices.longest_step_seconds())));
+  }
+  return out;
+}
+
+// Of ranks with tensors on GPUs: one line for the rank, one for each GPU.
+std::string GpuLines(const v1::JobStatus& job) {
+  std::string out;
+  for (const v1::RankStatus& rank : job.ranks()) {
+    if (!rank.has_devices()) continue;
+    absl::StrAppend(&out, "  gpu       rank ", rank.rank(), ": ", PinText(rank.devices()), "\n");
+    for (const v1::DeviceStatus& gpu : rank.devices().gpus()) {
+      absl::StrAppend(&out, "            ", GpuText(gpu), "\n");
+    }
+  }
+  return out;
+}
+
 std::string JobLines(const v1::JobStatus& job) {
   std::string out = absl::StrCat("\njob      ", Coloured(Tone::kStrong, job.name()), "  ",
                                  Lower(v1::JobStatus::State_Name(job.state())), "  attempt ", job.attempt());
@@ -113,7 +152,7 @@ std::string JobLines(const v1::JobStatus& job) {
   if (!job.last_error().empty()) {
     absl::StrAppend(&out, "  error     ", Coloured(Tone::kBad, Clean(job.last_error())), "\n");
   }
-  return out + RankTable(job);
+  return out + RankTable(job) + GpuLines(job);
 }
 
 std::string StateOf(const v1::SnapshotEntry& entry) {

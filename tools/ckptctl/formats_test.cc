@@ -58,6 +58,32 @@ TEST(FormatStatus, WhatATiredOperatorLooksFor) {
   EXPECT_THAT(text, Not(HasSubstr("error")));
 }
 
+TEST(FormatStatus, RanksWithTensorsOnGpus) {
+  v1::StatusView view = View();
+  EXPECT_THAT(FormatStatus(view), Not(HasSubstr("gpu ")));
+  v1::DevicesStatus* devices = view.mutable_jobs(0)->mutable_ranks(0)->mutable_devices();
+  v1::DeviceStatus* gpu = devices->add_gpus();
+  gpu->set_uuid("GPU-0011");
+  gpu->set_path(v1::DeviceStatus::PULL);
+  gpu->set_bytes(4096);
+  gpu->set_copier_pid(4712);
+  gpu->set_why("less loss\x1b[2J");
+  EXPECT_THAT(FormatStatus(view), HasSubstr("  gpu       rank 0: not pinned yet\n"
+                                            "            GPU-0011 pull by 4712, 4.0 KiB (less loss?[2J)\n"));
+  devices->set_pinned_bytes(8192);
+  devices->set_pin_seconds(2);
+  devices->set_longest_step_seconds(0.5);
+  gpu->set_samples(8);
+  gpu->set_push_loss(0.0123);
+  gpu->set_pull_loss(0.004);
+  EXPECT_THAT(FormatStatus(view), HasSubstr("rank 0: 8.0 KiB pinned in 2.0 s, longest step meanwhile 500 ms\n"));
+  EXPECT_THAT(FormatStatus(view), HasSubstr("costs 1.2 % of a step by push and 0.4 % by pull"));
+  devices->set_pin_error("cuMemHostRegister: out of memory");
+  EXPECT_THAT(FormatStatus(view), HasSubstr("rank 0: not pinned: cuMemHostRegister: out of memory\n"));
+  devices->set_waits_to_pin(true);
+  EXPECT_THAT(FormatStatus(view), HasSubstr("rank 0: waits for another trainer"));
+}
+
 TEST(FormatStatus, TextOfOthersCannotSteerTheTerminal) {
   v1::StatusView view = View();
   view.mutable_jobs(0)->set_last_error("bad\x1b[2Jthing");

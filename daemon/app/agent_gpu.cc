@@ -1,0 +1,61 @@
+// What the agent does for trainers with tensors on GPUs, and the end of processes, which is twofold since copiers write
+// for them: the trainer is dead, and it is reaped.
+#include <string>
+#include <utility>
+
+#include "daemon/app/agent.h"
+#include "daemon/app/copier_runner.h"
+#include "daemon/app/registrar.h"
+
+namespace ckptd {
+
+void Agent::MakeGpuParts() {
+  registrar_ = std::make_unique<Registrar>(*loop_, clock_);
+  copiers_ = std::make_unique<CopierRunner>(*loop_, clock_, *server_, metrics_,
+                                            CopierRunner::Options{config_.gpu.copier, region_->id()},
+                                            [this](const ProcessId& process) { OnReaped(process); });
+  copiers_->EndOrphans();
+}
+
+// Whoever holds a rank: its claim ends with it, so nothing that a dead process left in its socket starts a process.
+void Agent::On(SessionId session, const Peer& peer, const CopierRequest& copier, const std::vector<UniqueFd>&) {
+  if (claims_.HoldsAny(static_cast<uint32_t>(peer.process.pid), peer.process.start_time)) {
+    return copiers_->Ask(session, peer, copier.gpu);
+  }
+  copiers_->Refuse(session, copier.gpu, Error(ErrorCode::REFUSED, "COPIER needs a rank: JOIN or RESUME comes first"));
+}
+
+void Agent::On(SessionId session, const Peer&, const DevicesRequest& devices, const std::vector<UniqueFd>&) {
+  if (Binding* bound = Bound(session, MessageType::kDevices)) {
+    bound->job->OnDevices(bound->rank, bound->process, devices);
+  }
+}
+
+// At once: the rank is free for another process, its job is told, its copiers are killed. What frees slots waits for
+// their end (OnReaped).
+void Agent::OnProcessDead(const ProcessId& process) {
+  (void)claims_.EndProcess(static_cast<uint32_t>(process.pid), process.start_time);
+  registrar_->ProcessEnded(PackProcess(process));
+  for (auto& [name, job] : jobs_) job->OnProcessDead(PackProcess(process));
+  copiers_->ProcessDied(process);
+}
+
+void Agent::OnReaped(const ProcessId& process) {
+  for (auto& [name, job] : jobs_) job->OnReaped(PackProcess(process));
+}
+
+// Copiers are a process', not a rank's: they stay while it holds another one.
+void Agent::EndUnusedCopiers(const ProcessId& process) {
+  if (!claims_.HoldsAny(static_cast<uint32_t>(process.pid), process.start_time)) copiers_->Release(process);
+}
+
+void Agent::EndCopiersOf(const std::string& job) {
+  for (const Holder& holder : claims_.HoldersOf(job)) {
+    const ProcessId process{static_cast<pid_t>(holder.pid), holder.start_time};
+    if (!claims_.HoldsAny(holder.pid, holder.start_time, job)) copiers_->Release(process);
+  }
+  metrics_.pinned.With({job}).Set(0);
+  for (const char* path : {"push", "pull"}) metrics_.gpus.With({job, path}).Set(0);
+}
+
+}  // namespace ckptd

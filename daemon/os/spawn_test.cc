@@ -1,0 +1,182 @@
+#include "daemon/os/spawn.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "daemon/base/errors.h"
+#include "daemon/os/pidfd.h"
+#include "daemon/os/process_list.h"
+
+namespace ckptd {
+namespace {
+
+using ::testing::HasSubstr;
+
+class SpawnTest : public ::testing::Test {
+ protected:
+  SpawnTest() {
+    options_.program = "/bin/sh";
+    options_.uid = geteuid();
+    options_.gid = getegid();
+  }
+
+  // What `script` writes to its socket.
+  std::string Run(const std::string& script) {
+    options_.arguments = {"sh", "-c", script};
+    auto child = Spawn(options_);
+    if (!child.ok()) return std::string(child.status().message());
+    std::string said;
+    char packet[4096];
+    for (ssize_t got = 0; (got = recv(child->socket.get(), packet, sizeof packet, 0)) > 0;)
+      said.append(packet, static_cast<size_t>(got));
+    EXPECT_TRUE(Await(child->outcome.get()));
+    EXPECT_TRUE(ReadSpawnOutcome(child->outcome.get(), options_.program).ok());
+    EXPECT_TRUE(Await(child->pidfd.get()));
+    end_ = ReapChild(child->pidfd.get());
+    return said;
+  }
+  static bool Await(int fd) {
+    pollfd wait{fd, POLLIN, 0};
+    return poll(&wait, 1, 10'000) == 1;
+  }
+
+  SpawnOptions options_;
+  std::optional<ProcessEnd> end_;
+};
+
+TEST_F(SpawnTest, TheProgramHasItsSocketAndNothingElseOfOurs) {
+  UniqueFd leak(dup(2));  // without close-on-exec
+  const std::string fds = Run("ls /proc/self/fd >&3; readlink /proc/self/fd/0 /proc/self/fd/1 >&3; exit 7");
+  // ls opens one more to read the folder.
+  EXPECT_THAT(fds, HasSubstr("0\n1\n2\n3\n4\n/dev/null\n"));
+  ASSERT_TRUE(end_.has_value());
+  EXPECT_EQ(end_->code, 7);
+}
+
+TEST_F(SpawnTest, ItsEnvironmentIsWhatWasGiven) {
+  options_.environment = {"ONE=1"};
+  const std::string environment = Run("tr '\\0' '\\n' < /proc/$$/environ >&3");
+  EXPECT_EQ(environment, "ONE=1\n");
+}
+
+TEST_F(SpawnTest, ItHasNoPrivilegesCoresOrBlockedSignals) {
+  sigset_t all;
+  sigfillset(&all);
+  sigset_t before;
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const std::string status = Run("ulimit -c >&3; exec cat /proc/self/status >&3");
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  EXPECT_THAT(status, HasSubstr("NoNewPrivs:\t1"));
+  EXPECT_THAT(status, HasSubstr("SigBlk:\t0000000000000000"));
+  EXPECT_EQ(status.substr(0, 2), "0\n");
+}
+
+TEST_F(SpawnTest, RootStartsItAsAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  options_.uid = 12345;
+  options_.gid = 23456;
+  options_.groups = {34567, 45678};
+  const std::string status = Run("cat /proc/$$/status >&3");
+  EXPECT_THAT(status, HasSubstr("Uid:\t12345\t12345\t12345\t12345"));
+  EXPECT_THAT(status, HasSubstr("Gid:\t23456\t23456\t23456\t23456"));
+  EXPECT_THAT(status, HasSubstr("Groups:\t34567 45678"));
+  for (const char* set : {"CapPrm", "CapEff", "CapAmb"})
+    EXPECT_THAT(status, HasSubstr(std::string(set) + ":\t0000000000000000"));
+}
+
+TEST_F(SpawnTest, AnotherUserNeedsRoot) {
+  const pid_t user = fork();
+  if (user == 0) {
+    if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0) _exit(3);
+    options_.arguments = {"sh", "-c", "exit 0"};
+    options_.uid = geteuid() + 1;
+    if (CodeOf(Spawn(options_).status()) != ErrorCode::PERMISSION) _exit(1);
+    options_.uid = geteuid();
+    auto own = Spawn(options_);
+    _exit(own.ok() && Await(own->outcome.get()) && ReadSpawnOutcome(own->outcome.get(), "sh").ok() ? 0 : 2);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(user, &status, 0), user);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST_F(SpawnTest, AProgramThatIsNotThereIsNamed) {
+  options_.program = "/no/such/program";
+  options_.arguments = {"program"};
+  auto child = Spawn(options_);
+  ASSERT_TRUE(child.ok()) << child.status();
+  ASSERT_TRUE(Await(child->outcome.get()));
+  const absl::Status outcome = ReadSpawnOutcome(child->outcome.get(), options_.program);
+  EXPECT_EQ(CodeOf(outcome), ErrorCode::NOT_FOUND);
+  EXPECT_THAT(std::string(outcome.message()), HasSubstr("/no/such/program"));
+  ASSERT_TRUE(Await(child->pidfd.get()));
+  EXPECT_EQ(ReapChild(child->pidfd.get())->code, 127);
+}
+
+TEST_F(SpawnTest, ReapingDoesNotWaitAndTellsTheSignal) {
+  options_.arguments = {"sh", "-c", "read x <&3"};
+  auto child = Spawn(options_);
+  ASSERT_TRUE(child.ok()) << child.status();
+  EXPECT_FALSE(ReapChild(child->pidfd.get()).has_value());
+  kill(child->pid, SIGKILL);
+  ASSERT_TRUE(Await(child->pidfd.get()));
+  const auto end = ReapChild(child->pidfd.get());
+  ASSERT_TRUE(end.has_value());
+  EXPECT_EQ(end->signal, SIGKILL);
+}
+
+TEST_F(SpawnTest, IsFoundByItsNameAndEndedByItsPidFd) {
+  options_.arguments = {"ckptd-a-name", "-c", "echo >&3; read x <&3; :"};
+  auto child = Spawn(options_);
+  ASSERT_TRUE(child.ok()) << child.status();
+  char line[8];
+  ASSERT_GT(recv(child->socket.get(), line, sizeof line, 0), 0);
+  const std::vector<ListedProcess> processes = ListProcesses({"sh", "no such name"});
+  const auto found =
+      std::find_if(processes.begin(), processes.end(), [&](const auto& each) { return each.id.pid == child->pid; });
+  ASSERT_NE(found, processes.end());
+  EXPECT_EQ(found->id.start_time, *ProcessStartTime(child->pid));
+  ASSERT_GE(found->command_line.size(), 3u);
+  EXPECT_EQ(found->command_line[0], "ckptd-a-name");
+  EXPECT_EQ(found->command_line[1], "-c");
+  for (const ListedProcess& each : ListProcesses({"ckptd-a-name"})) EXPECT_NE(each.id.pid, child->pid);
+  EXPECT_TRUE(KillProcess(found->pidfd.get()).ok());
+  ASSERT_TRUE(Await(child->pidfd.get()));
+  EXPECT_EQ(ReapChild(child->pidfd.get())->signal, SIGKILL);
+  EXPECT_TRUE(KillProcess(found->pidfd.get()).ok()) << "it has ended, as it was to";
+}
+
+// As the agent's end: whoever started it is gone without having said anything.
+TEST_F(SpawnTest, ItEndsWithWhoStartedIt) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const pid_t agent = fork();
+  if (agent == 0) {
+    options_.arguments = {"sh", "-c", "trap '' TERM HUP; echo $$ >&3; while :; do sleep 1; done"};
+    auto child = Spawn(options_);
+    char said[32];
+    const ssize_t got = child.ok() ? recv(child->socket.get(), said, sizeof said, 0) : 0;
+    if (got <= 0 || write(ends[1], said, static_cast<size_t>(got)) != got) _exit(1);
+    for (;;) pause();
+  }
+  char said[32] = {};
+  close(ends[1]);
+  ASSERT_GT(read(ends[0], said, sizeof said - 1), 0);
+  close(ends[0]);
+  auto pidfd = OpenPidFd(static_cast<pid_t>(strtol(said, nullptr, 10)));
+  ASSERT_TRUE(pidfd.ok()) << pidfd.status();
+  EXPECT_FALSE(HasExited(pidfd->get()));
+  kill(agent, SIGKILL);
+  waitpid(agent, nullptr, 0);
+  EXPECT_TRUE(Await(pidfd->get()));
+}
+
+}  // namespace
+}  // namespace ckptd
