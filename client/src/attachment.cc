@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "client/src/failure.h"
+#include "client/src/sync.h"
 
 namespace ckptd {
 namespace {
@@ -76,7 +77,9 @@ int32_t OpenSlotFile(UniqueFd fd, uint64_t bytes, uint64_t file_id, std::shared_
   slot->fd = std::move(fd);
   slot->file_id = file_id;
   if (device != nullptr) {
+    uint64_t begin = MonotonicNs();
     DeviceError error = PinnedMemory::Pin(std::move(device), slot->mapping.data(), bytes, &slot->pinned);
+    slot->pin_ns = MonotonicNs() - begin;
     if (!error.ok()) slot->pin_error = Sentence(error);
   }
   *out = std::move(slot);

@@ -30,6 +30,7 @@ struct SlotFile {
   uint64_t file_id = 0;
   std::unique_ptr<PinnedMemory> pinned;  // null: no GPU copies into it, or `pin_error` says why not
   std::string pin_error;
+  uint64_t pin_ns = 0;  // what it took
 };
 
 class Attachment {

@@ -14,9 +14,11 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "client/src/attachment.h"
+#include "client/src/copier_link.h"
 #include "client/src/layout.h"
 
 namespace ckptd {
@@ -30,6 +32,9 @@ struct Capture {
   bool given_up = false;    // ABANDONED by this process; the copy thread is still on its way out
   bool submitted = false;   // host memory is copied and GPUs have all their copies: a stream may wait for the rest
   bool selfcheck = false;
+  bool pulled = false;    // the copier has it, and streams wait at `line`
+  bool armed = false;     // one does: what has not been pulled then cannot be pushed any more
+  bool orphaned = false;  // the copier could not be ended: the slot is not given back
   uint32_t slot = 0;
   uint64_t epoch = 0;
   uint64_t step = 0;
@@ -38,6 +43,9 @@ struct Capture {
   std::shared_ptr<Attachment> attachment;
   std::shared_ptr<const SlotFile> file;
   std::shared_ptr<const Registration> registration;
+  std::shared_ptr<CopierLink> link;  // null: pushed
+  CopierLink::Line line;
+  uint64_t gate_deadline_ns = 0;  // of the first gate that armed
   std::atomic<bool> stop{false};
   std::vector<uint32_t> digests;  // of the lazy tensors, taken inside ckpt_save
   std::vector<uint64_t> torn;     // of the last self-check
@@ -47,12 +55,13 @@ struct Capture {
 };
 
 struct CopyResult {
-  enum class Kind : uint8_t { kDone, kStopped, kFault, kDevice };
+  enum class Kind : uint8_t { kDone, kStopped, kFault, kDevice, kCopier };
   Kind kind = Kind::kDone;
   uint64_t slot_offset = 0;  // kFault: of the bytes that could not be copied
   int error = 0;             // kFault: errno
   int ordinal = 0;           // kDevice: which GPU
   DeviceError device = {};   // kDevice: what it answered
+  std::string sentence;      // kCopier
 };
 
 // Copies every piece that is not in the slot yet, and publishes each chunk's CRC in the bell. Stops early when the

@@ -19,6 +19,13 @@ CaptureMessage Describe(const Capture& capture, MessageType type) {
   return message;
 }
 
+// After the capture word has moved. The copy thread looks why.
+void OpenGate(const Capture& capture) {
+  if (capture.link == nullptr) return;
+  capture.link->Release(capture.line);
+  capture.link->Wake();
+}
+
 // Neither this process nor its deadline gave the capture up.
 void RecordAgentGaveUp(State& state) {
   const Capture& capture = state.capture;
@@ -56,6 +63,7 @@ bool GiveUp(State& state, int32_t number, const char* sentence) {
   if (capture.given_up) return true;
   capture.given_up = true;
   capture.stop.store(true, std::memory_order_relaxed);
+  OpenGate(capture);
   RecordDrop(state, capture.step, capture.attempt, number, sentence);
   return true;
 }
@@ -63,7 +71,8 @@ bool GiveUp(State& state, int32_t number, const char* sentence) {
 bool CompleteCapture(State& state) {
   Capture& capture = state.capture;
   capture.bell_slot().end_ns.store(MonotonicNs(), std::memory_order_relaxed);
-  if (!TryComplete(capture.bell_slot(), capture.epoch)) {
+  bool complete = TryComplete(capture.bell_slot(), capture.epoch);
+  if (!complete && !(capture.pulled && IsComplete(capture.bell_slot(), capture.epoch))) {
     if (!capture.given_up) RecordAgentGaveUp(state);
     capture.given_up = true;
     return false;
@@ -75,7 +84,14 @@ bool CompleteCapture(State& state) {
 
 void EndCapture(State& state) {
   Capture& capture = state.capture;
-  Acknowledge(capture.bell_slot(), capture.epoch);
+  OpenGate(capture);
+  if (capture.orphaned) {
+    state.orphans.push_back({capture.link, capture.attachment, capture.slot});
+  } else {
+    Acknowledge(capture.bell_slot(), capture.epoch);
+  }
+  capture.link.reset();
+  state.pull.in_use = false;
   capture.phase = Capture::Phase::kIdle;
   state.changed.NotifyAll();
 }

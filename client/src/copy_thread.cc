@@ -9,6 +9,7 @@
 #include "client/src/capture_end.h"
 #include "client/src/device_copy.h"
 #include "client/src/failure.h"
+#include "client/src/pull_copy.h"
 
 namespace ckptd {
 namespace {
@@ -33,6 +34,20 @@ void DropDevice(State& state, const CopyResult& result) {
   snprintf(sentence, sizeof sentence, "step %" PRIu64 ": GPU %d: %s", state.capture.step, result.ordinal,
            Sentence(result.device).c_str());
   GiveUp(state, code::DEVICE, sentence);
+}
+
+void DropCopier(State& state, const CopyResult& result) {
+  char sentence[256];
+  snprintf(sentence, sizeof sentence, "step %" PRIu64 ": %s", state.capture.step, result.sentence.c_str());
+  GiveUp(state, code::DEVICE, sentence);
+}
+
+// However it was to be copied.
+CopyResult CopyAll(State& state) {
+  CopyResult result;
+  if (!state.capture.registration->devices.any()) return CopyPieces(state.capture);
+  if (state.capture.link != nullptr && CopyByCopier(state, &result)) return result;
+  return CopyFromDevices(state);
 }
 
 void DropTorn(State& state) {
@@ -63,9 +78,10 @@ void CopyThread::Run(void* self) {
 
 void CopyThread::CopyOne() {
   Capture& capture = state_.capture;  // this thread's until Finish
-  CopyResult result = capture.registration->devices.any() ? CopyFromDevices(state_) : CopyPieces(capture);
+  CopyResult result = CopyAll(state_);
   if (result.kind == CopyResult::Kind::kDone && capture.selfcheck) FindTorn(capture, &capture.torn);
   std::shared_ptr<Attachment> attachment = capture.attachment;
+  std::shared_ptr<CopierLink> link = capture.link;  // if it is the last, then closed without the mutex
   Finish(result);
   attachment->Hint();
   state_.Wake();
@@ -78,6 +94,8 @@ void CopyThread::Finish(const CopyResult& result) {
     DropFaulted(state_, result);
   } else if (result.kind == CopyResult::Kind::kDevice) {
     DropDevice(state_, result);
+  } else if (result.kind == CopyResult::Kind::kCopier) {
+    DropCopier(state_, result);
   } else if (!capture.torn.empty()) {
     DropTorn(state_);
   }

@@ -138,9 +138,24 @@ void FakeAgent::Handle(Packet& packet) {
     EXPECT_EQ(Parse<ResumeMessage>(packet).bell_id, ready_.bell_id);
     bell_fd_ = std::move(packet.fds.at(0));
     SendReady();
+  } else if (type == MessageType::kCopier) {
+    AnswerCopier(Parse<CopierMessage>(packet));
   } else if (type == MessageType::kDrop) {
     drop_ = Parse<CaptureMessage>(packet);
   }
+}
+
+void FakeAgent::AnswerCopier(const CopierMessage& message) {
+  CopierReplyMessage reply = {};
+  memcpy(reply.gpu, message.gpu, sizeof reply.gpu);
+  UniqueFd socket;
+  UniqueFd process;
+  if (start_copier && start_copier(&socket, &process)) {
+    return Send(reply, MessageType::kCopierReply, {socket.get(), process.get()});
+  }
+  reply.code = 1;
+  snprintf(reply.sentence, sizeof reply.sentence, "no copiers on this node");
+  Send(reply, MessageType::kCopierReply);
 }
 
 void FakeAgent::Load() {

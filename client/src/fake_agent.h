@@ -59,6 +59,9 @@ class FakeAgent {
   std::atomic<BackPressure> back_pressure{BackPressure::kSkip};
   std::atomic<bool> hold_layout{false};
   std::atomic<uint64_t> chunk_bytes{64 << 10};
+  // Starts a copier: its socket and its pidfd, which are the agent's then. Set before Start. Without it, or when it
+  // says false, COPIER is refused.
+  std::function<bool(UniqueFd* socket, UniqueFd* process)> start_copier;
 
   // Messages received so far, of one type.
   [[nodiscard]] int Count(MessageType type);
@@ -70,6 +73,7 @@ class FakeAgent {
   void Serve();
   void Handle(Packet& packet);
   void Load();
+  void AnswerCopier(const CopierMessage& message);
   void Prepare(const LayoutMessage& message, int headers);
   void BuildCtl(const LayoutMessage& message);
   void BuildBell();

@@ -18,16 +18,31 @@ bool MustWait(const Capture& capture, uint64_t epoch, const DeviceStream* stream
   return StillCopying(capture, epoch) && !(stream != nullptr && capture.submitted);
 }
 
-// The lanes whose copies a stream has to wait for.
-std::vector<std::shared_ptr<Lane>> LanesToAwait(const Capture& capture, uint64_t epoch, const DeviceStream* stream) {
+// What a stream has to wait for: the copies of these lanes, or what a copier does.
+struct Waits {
+  std::vector<std::shared_ptr<Lane>> lanes;
+  std::shared_ptr<CopierLink> link;
+  CopierLink::Line line;
+};
+
+// With the mutex held. From here on the copy thread minds the deadline of a pull.
+Waits WaitsOf(Capture& capture, uint64_t epoch, const DeviceStream* stream, uint64_t deadline) {
   if (stream == nullptr || !StillCopying(capture, epoch)) return {};
-  return capture.registration->devices.lanes;
+  Waits waits = {capture.registration->devices.lanes, nullptr, {}};
+  if (!capture.pulled) return waits;
+  waits.link = capture.link;
+  waits.line = capture.line;
+  if (!capture.armed) capture.gate_deadline_ns = deadline;
+  capture.armed = true;
+  capture.link->Wake();
+  return waits;
 }
 
-int32_t HoldStream(const std::vector<std::shared_ptr<Lane>>& lanes, DeviceStream stream) {
-  for (const auto& lane : lanes) {
+int32_t HoldStream(const Waits& waits, DeviceStream stream) {
+  for (const auto& lane : waits.lanes) {
     ContextScope scope(lane->device());
-    DeviceError error = scope.error().ok() ? lane->HoldUntilEnd(stream) : scope.error();
+    DeviceError error = scope.error();
+    if (error.ok()) error = waits.link != nullptr ? waits.link->Hold(stream, waits.line) : lane->HoldUntilEnd(stream);
     if (!error.ok()) return DeviceFails(lane->ordinal(), error);
   }
   return 0;
@@ -56,19 +71,20 @@ int32_t PassGate(State& state, uint64_t timeout_ns, const DeviceStream* stream) 
   uint64_t deadline = DeadlineAfter(timeout_ns == 0 ? state.gate_timeout_ns : timeout_ns);
   int32_t rc = 0;
   bool completed = false;
-  std::vector<std::shared_ptr<Lane>> lanes;
+  Waits waits;
   {
     MutexLock lock(state.mutex);
     Capture& capture = state.capture;
     capture.gate_seen = true;
     state.gating_trusted = true;
+    state.pin_watch.Gate(begin);
     if (capture.phase == Capture::Phase::kIdle) return 0;
     uint64_t epoch = capture.epoch;
     uint64_t step = capture.step;
     bool in_time = true;
     while (in_time && MustWait(capture, epoch, stream)) in_time = state.changed.WaitUntil(state.mutex, deadline);
     if (MustWait(capture, epoch, stream)) rc = GiveUpAtDeadline(state);
-    lanes = LanesToAwait(capture, epoch, stream);
+    waits = WaitsOf(capture, epoch, stream, deadline);
     if (capture.phase == Capture::Phase::kHeld && capture.epoch == epoch) {
       completed = CompleteCapture(state);
       EndCapture(state);
@@ -77,7 +93,7 @@ int32_t PassGate(State& state, uint64_t timeout_ns, const DeviceStream* stream) 
     if (completed) capture.attachment->Hint();
   }
   state.Wake();
-  if (rc != 0 || lanes.empty() || HoldStream(lanes, *stream) == 0) return rc;
+  if (rc != 0 || waits.lanes.empty() || HoldStream(waits, *stream) == 0) return rc;
   return PassGate(state, timeout_ns, nullptr);  // what no stream can be made to wait for, the caller waits for
 }
 

@@ -33,6 +33,7 @@ bool StopThreads(ckpt& handle) {
     ended = capture.phase != Capture::Phase::kCopying || !capture.registration->devices.any();
   }
   if (ended) handle.copy_thread.Join();
+  handle.pull_thread.Join();
   handle.state.Wake();
   handle.session.Join();
   return ended;
@@ -88,7 +89,8 @@ int32_t OpenHandle(const ckpt_options& options, ckpt** out) {
   auto handle = std::make_unique<ckpt>();
   handle->fork_generation = ForkGeneration();
   if (int32_t rc = TakeOptions(options, &handle->state)) return rc;
-  if (!handle->copy_thread.Start() || !handle->session.Start()) {
+  if (!handle->copy_thread.Start() || !handle->session.Start() ||
+      (handle->state.pull_wanted && !handle->pull_thread.Start())) {
     (void)StopThreads(*handle);
     return Fail(code::INTERNAL, "a thread could not be started");
   }
@@ -101,9 +103,11 @@ int32_t RegisterTable(ckpt& handle, const ckpt_table& from) {
   Table table;
   if (int32_t rc = CopyTable(from, &table)) return rc;
   std::shared_ptr<const Shape> shape;
+  uint64_t number = 1;
   {
     MutexLock lock(state.mutex);
     if (state.registration != nullptr) shape = state.registration->shape;
+    if (state.registration != nullptr) number = state.registration->number + 1;
   }
   bool same = shape != nullptr && from.extra_bytes <= shape->extra.bytes && shape->table == table;
   if (!same) {
@@ -111,12 +115,15 @@ int32_t RegisterTable(ckpt& handle, const ckpt_table& from) {
     if (rc != 0) return rc;
   }
   std::shared_ptr<const Registration> registration;
-  if (int32_t rc = BuildRegistration(std::move(shape), from.data, from.flags, state.lanes, &registration)) return rc;
+  int32_t rc = BuildRegistration(std::move(shape), from.data, from.flags, number, state.lanes, &registration);
+  if (rc != 0) return rc;
   {
     MutexLock lock(state.mutex);
     state.registration.swap(registration);
     if (!same) state.layout_code = 0;
+    state.pull.paused = false;
     JoinImplicitly(state);
+    state.changed.NotifyAll();
   }
   state.Wake();
   return 0;
@@ -157,6 +164,16 @@ static void FillPinning(const State& state, ckpt_info_view* out) {
   }
 }
 
+// With the mutex held.
+static void FillPath(const State& state, ckpt_info_view* out) {
+  const Pull& pull = state.pull;
+  out->gpu_path = state.Pulls() ? CKPT_PULL : CKPT_PUSH;
+  out->pulled = pull.pulled;
+  out->registered = state.registration != nullptr ? state.registration->number : 0;
+  out->exported = pull.exported;
+  snprintf(out->path_why, sizeof out->path_why, "%s", pull.why.c_str());
+}
+
 void FillInfo(State& state, ckpt_info_view* out) {
   MutexLock lock(state.mutex);
   out->connected = state.connected ? 1 : 0;
@@ -173,6 +190,7 @@ void FillInfo(State& state, ckpt_info_view* out) {
   out->reconnects = state.reconnects;
   snprintf(out->last_sentence, sizeof out->last_sentence, "%s", state.last_sentence);
   FillPinning(state, out);
+  FillPath(state, out);
 }
 
 int32_t CloseHandle(ckpt* raw, uint64_t timeout_ns) {

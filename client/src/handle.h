@@ -6,6 +6,7 @@
 
 #include "client/include/ckpt/ckpt.h"
 #include "client/src/copy_thread.h"
+#include "client/src/pull_thread.h"
 #include "client/src/restore.h"
 #include "client/src/session.h"
 #include "client/src/state.h"
@@ -15,6 +16,7 @@ struct ckpt {
   ckptd::State state;
   ckptd::Restore restore{state};
   ckptd::CopyThread copy_thread{state};
+  ckptd::PullThread pull_thread{state};
   ckptd::Session session{state};
 };
 

@@ -179,8 +179,9 @@ int32_t BuildShape(Table table, uint32_t rank, uint64_t extra_capacity, std::sha
 }
 
 int32_t BuildRegistration(std::shared_ptr<const Shape> shape, const void* const* data, const uint8_t* flags,
-                          Lanes& lanes, std::shared_ptr<const Registration>* out) {
+                          uint64_t number, Lanes& lanes, std::shared_ptr<const Registration>* out) {
   auto registration = std::make_shared<Registration>();
+  registration->number = number;
   uint64_t count = shape->table.count();
   registration->data.assign(data, data + count);
   registration->flags.assign(count, 0);

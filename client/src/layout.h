@@ -47,6 +47,7 @@ struct Shape {
 };
 
 struct Registration {
+  uint64_t number = 0;  // of the handle, from 1
   std::shared_ptr<const Shape> shape;
   std::vector<const void*> data;
   std::vector<uint8_t> flags;
@@ -64,7 +65,7 @@ int32_t BuildShape(Table table, uint32_t rank, uint64_t extra_capacity, std::sha
 
 // `data` and `flags` (may be null: all lazy host memory) have one entry a tensor.
 int32_t BuildRegistration(std::shared_ptr<const Shape> shape, const void* const* data, const uint8_t* flags,
-                          Lanes& lanes, std::shared_ptr<const Registration>* out);
+                          uint64_t number, Lanes& lanes, std::shared_ptr<const Registration>* out);
 
 }  // namespace ckptd
 

@@ -46,6 +46,13 @@ int32_t TakeOptions(const ckpt_options& options, State* state) {
   state->rank = options.rank;
   state->world = options.world;
   state->every = options.every;
+  if (options.gpu_path > CKPT_AUTO) return Fail(code::INVALID_ARGUMENT, "gpu_path %u is unknown", options.gpu_path);
+  if (options.gpu_path != CKPT_PUSH) {
+    state->pull_wanted = true;
+    state->pull.compares = options.gpu_path == CKPT_AUTO;
+    state->pull.stage = Pull::Stage::kWaiting;
+    state->pull.why = "a copier is being prepared";
+  }
   state->gate_timeout_ns = options.gate_timeout_ns != 0 ? options.gate_timeout_ns : kDefaultGateNs;
   state->sockets = Sockets(options.socket);
   state->wake = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

@@ -96,7 +96,7 @@ TEST(LayoutTest, PiecesCoverTheSlotWithoutAHole) {
   flags[50] = CKPT_EAGER;
   Lanes lanes;
   std::shared_ptr<const Registration> registration;
-  ASSERT_EQ(BuildRegistration(shape, data.data(), flags.data(), lanes, &registration), 0);
+  ASSERT_EQ(BuildRegistration(shape, data.data(), flags.data(), 1, lanes, &registration), 0);
   uint64_t at = 0;
   for (const Piece& piece : registration->pieces) {
     EXPECT_EQ(piece.slot_offset, at);
@@ -116,7 +116,7 @@ TEST(LayoutTest, NeighboursInMemoryAndSlotAreOnePiece) {
   for (size_t i = 0; i < 9; ++i) data.push_back(memory.data() + i * 512);
   Lanes lanes;
   std::shared_ptr<const Registration> registration;
-  ASSERT_EQ(BuildRegistration(shape, data.data(), nullptr, lanes, &registration), 0);
+  ASSERT_EQ(BuildRegistration(shape, data.data(), nullptr, 1, lanes, &registration), 0);
   ASSERT_EQ(registration->pieces.size(), 3u) << "header, tensors, extra";
   EXPECT_EQ(registration->pieces[1].bytes, 9u * 512);
 }
@@ -136,7 +136,7 @@ TEST(LayoutTest, ATensorWithoutAddressIsNamed) {
   const void* nothing = nullptr;
   Lanes lanes;
   std::shared_ptr<const Registration> registration;
-  EXPECT_EQ(BuildRegistration(shape, &nothing, nullptr, lanes, &registration), CKPT_E_INVALID_ARGUMENT);
+  EXPECT_EQ(BuildRegistration(shape, &nothing, nullptr, 1, lanes, &registration), CKPT_E_INVALID_ARGUMENT);
   EXPECT_NE(std::string(ckpt_error()).find("tensor.0"), std::string::npos);
 }
 

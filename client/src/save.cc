@@ -12,6 +12,7 @@
 #include "client/src/device_copy.h"
 #include "client/src/failure.h"
 #include "client/src/gate.h"
+#include "client/src/pull_thread.h"
 
 namespace ckptd {
 namespace {
@@ -98,6 +99,18 @@ int32_t CheckStreams(const State& state) {
   return 0;
 }
 
+// The copier, where it is prepared for just this: the same tensors into the same file.
+void TakeLink(State& state) {
+  Pull& pull = state.pull;
+  Capture& capture = state.capture;
+  capture.link.reset();
+  if (!state.Pulls() || pull.file_ids[capture.slot] != capture.file->file_id) return;
+  if (pull.compares && pull.choice.Next() == PathChoice::Path::kPush) return;
+  capture.link = pull.link;
+  capture.line = pull.link->NextLine();
+  pull.in_use = true;
+}
+
 // Fills in the capture and claims the slot: from here on the agent's ABANDONED waits for our acknowledgement.
 void Claimed(State& state, const SaveRequest& request, const Granted& grant) {
   Capture& capture = state.capture;
@@ -115,6 +128,11 @@ void Claimed(State& state, const SaveRequest& request, const Granted& grant) {
   capture.gate_seen = false;
   capture.given_up = false;
   capture.submitted = false;
+  capture.pulled = false;
+  capture.armed = false;
+  capture.orphaned = false;
+  state.pull.clock.captures = true;
+  TakeLink(state);
   capture.stop.store(false, std::memory_order_relaxed);
   capture.torn.clear();
   if (capture.selfcheck) capture.digests.resize(state.registration->lazy.size());
@@ -173,10 +191,19 @@ void CopyEagerHost(Capture& capture, const SaveRequest& request) {
   memset(slot + shape.extra.slot_offset + request.extra_bytes, ' ', shape.extra.bytes - request.extra_bytes);
 }
 
+// In stream order behind everything that is captured. A word that never comes is the deadline's business.
+void TellReady(const Capture& capture) {
+  const Lane& lane = *capture.registration->devices.lanes.front();
+  ContextScope scope(lane.device());
+  if (!scope.error().ok()) return;
+  (void)lane.device().WriteValue(lane.caller(), capture.link->ready_address(capture.line), capture.line.serial);
+}
+
 // 0, or why this save is lost. Streams first: what they copy, they copy while the host's bytes are copied here.
 int32_t TakeEager(Capture& capture, const SaveRequest& request) {
   const Registration& registration = *capture.registration;
   if (int32_t rc = TakeEagerFromDevices(registration, capture.file->mapping.data())) return rc;
+  if (capture.link != nullptr) TellReady(capture);
   CopyEagerHost(capture, request);
   if (!capture.selfcheck) return 0;
   DigestSources(registration, &capture.digests);
@@ -210,7 +237,9 @@ void Grow(State& state, const SaveRequest& request) {
   std::shared_ptr<const Shape> shape;
   std::shared_ptr<const Registration> grown;
   if (BuildShape(old->shape->table, state.rank, ExtraCapacity(request.extra_bytes), &shape) != 0) return;
-  if (BuildRegistration(std::move(shape), old->data.data(), old->flags.data(), state.lanes, &grown) != 0) return;
+  const uint64_t number = old->number + 1;
+  if (BuildRegistration(std::move(shape), old->data.data(), old->flags.data(), number, state.lanes, &grown) != 0)
+    return;
   MutexLock lock(state.mutex);
   state.registration.swap(grown);
   state.layout_code = 0;
@@ -222,6 +251,14 @@ int32_t SetCallerStream(State& state, int32_t ordinal, void* stream) {
   std::shared_ptr<Lane> lane;
   if (int32_t rc = state.lanes.Find(ordinal, &lane)) return rc;
   lane->SetCaller({stream});
+  return 0;
+}
+
+int32_t PassStep(State& state) {
+  if (!state.pull_wanted) return 0;
+  uint64_t now = MonotonicNs();
+  MutexLock lock(state.mutex);
+  NoteStep(state, now);
   return 0;
 }
 
@@ -237,6 +274,7 @@ int32_t StartSave(State& state, const SaveRequest& request) {
     }
     if (request.extra == nullptr && request.extra_bytes > 0) return Fail(code::INVALID_ARGUMENT, "extra is null");
     RefuseUngated(state);
+    NoteStep(state, begin);
     state.saves += 1;
     state.steps.Add(request.step);
     if (rc == 0) rc = AdmitInTime(state, request);

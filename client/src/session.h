@@ -37,6 +37,8 @@ class Session {
     uint64_t offered_attempt = 0;   // of the last LOAD
     uint64_t reported_attempt = 0;  // of the last LOADED
     uint64_t layout_attempt = 0;    // of the last LAYOUT
+    DevicesMessage devices = {};    // as told last
+    uint64_t copiers_asked = 0;     // State::pull.requests when COPIER was sent last
     std::shared_ptr<const Shape> layout;
   };
 
@@ -58,6 +60,8 @@ class Session {
   bool SendJoin();
   bool SendLoaded();
   bool SendLayout();
+  bool SendDevices();
+  bool SendCopier();
   bool SendHints();
   void SendBye();
   template <typename Message>
@@ -73,6 +77,7 @@ class Session {
   void OnLayoutState(const LayoutStateMessage& message);
   bool OnLayoutReady(const LayoutReadyMessage& message, std::span<UniqueFd> fds);
   void OnSlot(const SlotMessage& message, std::span<UniqueFd> fds);
+  void OnCopierReply(const CopierReplyMessage& message, std::span<UniqueFd> fds);
   void OnGrant();
   void OnNews(const NewsMessage& message);
   void OnResumeRefused(const ResumeRefusedMessage& message);

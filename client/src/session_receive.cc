@@ -82,6 +82,8 @@ bool Session::Dispatch(Packet& packet) {
       return with(LayoutReadyMessage(), [&](auto& message) { return OnLayoutReady(message, packet.fds); });
     case MessageType::kSlot:
       return with(SlotMessage(), [&](auto& message) { OnSlot(message, packet.fds); });
+    case MessageType::kCopierReply:
+      return with(CopierReplyMessage(), [&](auto& message) { OnCopierReply(message, packet.fds); });
     case MessageType::kGrant:
       return with(GrantMessage(), [&](auto&) { OnGrant(); });
     case MessageType::kNews:
@@ -201,15 +203,21 @@ bool Session::OnLayoutReady(const LayoutReadyMessage& message, std::span<UniqueF
     attachment = state_.attachment;
   }
   connection_.resuming = false;
+  connection_.devices = {};  // the agent waits to hear that its memory is pinned
   if (attachment != nullptr && attachment->IsSame(message, fds)) {
     ReplaceSlots(attachment, message, fds);
     return true;
   }
   if (registration == nullptr || message.header_crc != registration->shape->header_crc) return true;
   std::shared_ptr<Attachment> fresh;
+  {
+    MutexLock lock(state_.mutex);
+    state_.pin_watch.Begin();
+  }
   int32_t rc = Attachment::Create(message, *registration, fds, &fresh);
   std::shared_ptr<Attachment> old;
   MutexLock lock(state_.mutex);
+  state_.pin_watch.End();
   if (rc != 0) {
     RefuseLayout(-rc, LastSentence());
     return true;
@@ -258,6 +266,21 @@ void Session::OnSlot(const SlotMessage& message, std::span<UniqueFd> fds) {
   if (OpenSlotFile(std::move(fds[0]), bytes, message.file_id, std::move(device), &file) != 0) return;
   MutexLock lock(state_.mutex);
   attachment->slots[message.slot].swap(file);
+  state_.changed.NotifyAll();
+}
+
+void Session::OnCopierReply(const CopierReplyMessage& message, std::span<UniqueFd> fds) {
+  MutexLock lock(state_.mutex);
+  Pull& pull = state_.pull;
+  if (pull.stage != Pull::Stage::kAsked || (message.code == 0 && fds.size() != 2)) return;
+  if (memcmp(message.gpu, pull.gpu, sizeof pull.gpu) != 0) return;
+  pull.reply = message;
+  Terminate(pull.reply.sentence);
+  if (message.code == 0) {
+    pull.socket = std::move(fds[0]);
+    pull.process = std::move(fds[1]);
+  }
+  pull.replied = true;
   state_.changed.NotifyAll();
 }
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "client/src/device_report.h"
 #include "client/src/failure.h"
 #include "client/src/session.h"
 #include "client/src/version.h"
@@ -47,7 +48,7 @@ bool Session::Send(Message& message, MessageType type, std::span<const int> fds)
 void Session::SendWhatIsDue() {
   if (!socket_.valid() || !connection_.greeted) return;
   connection_.blocked = false;
-  bool told = SendResume() && SendJoin() && SendLoaded() && SendLayout();
+  bool told = SendResume() && SendJoin() && SendLoaded() && SendDevices() && SendLayout() && SendCopier();
   if (told) SendHints();
 }
 
@@ -156,6 +157,35 @@ bool Session::SendLayout() {
   if (!Send(layout, MessageType::kLayout, {&file, 1})) return false;
   connection_.layout = shape;
   connection_.layout_attempt = layout.attempt;
+  return true;
+}
+
+bool Session::SendDevices() {
+  DevicesMessage devices;
+  {
+    MutexLock lock(state_.mutex);
+    if (state_.claim.stage != Claim::Stage::kRunning || connection_.resuming) return true;
+    if (!DescribeDevices(state_, &devices)) return true;
+  }
+  if (memcmp(&devices, &connection_.devices, sizeof devices) == 0) return true;
+  DevicesMessage told = devices;
+  if (!Send(told, MessageType::kDevices)) return false;
+  connection_.devices = devices;
+  return true;
+}
+
+bool Session::SendCopier() {
+  CopierMessage copier = {};
+  uint64_t requests = 0;
+  {
+    MutexLock lock(state_.mutex);
+    requests = state_.pull.requests;
+    bool asks = state_.pull.stage == Pull::Stage::kAsked && state_.claim.stage == Claim::Stage::kRunning;
+    if (!asks || requests == connection_.copiers_asked) return true;
+    memcpy(copier.gpu, state_.pull.gpu, sizeof copier.gpu);
+  }
+  if (!Send(copier, MessageType::kCopier)) return false;
+  connection_.copiers_asked = requests;
   return true;
 }
 

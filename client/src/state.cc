@@ -3,6 +3,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "client/core/copy/capture_word.h"
@@ -13,6 +14,14 @@ namespace {
 
 bool IsUsed(const Capture& capture, const Attachment* attachment, uint32_t slot) {
   return capture.phase != Capture::Phase::kIdle && capture.attachment.get() == attachment && capture.slot == slot;
+}
+
+// Its copier may still write to it.
+bool IsOrphan(State& state, const Attachment* attachment, uint32_t slot) {
+  std::erase_if(state.orphans, [](const Orphan& orphan) { return orphan.link->Ended(); });
+  return std::any_of(state.orphans.begin(), state.orphans.end(), [&](const Orphan& orphan) {
+    return orphan.attachment.get() == attachment && orphan.slot == slot;
+  });
 }
 
 }  // namespace
@@ -38,6 +47,11 @@ bool State::Ready() const {
          attachment->ready().slot_bytes == registration->shape->slot_bytes;
 }
 
+bool State::Pulls() const {
+  return pull.stage == Pull::Stage::kReady && !pull.stale && pull.registration != nullptr &&
+         pull.registration == registration && pull.attachment == attachment;
+}
+
 void State::Remember(int32_t number, const char* sentence) {
   last_code = number;
   snprintf(last_sentence, sizeof last_sentence, "%s", sentence);
@@ -56,7 +70,7 @@ std::shared_ptr<Attachment> Detach(State& state) {
   state.attachment.reset();
   if (old == nullptr) return old;
   for (uint32_t i = 0; i < old->slot_count(); ++i) {
-    if (IsUsed(state.capture, old.get(), i)) continue;
+    if (IsUsed(state.capture, old.get(), i) || IsOrphan(state, old.get(), i)) continue;
     BellSlot& slot = old->bell_slot(i);
     uint64_t epoch = CaptureEpoch(slot.word.load(std::memory_order_acquire));
     TryAbandon(slot, epoch);
@@ -70,7 +84,7 @@ void AcknowledgeUnused(State& state) {
   if (state.attachment == nullptr) return;
   bool news = false;
   for (uint32_t i = 0; i < state.attachment->slot_count(); ++i) {
-    if (IsUsed(state.capture, state.attachment.get(), i)) continue;
+    if (IsUsed(state.capture, state.attachment.get(), i) || IsOrphan(state, state.attachment.get(), i)) continue;
     BellSlot& slot = state.attachment->bell_slot(i);
     news = Acknowledge(slot, CaptureEpoch(slot.word.load(std::memory_order_acquire))) || news;
   }

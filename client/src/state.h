@@ -4,6 +4,7 @@
 //   trainer threads   ckpt_*: read and change it, wait on `changed`
 //   session thread    speaks with the agent: see session.h
 //   copy thread       copies one capture at a time: see copy_thread.h
+//   pull thread       only where saves may be pulled: prepares the copier, see pull_thread.h
 #ifndef CKPTD_CLIENT_SRC_STATE_H_
 #define CKPTD_CLIENT_SRC_STATE_H_
 
@@ -18,6 +19,8 @@
 #include "client/src/capture.h"
 #include "client/src/claim.h"
 #include "client/src/layout.h"
+#include "client/src/pin_watch.h"
+#include "client/src/pull.h"
 #include "client/src/steps.h"
 #include "client/src/sync.h"
 
@@ -42,6 +45,7 @@ struct State {
   uint32_t world = 0;
   uint32_t every = 0;
   uint64_t gate_timeout_ns = 0;
+  bool pull_wanted = false;          // CKPT_PULL or CKPT_AUTO
   std::vector<std::string> sockets;  // tried in this order
   UniqueFd wake;                     // eventfd: the session thread has something to look at
 
@@ -65,6 +69,9 @@ struct State {
   int32_t agent_code = 0;                            // NEWS.last_error
 
   Lanes lanes;  // the trainer's thread only
+  Pull pull;
+  PinWatch pin_watch;
+  std::vector<Orphan> orphans;
 
   // The layout.
   std::shared_ptr<const Registration> registration;
@@ -91,6 +98,7 @@ struct State {
 
   // The rest: with the mutex held.
   [[nodiscard]] bool Ready() const;
+  [[nodiscard]] bool Pulls() const;  // the copier is prepared for what is registered now
   void Remember(int32_t number, const char* sentence);
 };
 

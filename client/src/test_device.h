@@ -46,9 +46,12 @@ class DeviceTest : public ::testing::Test {
     ASSERT_EQ(cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
     ASSERT_EQ(cuCtxPushCurrent(context), CUDA_SUCCESS);
     ASSERT_EQ(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0), CUDA_SUCCESS);
+    BeforeStart();
     agent.Start();
-    trainer = std::make_unique<TestTrainer>(agent.socket(), 5'000 * kMs);
+    trainer = std::make_unique<TestTrainer>(agent.socket(), gate_timeout_ns, gpu_path);
   }
+
+  virtual void BeforeStart() {}
 
   void TearDown() override {
     fakecuda_hang(0);
@@ -109,6 +112,8 @@ class DeviceTest : public ::testing::Test {
 
   [[nodiscard]] ckpt_status Gate() { return ckpt_gate_stream(trainer->handle, stream, 0); }
 
+  uint64_t gate_timeout_ns = 5'000 * kMs;
+  uint32_t gpu_path = CKPT_PUSH;
   FakeAgent agent;
   std::unique_ptr<TestTrainer> trainer;
   CUstream stream = nullptr;

@@ -33,10 +33,12 @@ template <typename Condition>
 
 class TestTrainer {
  public:
-  explicit TestTrainer(const std::string& socket, uint64_t gate_timeout_ns = 0) { Open(socket, gate_timeout_ns); }
+  explicit TestTrainer(const std::string& socket, uint64_t gate_timeout_ns = 0, uint32_t gpu_path = CKPT_PUSH) {
+    Open(socket, gate_timeout_ns, gpu_path);
+  }
   ~TestTrainer() { Close(0); }
 
-  void Open(const std::string& socket, uint64_t gate_timeout_ns = 0) {
+  void Open(const std::string& socket, uint64_t gate_timeout_ns = 0, uint32_t gpu_path = CKPT_PUSH) {
     ckpt_options options = {};
     options.struct_bytes = sizeof options;
     options.world = 1;
@@ -44,6 +46,7 @@ class TestTrainer {
     options.job = "job";
     options.socket = socket.c_str();
     options.gate_timeout_ns = gate_timeout_ns;
+    options.gpu_path = gpu_path;
     EXPECT_EQ(ckpt_open(&options, &handle), 0) << ckpt_error();
   }
 

@@ -5,18 +5,27 @@
 // Packets as in messages.h: one struct each, MessageHead first. C answers every request once, in order, with
 // COPIER_ANSWER; `serial` is the request's. When one side closes, the other ends what it does: C by exiting.
 //
-//   T START (gate page)        C answers when it has a context on that GPU       refused: exclusive mode, no such GPU,
-//   … T SLOTS (bell, slots)      C answers when they are mapped and pinned; takes the place of the slots before T
-//   IMPORT (descriptors)     C answers when all of the batch are open T PLAN (memfd)             C answers when every
-//   piece lies in its allocation and in the slot T COPY … T HOST_DONE       C COPYING when `ready` was seen, then the
-//   answer: it writes that slot no more T RELEASE                  C answers when every import is closed and the plan
-//   forgotten: T may free its memory
+//   T START (gate page)       C answers when it has a context on that GPU; once. Refused: exclusive mode, no such GPU
+//   T SLOTS (bell, slots)     C answers when they are mapped and pinned; takes the place of the slots before
+//   T IMPORT (descriptors)    C answers when all of the batch are open; else none of it is
+//   T PLAN (memfd)            C answers when every piece lies in its allocation and in the slot; else there is no plan
+//   T COPY … T HOST_DONE      C COPYING when `ready` was seen and behind each chunk, then the answer
+//   T RELEASE                 C answers when every import is closed and the plan forgotten: T may free its memory
+//
+// Behind the answer to COPY nothing of C writes to that slot any more. A plan outlives SLOTS of the same slot_bytes.
+// What is sent during a COPY waits for its answer; HOST_DONE may come at any time, also before `ready`. A packet that
+// is too short for a serial is refused with serial 0.
 //
 // COPY: C waits until the gate line's `ready` equals the serial (T's stream writes it, behind everything that the save
 // captures), copies every piece into the slot, stores the serial in `released` when the last copy is done, sums and
 // publishes each chunk in the bell once HOST_DONE said that T's own bytes are in the slot, and moves the capture word
 // to COMPLETE where COPY asked for it. When the word is not (epoch, OPEN) any more it stops, and answers when no copy
-// is under way. T never waits for it: T's deadline moves the word to ABANDONED and then stores `released` itself.
+// is under way; so it does after an error of the GPU, which moves the word to ABANDONED first. Before each of these
+// answers `released` is stored too. T never waits for it: T's deadline moves the word to ABANDONED and then stores
+// `released` itself.
+//
+// C's exit status: 0, T has closed; 2, wrong arguments; 3, the context is broken; 4, the socket is. Where C cannot tell
+// whether copies are under way it ends without an answer to the COPY: its end is the answer.
 //
 // The gate page has one line per attempt, taken in turn: T's streams wait until `released` equals the serial, which is
 // never used twice. A line comes round again only after the answer to its COPY, so C cannot write an old serial over a
@@ -113,7 +122,7 @@ struct CopierPiece {
 
 struct CopierCopy {
   MessageHead head;
-  uint64_t serial;  // also the value of `ready` and `released`
+  uint64_t serial;  // also the value of `ready` and `released`: larger than that of every COPY before
   uint64_t epoch;
   uint64_t step;
   uint64_t attempt;
@@ -132,7 +141,7 @@ struct CopierSerial {
 enum class CopierOutcome : uint32_t {
   kDone = 0,
   kStopped = 1,  // COPY: the word was not OPEN any more
-  kRefused = 2,  // `sentence`; C goes on
+  kRefused = 2,  // `sentence`; C goes on. Also what the driver refused in START and IMPORT
   kDevice = 3,   // `sentence`, an error of the GPU; C exits after this answer when its context is broken
 };
 

@@ -7,7 +7,7 @@ failures=0
 fail() { echo "FAILED: $1"; failures=$((failures + 1)); }
 skip() { echo "skipped: $1"; exit 77; }
 
-for file in bin/ckptd bin/ckptctl lib/libckpt.so.1; do
+for file in bin/ckptd bin/ckptd-copier bin/ckptctl lib/libckpt.so.1; do
   [ -e "$build/$file" ] || skip "no $build/$file in this build"
 done
 place=$(mktemp -d) || exit 1
@@ -21,6 +21,7 @@ home=$(echo "$place"/ckptd-*)
 clean() { env -i PATH=/usr/bin:/bin HOME="$place" "$@"; }
 clean "$home/bin/ckptd" --version | grep -qx "ckptd $version" || fail "ckptd --version"
 clean "$home/bin/ckptd" --check-config --config "$home/etc/ckptd/ckptd.toml" >/dev/null || fail "ckptd --check-config"
+clean "$home/bin/ckptd-copier" --help | grep -q -- --socket || fail "ckptd-copier --help"
 clean "$home/bin/ckptctl" --help | grep -q status || fail "ckptctl --help"
 
 # Everything but glibc comes from the tar, also the libraries that libraries need.
@@ -41,6 +42,17 @@ if command -v python3 >/dev/null; then
 import ctypes, pathlib, sys
 library = pathlib.Path(sys.path[1]) / "ckptd" / "libckpt.so"
 ctypes.CDLL(str(library)).ckpt_open') || fail "libckpt.so beside the Python package does not load"
+
+  # A machine that has no driver, whatever this one has: what cannot be loaded comes first.
+  mkdir "$place/none" && : >"$place/none/libcuda.so.1"
+  for script in run second; do
+    clean LD_LIBRARY_PATH="$place/none" "$home/tests/gpu/$script" --out "$place/$script" >"$place/$script.log" 2>&1
+    status=$?
+    [ $status = 77 ] || fail "tests/gpu/$script without a driver: exit status $status: $(tail -n 3 "$place/$script.log")"
+    grep -q "^No CUDA driver answered" "$place/$script.log" || fail "tests/gpu/$script does not say that no driver answered"
+    grep -q "^skipped probe: device: no driver" "$place/$script.log" || fail "tests/gpu/$script does not say what is missing"
+    grep -q "GPU: not probed" "$place/$script/summary.md" || fail "tests/gpu/$script writes no summary"
+  done
 fi
 echo "bundle: $(du -m "$tar" | cut -f1) MiB, $(find "$home" -type f | wc -l) files"
 exit $((failures > 0))

@@ -3,12 +3,12 @@
 # Makes BUILD/ckptd-VERSION-linux-MACHINE.tar.gz, which runs from any folder of any Linux with the build machine's glibc
 # or a newer one:
 #
-#   bin/        ckptd, ckptctl, ckptd-bench, stripped
+#   bin/        ckptd, ckptd-copier, ckptctl, ckptd-bench, stripped
 #   lib/        libckpt, and the shared libraries that they need, down to the C++ library; not glibc, which comes with
 #               the kernel's loader and cannot be mixed
 #   include/  etc/
 #   python/     the package; libckpt.so beside it is a link
-#   tests/gpu/  what a machine with a GPU is asked: needs Python alone
+#   tests/gpu/  what a machine with a GPU is asked: needs Python, and torch for the parts that train
 cmake_minimum_required(VERSION 3.22)
 
 set(max_mib 64)
@@ -17,7 +17,7 @@ set(name ckptd-${VERSION}-linux-${machine})
 set(root ${BUILD}/bundle/${name})
 set(tar ${BUILD}/${name}.tar.gz)
 
-foreach(program ckptd ckptctl ckptd-bench)
+foreach(program ckptd ckptd-copier ckptctl ckptd-bench)
   if(EXISTS ${BUILD}/bin/${program})
     list(APPEND programs ${BUILD}/bin/${program})
   endif()

@@ -2,7 +2,7 @@
 # Packages of a distribution pass -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_INSTALL_SYSCONFDIR=/etc.
 include(GNUInstallDirs)
 
-set(programs ckptd ckptd-bench)
+set(programs ckptd ckptd-copier ckptd-bench)
 if(CKPTD_GRPC)
   list(APPEND programs ckptctl)
 endif()

@@ -19,7 +19,7 @@ build_jobs() {
 
 # What a user runs, and the C++ trainer of the quick start: a release build of these takes half the time of all.
 # shellcheck disable=SC2034
-PROGRAMS=(ckptd ckptctl ckptd-bench ckpt ckpt-trainer)
+PROGRAMS=(ckptd ckptd-copier ckptctl ckptd-bench ckpt ckpt-trainer)
 
 # build_preset PRESET [TARGET...]: configures and builds. Output of cmake is the caller's to keep.
 build_preset() {

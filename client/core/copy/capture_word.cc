@@ -14,6 +14,10 @@ bool IsOpen(const BellSlot& slot, uint64_t epoch) {
   return slot.word.load(std::memory_order_acquire) == CaptureWord(epoch, CaptureState::kOpen);
 }
 
+bool IsComplete(const BellSlot& slot, uint64_t epoch) {
+  return slot.word.load(std::memory_order_acquire) == CaptureWord(epoch, CaptureState::kComplete);
+}
+
 bool TryComplete(BellSlot& slot, uint64_t epoch) { return Move(slot, epoch, CaptureState::kComplete); }
 
 bool TryAbandon(BellSlot& slot, uint64_t epoch) {

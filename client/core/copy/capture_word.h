@@ -11,6 +11,9 @@ namespace ckptd {
 
 [[nodiscard]] bool IsOpen(const BellSlot& slot, uint64_t epoch);
 
+// By a copier.
+[[nodiscard]] bool IsComplete(const BellSlot& slot, uint64_t epoch);
+
 // (e, OPEN) -> (e, COMPLETE). False: somebody gave the capture up. No thread may write the slot after this.
 [[nodiscard]] bool TryComplete(BellSlot& slot, uint64_t epoch);
 

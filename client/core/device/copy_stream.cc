@@ -46,6 +46,8 @@ bool CopyStream::IsMarked(uint64_t chunk) const { return chunk < marked_.size() 
 
 DeviceError CopyStream::AwaitChunk(uint64_t chunk) { return device_->Synchronize(chunks_[chunk]); }
 
+DeviceError CopyStream::QueryChunk(uint64_t chunk) const { return device_->Query(chunks_[chunk]); }
+
 DeviceError CopyStream::MarkEnd() {
   DeviceError error = device_->Record(end_, stream_);
   end_marked_ = error.ok();

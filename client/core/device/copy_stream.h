@@ -36,6 +36,7 @@ class CopyStream {
   DeviceError MarkChunk(uint64_t chunk);
   [[nodiscard]] bool IsMarked(uint64_t chunk) const;
   DeviceError AwaitChunk(uint64_t chunk);
+  DeviceError QueryChunk(uint64_t chunk) const;  // kNotReady: not yet. Of a marked one
 
   // Behind the last copy of a capture.
   DeviceError MarkEnd();

@@ -8,6 +8,31 @@ namespace {
 CUstream Of(DeviceStream stream) { return static_cast<CUstream>(stream.handle); }
 CUevent Of(DeviceEvent event) { return static_cast<CUevent>(event.handle); }
 
+// What cannot be asked stays false or empty.
+DeviceFacts FactsOf(const Driver& driver, CUdevice device) {
+  DeviceFacts facts;
+  char text[256] = {};
+  if (driver.cuDeviceGetName(text, sizeof text, device) == CUDA_SUCCESS) facts.name = text;
+  if (driver.cuDeviceGetPCIBusId(text, sizeof text, device) == CUDA_SUCCESS) facts.pci = text;
+  CUuuid uuid = {};
+  if (driver.cuDeviceGetUuid(&uuid, device) == CUDA_SUCCESS) {
+    for (size_t i = 0; i < facts.uuid.size(); ++i) facts.uuid[i] = static_cast<uint8_t>(uuid.bytes[i]);
+  }
+  size_t bytes = 0;
+  if (driver.cuDeviceTotalMem(&bytes, device) == CUDA_SUCCESS) facts.memory_bytes = bytes;
+  driver.cuDriverGetVersion(&facts.driver_version);
+  auto ask = [&](CUdevice_attribute attribute) {
+    int value = 0;
+    return driver.cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS ? value : 0;
+  };
+  facts.exclusive_process = ask(CU_DEVICE_ATTRIBUTE_COMPUTE_MODE) == CU_COMPUTEMODE_EXCLUSIVE_PROCESS;
+  facts.host_register = ask(CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED) != 0;
+  facts.wait_value64 = ask(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS) != 0;
+  facts.posix_fd = ask(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0;
+  facts.fabric = ask(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED) != 0;
+  return facts;
+}
+
 }  // namespace
 
 DeviceError Device::Count(int* count) {
@@ -15,6 +40,15 @@ DeviceError Device::Count(int* count) {
   const Driver* driver = nullptr;
   if (DeviceError error = Driver::Load(&driver); !error.ok()) return error;
   return CKPTD_CUDA(*driver, cuDeviceGetCount, count);
+}
+
+DeviceError Device::Ask(int ordinal, DeviceFacts* out) {
+  const Driver* driver = nullptr;
+  if (DeviceError error = Driver::Load(&driver); !error.ok()) return error;
+  CUdevice device = 0;
+  DeviceError error = CKPTD_CUDA(*driver, cuDeviceGet, &device, ordinal);
+  if (error.ok()) *out = FactsOf(*driver, device);
+  return error;
 }
 
 DeviceError Device::Attach(int ordinal, std::unique_ptr<Device>* out) { return Retain(ordinal, false, out); }
@@ -35,36 +69,11 @@ DeviceError Device::Retain(int ordinal, bool make, std::unique_ptr<Device>* out)
   error = CKPTD_CUDA(*driver, cuDevicePrimaryCtxRetain, &context, device);
   if (!error.ok()) return error;
   out->reset(new Device(*driver, ordinal, context));
-  (*out)->AskFacts();
+  (*out)->facts_ = FactsOf(*driver, device);
   return {};
 }
 
 Device::~Device() { driver_.cuDevicePrimaryCtxRelease(ordinal_); }
-
-// What cannot be asked stays false or empty.
-void Device::AskFacts() {
-  CUdevice device = 0;
-  if (driver_.cuDeviceGet(&device, ordinal_) != CUDA_SUCCESS) return;
-  char text[256] = {};
-  if (driver_.cuDeviceGetName(text, sizeof text, device) == CUDA_SUCCESS) facts_.name = text;
-  if (driver_.cuDeviceGetPCIBusId(text, sizeof text, device) == CUDA_SUCCESS) facts_.pci = text;
-  CUuuid uuid = {};
-  if (driver_.cuDeviceGetUuid(&uuid, device) == CUDA_SUCCESS) {
-    for (size_t i = 0; i < facts_.uuid.size(); ++i) facts_.uuid[i] = static_cast<uint8_t>(uuid.bytes[i]);
-  }
-  size_t bytes = 0;
-  if (driver_.cuDeviceTotalMem(&bytes, device) == CUDA_SUCCESS) facts_.memory_bytes = bytes;
-  driver_.cuDriverGetVersion(&facts_.driver_version);
-  auto ask = [&](CUdevice_attribute attribute) {
-    int value = 0;
-    return driver_.cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS ? value : 0;
-  };
-  facts_.exclusive_process = ask(CU_DEVICE_ATTRIBUTE_COMPUTE_MODE) == CU_COMPUTEMODE_EXCLUSIVE_PROCESS;
-  facts_.host_register = ask(CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED) != 0;
-  facts_.wait_value64 = ask(CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS) != 0;
-  facts_.posix_fd = ask(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED) != 0;
-  facts_.fabric = ask(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED) != 0;
-}
 
 DeviceError Device::CreateStream(DeviceStream* out) const {
   int least = 0;

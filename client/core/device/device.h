@@ -46,6 +46,9 @@ class Device {
   // The number of GPUs this process sees. kNoDriver where there is no driver.
   static DeviceError Count(int* count);
 
+  // What a GPU says of itself. Makes no context.
+  static DeviceError Ask(int ordinal, DeviceFacts* out);
+
   // The GPU whose primary context this process already uses. Never makes a context: one costs the trainer hundreds of
   // MiB of GPU memory. kRefused where there is none.
   static DeviceError Attach(int ordinal, std::unique_ptr<Device>* out);
@@ -97,7 +100,6 @@ class Device {
   friend class ContextScope;
   Device(const Driver& driver, int ordinal, void* context) : driver_(driver), ordinal_(ordinal), context_(context) {}
   static DeviceError Retain(int ordinal, bool make, std::unique_ptr<Device>* out);
-  void AskFacts();
 
   const Driver& driver_;
   const int ordinal_;

@@ -58,6 +58,17 @@ class DeviceTest : public ::testing::Test {
   DeviceStream stream_;
 };
 
+TEST_F(DeviceTest, AskingAGpuMakesNoContext) {
+  const uint64_t before = Counts().primary_retains;
+  DeviceFacts facts;
+  ASSERT_TRUE(Device::Ask(0, &facts).ok());
+  EXPECT_EQ(facts.uuid, device_->facts().uuid);
+  EXPECT_EQ(facts.pci, device_->facts().pci);
+  EXPECT_FALSE(facts.exclusive_process);
+  EXPECT_EQ(Counts().primary_retains, before);
+  EXPECT_FALSE(Device::Ask(7, &facts).ok());
+}
+
 TEST_F(DeviceTest, AttachesOnlyWhereSomebodyUsesTheDevice) {
   scope_.reset();
   EXPECT_TRUE(device_->DestroyStream(stream_).ok());

@@ -29,6 +29,9 @@ class Mapping {
   // Makes every page present, so that no later access faults. 0 or an errno.
   [[nodiscard]] int Populate(Access access);
 
+  // Stays mapped until the process ends.
+  void Leave() { address_ = nullptr; }
+
   [[nodiscard]] char* data() const { return static_cast<char*>(address_); }
   [[nodiscard]] uint64_t size() const { return bytes_; }
 

@@ -90,6 +90,14 @@ enum {
   CKPT_E_DEVICE = -39
 };
 
+/* How tensors on a GPU are captured. PUSH: this process copies, on a stream of its own. PULL: a process of the agent
+ * does (ckptd-copier), over CUDA IPC: it needs a context of its own on that GPU (hundreds of MiB of its memory), and
+ * the memory behind captured tensors must not be freed while `exported` of ckpt_info names their registration. A save
+ * that cannot be pulled is pushed; ckpt_info says why. Tensors on one GPU only. AUTO: both in turn at first, then the
+ * one that costs training less: pull where it saves 2 % of a step over at least 20 saves of each. Steps are measured
+ * between calls of ckpt_step or ckpt_save: one of them at every step then. */
+enum { CKPT_PUSH = 0, CKPT_PULL = 1, CKPT_AUTO = 2 };
+
 typedef struct ckpt_options {
   uint32_t struct_bytes;
   uint32_t rank;
@@ -98,7 +106,9 @@ typedef struct ckpt_options {
   const char* job;          /* [A-Za-z0-9._-]{1,128} */
   const char* socket;       /* NULL: $CKPTD_SOCKET, then /run/ckptd/ckptd.sock, then the per-user agent's */
   uint64_t gate_timeout_ns; /* a capture slower than this is given up at the gate; 0 = 30 s */
-  uint64_t reserved[4];
+  uint32_t gpu_path;        /* CKPT_PUSH, CKPT_PULL, CKPT_AUTO */
+  uint32_t reserved0;
+  uint64_t reserved[3];
 } ckpt_options;
 
 /* Starts two threads (session and copy) and tries to connect. Succeeds without an agent: the session thread keeps
@@ -199,6 +209,11 @@ CKPT_API ckpt_status ckpt_gate_stream(ckpt* ck, void* stream, uint64_t timeout_n
 /* The stream on which the tensors of `device` (ordinal of the driver) have their values when ckpt_save is called; until
  * told otherwise the legacy default stream. Cheap; once a step where streams change. Errors: DEVICE. */
 CKPT_API ckpt_status ckpt_stream(ckpt* ck, int32_t device, void* stream);
+
+/* Before the memory behind registered tensors is freed for good: returns when no other process has it open (CKPT_PULL;
+ * otherwise at once). Saves are pushed until the next ckpt_register. TIMEOUT: `exported` of ckpt_info still names it.
+ */
+CKPT_API ckpt_status ckpt_unexport(ckpt* ck, uint64_t timeout_ns);
 
 /* After TORN: the tensors (indices into the table) that changed before the gate. Writes up to `capacity` indices,
  * returns how many there are. */
@@ -303,6 +318,12 @@ typedef struct ckpt_info_view {
   char last_sentence[256];
   uint64_t pinned_bytes; /* slots pinned for the GPUs of the registered tensors */
   char pin_error[128];   /* why not all: copies from GPUs then hold up the gate; empty: nothing was refused */
+  uint32_t gpu_path;     /* of the next save: CKPT_PUSH or CKPT_PULL */
+  uint32_t reserved0;
+  uint64_t pulled;     /* saves that were pulled */
+  uint64_t registered; /* number of the newest ckpt_register that did not fail, from 1 */
+  uint64_t exported;   /* the registration whose memory another process may have open; 0 = none */
+  char path_why[128];  /* why this path */
 } ckpt_info_view;
 
 CKPT_API ckpt_status ckpt_info(ckpt* ck, ckpt_info_view* out);

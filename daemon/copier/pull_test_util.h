@@ -1,0 +1,112 @@
+// Trainers whose saves a copier pulls: the real ckptd-copier and libckpt, with the host device in place of a GPU.
+#ifndef CKPTD_DAEMON_COPIER_PULL_TEST_UTIL_H_
+#define CKPTD_DAEMON_COPIER_PULL_TEST_UTIL_H_
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <mutex>
+
+#include "client/src/test_device.h"
+#include "client/src/test_image.h"
+
+namespace ckptd {
+
+// The copiers that the agent started, and how they run.
+class Copiers {
+ public:
+  ~Copiers() {
+    for (pid_t pid : pids_) {
+      kill(pid, SIGKILL);
+      waitpid(pid, nullptr, 0);
+    }
+  }
+
+  bool Start(UniqueFd* socket, UniqueFd* process) {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return false;
+    *socket = UniqueFd(ends[0]);
+    UniqueFd theirs(ends[1]);
+    std::lock_guard lock(mutex_);
+    pid_t pid = Spawn(theirs.get());
+    if (pid == 0) return false;
+    pids_.push_back(pid);
+    *process = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+    return process->valid();
+  }
+
+  void Set(const std::string& variable) {
+    std::lock_guard lock(mutex_);
+    environment_.push_back(variable);
+  }
+  void Signal(int signal) {
+    std::lock_guard lock(mutex_);
+    kill(pids_.back(), signal);
+  }
+  [[nodiscard]] size_t started() {
+    std::lock_guard lock(mutex_);
+    return pids_.size();
+  }
+
+ private:
+  static std::vector<char*> Pointers(std::vector<std::string>& words) {
+    std::vector<char*> pointers;
+    for (std::string& word : words) pointers.push_back(word.data());
+    pointers.push_back(nullptr);
+    return pointers;
+  }
+
+  // 0 when it could not be started.
+  pid_t Spawn(int socket) {
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, socket, 3);
+    std::vector<std::string> words = {CKPTD_COPIER, "--socket", "3", "--region", "0"};
+    pid_t pid = 0;
+    int failed =
+        posix_spawn(&pid, CKPTD_COPIER, &actions, nullptr, Pointers(words).data(), Pointers(environment_).data());
+    posix_spawn_file_actions_destroy(&actions);
+    return failed == 0 ? pid : 0;
+  }
+
+  std::mutex mutex_;
+  std::vector<pid_t> pids_;
+  std::vector<std::string> environment_ = {std::string("LD_LIBRARY_PATH=") + CKPTD_FAKECUDA};
+};
+
+class PullTest : public DeviceTest {
+ protected:
+  PullTest() { gpu_path = CKPT_PULL; }
+
+  void BeforeStart() override {
+    agent.start_copier = [this](UniqueFd* socket, UniqueFd* process) { return copiers.Start(socket, process); };
+  }
+
+  void RegisterAndPull() {
+    Register();
+    ASSERT_TRUE(Eventually([&] { return Pulls(); })) << trainer->Info().path_why;
+  }
+
+  [[nodiscard]] bool Pulls() const { return trainer->Info().gpu_path == CKPT_PULL; }
+
+  // A copy of `mib` MiB takes the copier about `ms` milliseconds.
+  void SlowCopier(uint64_t mib, uint64_t ms) {
+    copiers.Set("FAKECUDA_RATE=" + std::to_string(std::max<uint64_t>(1, mib * kMiB / (ms * 1000))));
+  }
+
+  // The stream has come to its end.
+  [[nodiscard]] bool StreamPasses() {
+    return Eventually([&] { return cuStreamQuery(stream) == CUDA_SUCCESS; });
+  }
+
+  Copiers copiers;
+};
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_COPIER_PULL_TEST_UTIL_H_
