@@ -54,9 +54,10 @@ class Agent:
         )
         self.process = None
 
-    def start(self):
+    def start(self, **environment):
         log = open(self.base / "agent.log", "ab")
-        self.process = subprocess.Popen([BUILD / "bin" / "ckptd", "--config", self.config], stdout=log, stderr=log)
+        command = [BUILD / "bin" / "ckptd", "--config", self.config]
+        self.process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **environment})
         deadline = time.monotonic() + 10
         while not agents.answers(str(self.socket)):
             assert self.process.poll() is None, self.log()

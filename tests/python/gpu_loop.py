@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import hashlib
 import os
+import pathlib
 import signal
 import time
 
@@ -28,6 +29,8 @@ def arguments():
     parser.add_argument("--die", default="captured", choices=["captured", "capturing", "durable"])
     parser.add_argument("--slow", type=int, default=0, help="microseconds that a copy takes for each MiB")
     parser.add_argument("--forget-stream", action="store_true", help="the gate holds another stream than updates use")
+    parser.add_argument("--path", default="push", choices=["push", "pull", "auto"])
+    parser.add_argument("--kill-copier-at", type=int, default=0, help="SIGKILL to it in the capture of this step")
     parser.add_argument("--no-selfcheck", action="store_true")
     return parser.parse_args()
 
@@ -82,7 +85,8 @@ def main():
     if args.save:
         selfcheck = "off" if args.no_selfcheck else "first"
         checkpointer = ckptd.Checkpointer(
-            {"model": net, "optim": optimizer}, job="gpu", every=args.every, selfcheck=selfcheck
+            {"model": net, "optim": optimizer}, job="gpu", every=args.every, selfcheck=selfcheck,
+            gpu_path=args.path,
         )
         start = checkpointer.restore()
         say(args, "restored", f"{start} {checkpointer.restored.source}")
@@ -106,6 +110,9 @@ def main():
         save = checkpointer.step(step + 1)
         if step == start:
             wait_for_memory(checkpointer)
+            wait_for_path(args, checkpointer)
+        if save is not None and step + 1 == args.kill_copier_at:
+            kill_copiers()
         if save is None:
             continue
         checkpointer.gate()
@@ -119,6 +126,8 @@ def main():
         with contextlib.suppress(ckptd.SaveError):
             saves[0].captured(20)
         say(args, "first", str(saves[0].dropped_because))
+        info = checkpointer._session.info()
+        say(args, "pulled", f"{info.pulled} {info.saves} {info.path_why.decode()}")
         say(args, "pinned", str(checkpointer._session.info().pinned_bytes))
         say(args, "last", "durable" if checkpointer.close(30) else "not durable")
         say(args, "left", f"{gpu.counts().pinned_ranges} {gpu.counts().streams} {gpu.counts().events}")
@@ -131,6 +140,22 @@ def wait_for_memory(checkpointer):
     deadline = time.monotonic() + 20
     while not checkpointer._session.info().ready and time.monotonic() < deadline:
         time.sleep(0.005)
+
+
+def wait_for_path(args, checkpointer):
+    """Until the copier is prepared for this layout."""
+    deadline = time.monotonic() + 20
+    while args.path != "push" and "CKPTD_NO_PATH_WAIT" not in os.environ and not checkpointer._session.info().gpu_path:
+        assert time.monotonic() < deadline, checkpointer._session.info().path_why
+        time.sleep(0.005)
+
+
+def kill_copiers():
+    """This agent's only: one per test runs."""
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (folder / "comm").read_text() == "ckptd-copier\n":
+                os.kill(int(folder.name), signal.SIGKILL)
 
 
 def forget_stream(gpu):

@@ -30,7 +30,8 @@ class _Sized(ctypes.Structure):
 class Options(_Sized):
     _fields_ = [
         ("struct_bytes", c_uint32), ("rank", c_uint32), ("world", c_uint32), ("every", c_uint32), ("job", c_char_p),
-        ("socket", c_char_p), ("gate_timeout_ns", c_uint64), ("reserved", c_uint64 * 4),
+        ("socket", c_char_p), ("gate_timeout_ns", c_uint64), ("gpu_path", c_uint32), ("reserved0", c_uint32),
+        ("reserved", c_uint64 * 3),
     ]  # fmt: skip
 
 
@@ -76,7 +77,9 @@ class InfoView(_Sized):
         ("captured_step", c_uint64), ("durable_step", c_uint64), ("prepared_bytes", c_uint64),
         ("layout_bytes", c_uint64), ("ready", c_uint32), ("last_code", c_int32), ("dropped", c_uint64),
         ("saves", c_uint64), ("reconnects", c_uint64), ("last_sentence", ctypes.c_char * 256),
-        ("pinned_bytes", c_uint64), ("pin_error", ctypes.c_char * 128),
+        ("pinned_bytes", c_uint64), ("pin_error", ctypes.c_char * 128), ("gpu_path", c_uint32),
+        ("reserved0", c_uint32), ("pulled", c_uint64), ("registered", c_uint64), ("exported", c_uint64),
+        ("path_why", ctypes.c_char * 128),
     ]  # fmt: skip
 
 
@@ -86,6 +89,7 @@ _PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "ckpt_register": (c_int32, [_handle, POINTER(TableView)]),
     "ckpt_save": (c_int32, [_handle, c_uint64, c_char_p, c_uint64, c_void_p, c_uint32]),
     "ckpt_step": (c_int32, [_handle, c_uint64, c_char_p, c_uint64, c_void_p, c_uint32, POINTER(c_int32)]),
+    "ckpt_unexport": (c_int32, [_handle, c_uint64]),
     "ckpt_gate": (c_int32, [_handle, c_uint64]),
     "ckpt_gate_stream": (c_int32, [_handle, c_void_p, c_uint64]),
     "ckpt_stream": (c_int32, [_handle, c_int32, c_void_p]),

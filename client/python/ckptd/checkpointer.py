@@ -13,9 +13,10 @@ from .identity import job_name, place
 from .parts import Moved
 from .quiet import gc_paused
 from .restore import Restored, Restorer
+from .retired import Retired
 from .save import Save
 from .selfcheck import SelfCheck, torn_sentence
-from .session import Session, error
+from .session import PATHS, Session, error
 from .state import State, Table, extra_text
 
 _CLOSE_TIMEOUT = 600.0
@@ -29,6 +30,7 @@ _HOOKS_LOST = (
     "from now on; torch 2.3 and newer leave the hooks there"
 )
 _GATE_IN_GRAPH = "ck.gate() does nothing in a CUDA graph's replays; call it before each graph.replay() instead"
+_UNEXPORT_TIMEOUT = 30.0
 _NO_WAIT = 0.1  # seconds for an agent's answer inside a training step
 
 
@@ -46,6 +48,8 @@ class Checkpointer:
     selfcheck: "first", "always" or "off": prove that lazy tensors did not change before the gate.
     eager_host_limit: bytes of host tensors copied in `step()` in CUDA runs.
     gate_timeout: seconds that training waits for a capture at most; then the save is given up.
+    gpu_path: "push": this process copies from its GPU; "pull": a process of the agent does, which needs a context of its
+    own there; "auto": the one that costs training less.
     restart: start this job afresh although snapshots exist.
     on_error: "warn" (once per kind, training goes on) or "raise" (for tests).
 
@@ -56,12 +60,14 @@ class Checkpointer:
         self, state: Any, *, job: str | None = None, rank: int | None = None, world_size: int | None = None,
         every: int | None = None, agent: str | None = None, storage: str | None = None, rng: bool = True,
         lazy: str = "auto", selfcheck: str = "first", postmortem: bool = False, eager_host_limit: int = 64 << 20,
-        gate_timeout: float | None = None, restart: bool = False, on_error: str = "warn",
+        gate_timeout: float | None = None, gpu_path: str = "push", restart: bool = False, on_error: str = "warn",
     ) -> None:  # fmt: skip
         if on_error not in ("warn", "raise"):
             raise ValueError(f"on_error={on_error!r}: 'warn' or 'raise'")
         if every is not None and every < 1:
             raise ValueError(f"every={every}: at least 1, or None")
+        if gpu_path not in PATHS:
+            raise ValueError(f"gpu_path={gpu_path!r}: one of {', '.join(PATHS)}")
         if postmortem:
             raise ValueError("postmortem=True is not there yet")
         self._every = every
@@ -75,15 +81,16 @@ class Checkpointer:
         where = place(rank, world_size)
         name = job_name(job)
         socket = agents.ensure(storage) if agent == "auto" else agent
-        self._session = Session(name, where.rank, where.world, socket, gate_timeout)
+        self._session = Session(name, where.rank, where.world, socket, gate_timeout, gpu_path)
         self._table: Table | None = None
+        self._number = 0  # of its registration
         self._devices: list[int] = []  # GPUs of the newest table
         self._hooks_known = 0  # `changes` of the hooks when the table was made
         self._updates_seen = 0  # at the last step()
         self._versions = self._state.versions()
         self._patience = _MOST_DEFERRED
         self._deferred = 0  # steps since a save was due that waits for an update
-        self._retired: deque[Table] = deque(maxlen=2)  # their memory may still be read by the copy thread
+        self._retired = Retired(self._session)
         self._joined = False
         self._pending: deque[Save] = deque(maxlen=4)
         self.restored = Restored()
@@ -176,9 +183,9 @@ class Checkpointer:
     def release(self) -> None:
         """Waits until nothing is being captured, then drops every reference to the state's memory."""
         self._guard(self._gate_host)
+        self._guard(self._unexport)
         self._retire()
-        while self._retired:
-            self._retired.pop().release()
+        self._retired.release()
 
     def close(self, timeout: float | None = None) -> bool:
         """Waits for the last save to be on storage, at most `timeout` seconds (None: ten minutes). False if it is not.
@@ -253,6 +260,9 @@ class Checkpointer:
         if status:
             self._told(_errors.code_name(status), _lib.sentence())
 
+    def _unexport(self) -> None:
+        self._passed(self._session.unexport(_UNEXPORT_TIMEOUT))
+
     def _tick(self, n: int) -> None:
         if self._table is None:
             self._register()  # the agent prepares memory before the first save is due
@@ -269,7 +279,7 @@ class Checkpointer:
         status = status or self._session.save(n, document, flags)
         if status == 0:
             self._check.started()
-            self._retired.clear()  # one capture at a time: the earlier one is over
+            self._retired.captured()
         return status, _lib.sentence() if status else ""
 
     def _collect(self) -> bytes:
@@ -295,12 +305,13 @@ class Checkpointer:
         if status:
             raise error(status)
         self._table, self._devices = table, table.devices
+        self._number = self._session.info().registered
         self._check.new_layout()
         return document
 
     def _retire(self) -> None:
         if self._table is not None:
-            self._retired.append(self._table)
+            self._retired.add(self._table, self._number)
         self._table = None
 
     def _document(self, table: Table) -> bytes:

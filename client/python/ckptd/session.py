@@ -21,6 +21,7 @@ from .table_view import table_view
 CANCELLED = -35
 TIMEOUT = -18
 FOREVER = 365 * 86400.0
+PATHS = ("push", "pull", "auto")  # as libckpt numbers them
 
 
 class StepState(NamedTuple):
@@ -50,11 +51,13 @@ def error(status: int, instead_of_save: type[Exception] | None = None) -> Except
 class Session:
     """Opens a handle. ValueError for options that libckpt refuses; succeeds without an agent."""
 
-    def __init__(self, job: str, rank: int, world: int, socket: str | None, gate_timeout: float | None) -> None:
+    def __init__(
+        self, job: str, rank: int, world: int, socket: str | None, gate_timeout: float | None, gpu_path: str = "push"
+    ) -> None:
         self._lib = _lib.library()
         options = _lib.Options(
             rank=rank, world=world, job=job.encode(), socket=socket.encode() if socket else None,
-            gate_timeout_ns=0 if gate_timeout is None else nanoseconds(gate_timeout),
+            gate_timeout_ns=0 if gate_timeout is None else nanoseconds(gate_timeout), gpu_path=PATHS.index(gpu_path),
         )  # fmt: skip
         handle = ctypes.c_void_p()
         status = self._lib.ckpt_open(ctypes.byref(options), ctypes.byref(handle))
@@ -103,6 +106,10 @@ class Session:
             return 0
         statuses = [self._lib.ckpt_gate_stream(self.handle, stream, 0) for stream in streams]
         return next(filter(None, statuses), 0) if statuses else self._lib.ckpt_gate(self.handle, 0)
+
+    def unexport(self, timeout: float) -> int:
+        """Returns when no other process has registered memory open: then it may be freed."""
+        return self._lib.ckpt_unexport(self.handle, nanoseconds(timeout)) if self.alive else 0
 
     def torn(self) -> np.ndarray:
         """Columns of the table that changed before the gate, after a save was dropped as TORN."""
