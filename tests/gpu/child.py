@@ -87,16 +87,21 @@ def raise_error(reply: Reply) -> None:
 
 
 class Child:
-    """A script of this folder as a process. A context manager: it is killed at the end."""
+    """A script of this folder as a process. A context manager: it is killed at the end.
 
-    def __init__(self, script: str, left: Callable[[], float], log: Any, who: Who | None = None) -> None:
+    patience: seconds that a call may take, and its end; else HANG_SECONDS, and _END_SECONDS, as the driver alone may.
+    """
+
+    def __init__(
+        self, script: str, left: Callable[[], float], log: Any, who: Who | None = None, patience: float | None = None
+    ) -> None:
         who = who or Who()
-        self._left = left
+        self._left, self._patience = left, patience
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         wrap = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"] if who.own_pids else []
         identity = json.dumps([theirs.fileno(), who.user, who.acting])
         self.process = subprocess.Popen(
-            [*wrap, sys.executable, HERE / script, identity], pass_fds=[theirs.fileno()], preexec_fn=_end_with_parent,
+            [*wrap, sys.executable, HERE / script, identity], pass_fds=[theirs.fileno()], preexec_fn=end_with_parent,
             env={**os.environ, **who.environment}, stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # fmt: skip
         theirs.close()
 
@@ -115,12 +120,13 @@ class Child:
 
     def answer(self) -> tuple[Reply, list[int]]:
         """The next reply. Hung, Died, OutOfTime; CudaError, MissingFunction, NoDriver, Broken as the child met it."""
-        seconds = min(HANG_SECONDS, self._left())
+        patience = self._patience or HANG_SECONDS
+        seconds = min(patience, self._left())
         self._socket.settimeout(max(seconds, 0.001))
         try:
             reply, fds = receive(self._socket)
         except TimeoutError as error:
-            raise (Hung(f"{seconds:.0f} s") if seconds >= HANG_SECONDS else OutOfTime()) from error
+            raise (Hung(f"{seconds:.0f} s") if seconds >= patience else OutOfTime()) from error
         except ConnectionError as error:
             raise Died("while it was asked") from error
         if reply is None:
@@ -154,14 +160,15 @@ class Child:
 
     def _reap(self) -> int:
         try:
-            return self.process.wait(_END_SECONDS)
+            return self.process.wait(self._patience or _END_SECONDS)
         except subprocess.TimeoutExpired as error:
             raise Hung(f"process {self.process.pid} does not end") from error
         finally:
             self._socket.close()
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """In a new process, before its program: SIGKILL when the thread that made it ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -177,7 +184,7 @@ def _become(user: int | None, acting: int | None) -> None:
         os.seteuid(acting)
     if user is not None or acting is not None:
         ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1)
-        _end_with_parent()
+        end_with_parent()
 
 
 Handler = Callable[..., "Reply | Iterator[Reply] | None"]

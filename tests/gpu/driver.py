@@ -52,6 +52,8 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuMemcpyHtoDAsync": (_ADDRESS, c_void_p, c_size_t, c_void_p),
     "cuMemAlloc": (_OUT, c_size_t),
     "cuMemFree": (_ADDRESS,),
+    "cuMemHostAlloc": (_OUT, c_size_t, c_uint),
+    "cuMemFreeHost": (c_void_p,),
     "cuMemHostRegister": (c_void_p, c_size_t, c_uint),
     "cuMemHostUnregister": (c_void_p,),
     "cuMemHostGetDevicePointer": (_OUT, c_void_p, c_uint),

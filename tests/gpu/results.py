@@ -35,6 +35,7 @@ class Results:
     def __init__(self, path: pathlib.Path) -> None:
         self._file = path.open("x")
         self.statuses: list[str] = []
+        self.driver_answered = False  # besides the probe, which asks the machine too
 
     def add(self, part: str, case: str, status: str, values: Values, reason: str = "", seconds: float = 0.0) -> None:
         finding = {"part": part, "case": case, "status": status, "seconds": round(seconds, 3), "values": values}
@@ -44,14 +45,16 @@ class Results:
         self._file.flush()
         os.fsync(self._file.fileno())
         self.statuses.append(status)
+        self.driver_answered |= status == OK and part != "probe" and values.get("device") != "cpu"
         print(f"{status:8}{part}: {case}" + (f": {reason}" if reason else ""), flush=True)
 
 
 class Part:
-    """One part: its name, its findings and its seconds. log: where children write what they say."""
+    """One part: its name, its findings, its seconds, what the command line says. log: where children write what they
+    say."""
 
-    def __init__(self, name: str, results: Results, seconds: float, log: Any) -> None:
-        self.name, self.seconds, self.log = name, seconds, log
+    def __init__(self, name: str, results: Results, seconds: float, log: Any, options: Any = None) -> None:
+        self.name, self.seconds, self.log, self.options = name, seconds, log, options
         self._results = results
         self._end = time.monotonic() + seconds
 
@@ -104,11 +107,14 @@ def read(path: pathlib.Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines[:-1]]
 
 
-def _text(value: Any) -> str:
+def text(value: Any) -> str:
+    """For a cell of a table."""
     if isinstance(value, float):
         return f"{value:.4g}"
+    if isinstance(value, list):
+        return ", ".join(map(text, value))
     if isinstance(value, dict):
-        return ", ".join(f"{name}={_text(one)}" for name, one in value.items())
+        return ", ".join(f"{name}={text(one)}" for name, one in value.items())
     return str(value).replace("|", "\\|").replace("\n", " ")
 
 
@@ -128,8 +134,8 @@ def table(findings: list[dict[str, Any]]) -> str:
     for part in parts:
         lines += ["", f"## {part}", "", "| case | result | found |", "| --- | --- | --- |"]
         for finding in (finding for finding in findings if finding["part"] == part):
-            found = [_text(finding["reason"])] if "reason" in finding else []
-            found += [f"{name} {_text(value)}" for name, value in finding["values"].items()]
+            found = [text(finding["reason"])] if "reason" in finding else []
+            found += [f"{name} {text(value)}" for name, value in finding["values"].items()]
             lines.append(f"| {finding['case']} | {finding['status']} | {'; '.join(found)} |")
     return "\n".join(lines)
 

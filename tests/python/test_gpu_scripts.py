@@ -23,6 +23,9 @@ CANNOT = ("the driver has no cuMemPool", "the driver has no cuModuleLoadData", "
           "only root", "no PID namespace")  # fmt: skip
 
 
+PARTS = ("probe", "gate_word", "handles", "deaths")  # that ask the driver alone; the others: test_gpu_training.py
+
+
 def host_device():
     """The folder of the library; a build that was named and has none fails the test."""
     named = os.environ.get("CKPTD_BUILD")
@@ -63,14 +66,14 @@ def values(findings, part, case):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    return run(tmp_path_factory.mktemp("gpu") / "out", "--seconds", "40")
+    parts = [word for part in PARTS for word in ("--part", part)]
+    return run(tmp_path_factory.mktemp("gpu") / "out", "--seconds", "40", *parts)
 
 
 def test_every_part_answers_and_nothing_fails(whole):
     status, findings = whole
     assert [found for found in findings.values() if found["status"] == "failed"] == []
-    assert {part for (part, _), found in findings.items() if found["status"] == "ok"} == {
-        "probe", "gate_word", "handles", "deaths"}  # fmt: skip
+    assert {part for (part, _), found in findings.items() if found["status"] == "ok"} == set(PARTS)
     assert status == 0
 
 
@@ -169,6 +172,8 @@ def test_without_a_driver_nothing_passes(tmp_path):
     assert status == 77
     assert findings["probe", "device"]["reason"].startswith("no driver")
     assert {found["status"] for (part, _), found in findings.items() if part != "probe"} == {"skipped"}
+    assert {part for part, _ in findings} == {*PARTS, "gpt", "bench"}
+    assert "not probed" in (tmp_path / "out" / "summary.md").read_text()
 
 
 def processes_with(text):
