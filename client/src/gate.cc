@@ -76,7 +76,7 @@ int32_t PassGate(State& state, uint64_t timeout_ns, const DeviceStream* stream) 
     MutexLock lock(state.mutex);
     Capture& capture = state.capture;
     capture.gate_seen = true;
-    state.gating_trusted = true;
+    state.gating_trusted = state.gated_step = true;
     state.pin_watch.Gate(begin);
     if (capture.phase == Capture::Phase::kIdle) return 0;
     uint64_t epoch = capture.epoch;

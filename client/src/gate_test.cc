@@ -44,6 +44,26 @@ TEST_F(GateTest, OnceSeenGatesAreTrustedUntilOneIsMissed) {
   EXPECT_EQ(Word(1), CaptureState::kOpen) << "held back again";
 }
 
+TEST_F(GateTest, AStepWithoutAGateEndsTheTrustBeforeTheNextSave) {
+  Start({200'000});
+  auto step = [this](uint64_t n) { return ckpt_step(trainer->handle, n, nullptr, 0, nullptr, 0, nullptr); };
+  ASSERT_EQ(ckpt_gate(trainer->handle, 0), 0);
+  ASSERT_EQ(step(1), 0);
+  ASSERT_EQ(ckpt_gate(trainer->handle, 0), 0);
+  ASSERT_EQ(step(2), 0);
+  agent.Grant(0);
+  ASSERT_EQ(trainer->Save(3), 0);
+  EXPECT_TRUE(trainer->Copied(3)) << "each step had its gate";
+  ASSERT_EQ(ckpt_gate(trainer->handle, 0), 0);
+  ASSERT_EQ(step(4), 0);
+  ASSERT_EQ(step(5), 0);  // as a CUDA graph that is replayed with the optimizer in it
+  uint64_t epoch = agent.Grant(1);
+  ASSERT_EQ(trainer->Save(6), 0);
+  ASSERT_TRUE(AllChunks(1, epoch));
+  EXPECT_EQ(ckpt_wait(trainer->handle, 6, CKPT_CAPTURED, 20 * kMs), CKPT_E_TIMEOUT);
+  EXPECT_EQ(Word(1), CaptureState::kOpen) << "held back";
+}
+
 TEST_F(GateTest, CloseSealsWhatIsHeld) {
   Start({200'000});
   uint64_t epoch = agent.Grant(0);

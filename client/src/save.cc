@@ -254,11 +254,13 @@ int32_t SetCallerStream(State& state, int32_t ordinal, void* stream) {
   return 0;
 }
 
+// Who trains a step without a gate may be replaying a CUDA graph: then the next save waits for a gate of its own.
 int32_t PassStep(State& state) {
-  if (!state.pull_wanted) return 0;
   uint64_t now = MonotonicNs();
   MutexLock lock(state.mutex);
   NoteStep(state, now);
+  if (!state.gated_step) state.gating_trusted = false;
+  state.gated_step = false;
   return 0;
 }
 
@@ -275,6 +277,7 @@ int32_t StartSave(State& state, const SaveRequest& request) {
     if (request.extra == nullptr && request.extra_bytes > 0) return Fail(code::INVALID_ARGUMENT, "extra is null");
     RefuseUngated(state);
     NoteStep(state, begin);
+    state.gated_step = false;
     state.saves += 1;
     state.steps.Add(request.step);
     if (rc == 0) rc = AdmitInTime(state, request);

@@ -88,6 +88,7 @@ struct State {
   Steps steps;
   Capture capture;
   bool gating_trusted = false;  // a gate was seen, and none was missing since
+  bool gated_step = false;      // one was seen since the last ckpt_step or ckpt_save
   HintQueue hints;
   uint64_t saves = 0;
   uint64_t dropped = 0;

@@ -190,7 +190,8 @@ enum {
 CKPT_API ckpt_status ckpt_save(ckpt* ck, uint64_t step, const void* extra, uint64_t extra_bytes,
                                const void* const* data, uint32_t flags);
 
-/* ckpt_save when `step` is due by options.every; *saved (may be NULL) tells whether it was started. */
+/* ckpt_save when `step` is due by options.every; *saved (may be NULL) tells whether it was started. Best called at
+ * every step: after one without a gate the next save is complete only when its own gate came. */
 CKPT_API ckpt_status ckpt_step(ckpt* ck, uint64_t step, const void* extra, uint64_t extra_bytes,
                                const void* const* data, uint32_t flags, int32_t* saved);
 
