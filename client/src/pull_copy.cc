@@ -24,6 +24,7 @@
 namespace ckptd {
 namespace {
 
+constexpr uint64_t kHostBlock = 64 << 20;
 constexpr uint64_t kMostQuietNs = 10'000'000'000;
 constexpr uint64_t kMostStopNs = 2'000'000'000;
 
@@ -58,9 +59,7 @@ class PullCopy {
   }
 
   void CopyOwnBytes() {
-    PieceCopier copier(capture_.registration->pieces, capture_.file->fd.get());
-    result_.error = copier.CopyUntil(capture_.attachment->ready().slot_bytes, &result_.slot_offset);
-    if (result_.error != 0) result_.kind = CopyResult::Kind::kFault;
+    CopyHostMemory();
     AwaitDirect();
     std::string why;
     CopierSerial done = {};
@@ -102,6 +101,21 @@ class PullCopy {
     return !looked_at && std::none_of(allocations.begin(), allocations.end(), [](const DeviceAllocation& allocation) {
       return allocation.kind == HandleKind::kLegacy;
     });
+  }
+
+  // Looks between blocks whether the capture was given up: offloaded state may be large.
+  void CopyHostMemory() {
+    PieceCopier copier(capture_.registration->pieces, capture_.file->fd.get());
+    const uint64_t slot_bytes = capture_.attachment->ready().slot_bytes;
+    for (uint64_t at = 0; at < slot_bytes && result_.kind == CopyResult::Kind::kDone;) {
+      at = std::min(slot_bytes, at + kHostBlock);
+      result_.error = copier.CopyUntil(at, &result_.slot_offset);
+      if (result_.error != 0) {
+        result_.kind = CopyResult::Kind::kFault;
+      } else if (!IsOpen(capture_.bell_slot(), capture_.epoch)) {
+        result_.kind = CopyResult::Kind::kStopped;
+      }
+    }
   }
 
   // What left on our own stream inside ckpt_save: eager tensors without room on the GPU.
