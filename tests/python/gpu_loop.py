@@ -121,7 +121,8 @@ def main():
             die(args, save)
         saves.append(save)
         if args.slow and not args.forget_stream:
-            save.captured(20)  # so that the next one does not find it still being copied
+            with contextlib.suppress(*([ckptd.SaveError] if args.kill_copier_at else [])):
+                save.captured(20)  # so that the next one does not find it still being copied
     if checkpointer is not None:
         with contextlib.suppress(ckptd.SaveError):
             saves[0].captured(20)
