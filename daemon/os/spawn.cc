@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/capability.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -90,6 +91,15 @@ void SetDescriptors(const ChildPlan& plan) {
   KeepNothing(plan);
 }
 
+// Also as root, whose trainer may sit in a container with few of them: without new privileges no program gets them
+// back.
+void DropCapabilities(const ChildPlan& plan) {
+  prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);  // what systemd may have lent us
+  __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+  const __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {};
+  if (syscall(SYS_capset, &header, none) != 0) Fail(plan, Step::kIdentity);
+}
+
 // By system call: the C library would tell all threads of this process, of which only one was copied.
 void SetIdentity(const ChildPlan& plan) {
   const SpawnOptions& options = *plan.options;
@@ -100,10 +110,10 @@ void SetIdentity(const ChildPlan& plan) {
       Fail(plan, Step::kIdentity);
     }
   }
-  if (options.uid != 0) prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);  // what systemd may have lent us
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) Fail(plan, Step::kIdentity);
+  DropCapabilities(plan);
 }
 
 void ResetSignals() {

@@ -77,6 +77,12 @@ TEST_F(SpawnTest, ItHasNoPrivilegesCoresOrBlockedSignals) {
   EXPECT_EQ(status.substr(0, 2), "0\n");
 }
 
+TEST_F(SpawnTest, ItHasNoCapabilitiesWhoeverRunsIt) {
+  const std::string status = Run("exec cat /proc/self/status >&3");  // a second program: they do not come back
+  for (const char* set : {"CapInh", "CapPrm", "CapEff", "CapAmb"})
+    EXPECT_THAT(status, HasSubstr(std::string(set) + ":\t0000000000000000"));
+}
+
 TEST_F(SpawnTest, RootStartsItAsAnotherUser) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   options_.uid = 12345;
