@@ -103,7 +103,7 @@ TEST_F(PullTest, ACopierWithoutAGpuIsRefusedWithItsSentence) {
 }
 
 TEST_F(PullTest, AnErrorOfTheCopiersGpuCostsThatSaveOnly) {
-  copiers.Set("FAKECUDA_FAIL=cuMemcpyDtoHAsync:700:2");
+  copiers.SetOnce("FAKECUDA_FAIL=cuMemcpyDtoHAsync:700:2");
   MakeTensors({300'000, 4 * kMiB});
   RegisterAndPull();
   uint64_t epoch = agent.Grant(0);

@@ -44,6 +44,11 @@ class Copiers {
     std::lock_guard lock(mutex_);
     environment_.push_back(variable);
   }
+  // Only the next one that is started.
+  void SetOnce(const std::string& variable) {
+    std::lock_guard lock(mutex_);
+    once_.push_back(variable);
+  }
   void Signal(int signal) {
     std::lock_guard lock(mutex_);
     kill(pids_.back(), signal);
@@ -67,9 +72,12 @@ class Copiers {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, socket, 3);
     std::vector<std::string> words = {CKPTD_COPIER, "--socket", "3", "--region", "0"};
+    std::vector<std::string> environment = environment_;
+    environment.insert(environment.end(), once_.begin(), once_.end());
+    once_.clear();
     pid_t pid = 0;
     int failed =
-        posix_spawn(&pid, CKPTD_COPIER, &actions, nullptr, Pointers(words).data(), Pointers(environment_).data());
+        posix_spawn(&pid, CKPTD_COPIER, &actions, nullptr, Pointers(words).data(), Pointers(environment).data());
     posix_spawn_file_actions_destroy(&actions);
     return failed == 0 ? pid : 0;
   }
@@ -77,6 +85,7 @@ class Copiers {
   std::mutex mutex_;
   std::vector<pid_t> pids_;
   std::vector<std::string> environment_ = {std::string("LD_LIBRARY_PATH=") + CKPTD_FAKECUDA};
+  std::vector<std::string> once_;
 };
 
 class PullTest : public DeviceTest {

@@ -7,13 +7,14 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
 #include <string>
+
+#include "client/core/device/testing/fake_handles.h"
 
 namespace ckptd::fake {
 namespace {
@@ -194,26 +195,32 @@ int Memory::ExportLegacy(uint64_t address, LegacyHandle* out) {
   if (!Find(address, &segment) || segment.kind != Kind::kLegacy) return CUDA_ERROR_INVALID_VALUE;
   *out = {.magic = kMagic,
           .bytes = segment.bytes,
+          .server = HandleAddress(),
+          .id = segment.id,
           .pid = getpid(),
-          .fd = segment.fd,
           .ordinal = segment.ordinal,
           .unused = {}};
-  return CUDA_SUCCESS;
+  return out->server != 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+}
+
+int Memory::OpenShared(uint64_t id) {
+  std::lock_guard lock(mutex_);
+  for (const auto& [base, segment] : segments_) {
+    if (segment.kind == Kind::kLegacy && segment.id == id) return fcntl(segment.fd, F_DUPFD_CLOEXEC, 3);
+  }
+  return -1;
 }
 
 int Memory::OpenLegacy(const LegacyHandle& handle, uint64_t* base) {
   if (handle.magic != kMagic || handle.pid == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
-  uint64_t origin = static_cast<uint64_t>(handle.pid) << 32 | static_cast<uint32_t>(handle.fd);
   std::lock_guard lock(mutex_);
   for (auto& [at, segment] : segments_) {
-    if (segment.kind != Kind::kImported || segment.origin != origin) continue;
+    if (segment.kind != Kind::kImported || segment.server != handle.server || segment.origin != handle.id) continue;
     segment.opened += 1;
     *base = at;
     return CUDA_SUCCESS;
   }
-  char path[64];
-  snprintf(path, sizeof path, "/proc/%d/fd/%d", handle.pid, handle.fd);
-  int fd = open(path, O_RDWR | O_CLOEXEC);
+  int fd = FetchHandle(handle.server, handle.id);
   if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
   uint64_t mapped = MapFile(fd, handle.bytes);
   close(fd);
@@ -224,7 +231,8 @@ int Memory::OpenLegacy(const LegacyHandle& handle, uint64_t* base) {
                        .bytes = handle.bytes,
                        .id = next_id_++,
                        .opened = 1,
-                       .origin = origin};
+                       .server = handle.server,
+                       .origin = handle.id};
   *base = mapped;
   return CUDA_SUCCESS;
 }

@@ -20,7 +20,8 @@ struct Segment {
   uint64_t id = 0;
   uint64_t handle = 0;  // kVmm: of the physical memory
   uint64_t opened = 0;  // kImported: times
-  uint64_t origin = 0;  // kImported: what was opened
+  uint64_t server = 0;  // kImported: who has it,
+  uint64_t origin = 0;  // kImported: and its id there
 };
 
 // Physical memory of cuMemCreate.
@@ -37,10 +38,11 @@ struct Physical {
 struct LegacyHandle {
   uint64_t magic;
   uint64_t bytes;
+  uint64_t server;
+  uint64_t id;
   int32_t pid;
-  int32_t fd;
   int32_t ordinal;
-  char unused[36];
+  char unused[24];
 };
 static_assert(sizeof(LegacyHandle) == 64);
 
@@ -59,6 +61,8 @@ class Memory {
   int ExportLegacy(uint64_t address, LegacyHandle* out);
   int OpenLegacy(const LegacyHandle& handle, uint64_t* base);
   int CloseLegacy(uint64_t base);
+  // Of the allocation `id`, the caller's to close; -1: there is none. See fake_handles.h.
+  [[nodiscard]] int OpenShared(uint64_t id);
 
   int Create(int ordinal, uint64_t bytes, bool exportable, uint64_t* handle);
   int Retain(uint64_t address, uint64_t* handle);
