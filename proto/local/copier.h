@@ -10,6 +10,7 @@
 //   T IMPORT (descriptors)    C answers when all of the batch are open; else none of it is
 //   T PLAN (memfd)            C answers when every piece lies in its allocation and in the slot; else there is no plan
 //   T COPY … T HOST_DONE      C COPYING when `ready` was seen and behind each chunk, then the answer
+//   T WATCH (rescue page, …)  C answers when they are mapped; takes the place of the one before: see rescue.h
 //   T RELEASE                 C answers when every import is closed and the plan forgotten: T may free its memory
 //
 // Behind the answer to COPY nothing of C writes to that slot any more. A plan outlives SLOTS of the same slot_bytes.
@@ -68,6 +69,7 @@ enum class CopierMessageType : uint16_t {
   kRelease = 106,
   kCopying = 107,
   kAnswer = 108,
+  kWatch = 109,
 };
 
 // One descriptor: the gate page, a memfd sealed SHRINK|GROW.
@@ -132,6 +134,14 @@ struct CopierCopy {
   uint32_t reserved0;
 };
 
+// Descriptors: the rescue page (a memfd sealed SHRINK|GROW), the files of its areas, T's pidfd. Of the slots and the
+// plan that C has now: what changes either ends the watch.
+struct CopierWatch {
+  MessageHead head;
+  uint64_t serial;
+  uint64_t hold_ns;  // at most kMostHoldNs
+};
+
 // RELEASE; HOST_DONE and COPYING, whose serial is the COPY's and which have no answer.
 struct CopierSerial {
   MessageHead head;
@@ -161,6 +171,7 @@ static_assert(sizeof(CopierImport) == 24 + 16 + kImportBatch * 80);
 static_assert(sizeof(CopierPlan) == 24 + 16);
 static_assert(sizeof(CopierPiece) == 32);
 static_assert(sizeof(CopierCopy) == 24 + 48);
+static_assert(sizeof(CopierWatch) == 24 + 16);
 static_assert(sizeof(CopierSerial) == 32);
 static_assert(sizeof(CopierAnswer) == 24 + 24 + 256);
 static_assert(sizeof(CopierImport) <= kMaxPacketBytes);

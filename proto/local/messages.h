@@ -15,6 +15,7 @@
 //   A GRANT            T SAVE … T DONE | DROP      A NEWS
 //   T DEVICES          (tensors on GPUs: before LAYOUT, and after LAYOUT_READY when the slots are pinned)
 //   T COPIER           A COPIER_REPLY (the copier's socket and pidfd): see copier.h
+//   T RESCUE           (its copier shall capture what it leaves when it dies): see rescue.h
 //   T BYE
 //
 // Reconnection (the agent was restarted, T keeps its ticket, attempt and bell): HELLO, then RESUME with the bell's
@@ -65,6 +66,7 @@ enum class MessageType : uint16_t {
   kCopier = 20,
   kCopierReply = 21,
   kDevices = 22,
+  kRescue = 23,
 };
 
 struct MessageHead {
@@ -337,6 +339,14 @@ struct DevicesMessage {
   DeviceReport devices[kMaxDevices];
 };
 
+// From now on, and until the next one: when this process ends without BYE, its copiers get so long before they are
+// killed, and JOINs of its job wait for that. Sent when it changes.
+struct RescueMessage {
+  MessageHead head;
+  uint64_t hold_ns;  // at most kMostHoldNs; 0: they are killed at once
+  char why[128];     // hold_ns 0: why there is none although it is wanted, "" = it is not
+};
+
 static_assert(sizeof(HelloMessage) == 64);
 static_assert(sizeof(HelloReplyMessage) == 144);
 static_assert(sizeof(JoinMessage) == 24 + 136 + 40);
@@ -357,6 +367,7 @@ static_assert(sizeof(CopierMessage) == 40);
 static_assert(sizeof(CopierReplyMessage) == 24 + 16 + 8 + 256);
 static_assert(sizeof(DeviceReport) == 16 + 8 + 24 + 128);
 static_assert(sizeof(DevicesMessage) == 24 + 24 + 8 + 128 + kMaxDevices * sizeof(DeviceReport));
+static_assert(sizeof(RescueMessage) == 24 + 8 + 128);
 static_assert(std::is_trivially_copyable_v<NewsMessage> && sizeof(NewsMessage) <= kMaxPacketBytes);
 
 }  // namespace ckptd
