@@ -90,8 +90,9 @@ ckpt_status ckpt_step(ckpt* ck, uint64_t step, const void* extra, uint64_t extra
                       uint32_t flags, int32_t* saved) {
   return OnHandle(ck, [&] {
     if (saved != nullptr) *saved = 0;
-    if (ck->state.every == 0 || step % ck->state.every != 0) return ckptd::PassStep(ck->state);
-    int32_t rc = ckptd::StartSave(ck->state, {step, extra, extra_bytes, data, flags});
+    const ckptd::SaveRequest request = {step, extra, extra_bytes, data, flags};
+    if (ck->state.every == 0 || step % ck->state.every != 0) return ckptd::PassStep(ck->state, request);
+    int32_t rc = ckptd::StartSave(ck->state, request);
     if (saved != nullptr && rc == 0) *saved = 1;
     return rc;
   });

@@ -1,40 +1,25 @@
 #include "client/src/copier_link.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 
 namespace ckptd {
 namespace {
 
 constexpr int kEndMs = 2000;  // a killed process needs this long at most, unless its GPU hangs
-constexpr uint64_t kPageBytes = (sizeof(GatePage) + 4095) / 4096 * 4096;
 
 // What poll waits, in whole milliseconds and never too short.
 int PollMs(uint64_t deadline_ns) {
   uint64_t now = MonotonicNs();
   if (deadline_ns <= now) return 0;
   return static_cast<int>(std::min<uint64_t>((deadline_ns - now) / 1'000'000 + 1, 3'600'000));
-}
-
-// A stream that was let go on a moment ago has not said so yet.
-bool PassesSoon(const Device& device, DeviceEvent event) {
-  constexpr timespec kLook = {0, 1'000'000};
-  for (int looks = 0; looks < 100; ++looks) {
-    DeviceError error = device.Query(event);
-    if (error.fault != DeviceFault::kNotReady) return error.ok();
-    nanosleep(&kLook, nullptr);
-  }
-  return false;
 }
 
 bool Say(std::string* why, const char* what, const char* error) {
@@ -47,44 +32,14 @@ bool Say(std::string* why, const char* what, const char* error) {
 CopierLink::CopierLink(UniqueFd socket, UniqueFd process)
     : socket_(std::move(socket)), process_(std::move(process)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
-// A wait that a stream has not come to yet would find its memory gone: then the page is left behind.
-CopierLink::~CopierLink() {
-  if (device_ == nullptr) return;
-  ContextScope scope(*device_);
-  bool passed = scope.error().ok();
-  for (const Held& held : held_) {
-    passed = passed && PassesSoon(*device_, held.passed);
-    if (scope.error().ok()) (void)device_->DestroyEvent(held.passed);
-  }
-  if (passed) return;
-  (void)pinned_.release();
-  page_.Leave();
-}
-
 bool CopierLink::Open(std::shared_ptr<Device> device, uint64_t timeout_ns, std::string* why) {
-  if (!MakePage(std::move(device), why)) return false;
+  if (!page_.Make(std::move(device), "gate page", sizeof(GatePage), why)) return false;
   CopierStart start = {};
   start.version = kCopierVersion;
-  memcpy(start.gpu, device_->facts().uuid.data(), sizeof start.gpu);
-  int fd = page_file_.get();
+  memcpy(start.gpu, page_.device()->facts().uuid.data(), sizeof start.gpu);
+  int fd = page_.file();
   CopierAnswer answer;
   return Ask(start, CopierMessageType::kStart, {&fd, 1}, timeout_ns, &answer, why);
-}
-
-bool CopierLink::MakePage(std::shared_ptr<Device> device, std::string* why) {
-  page_file_ = UniqueFd(static_cast<int>(syscall(SYS_memfd_create, "ckptd-gate", MFD_CLOEXEC | MFD_ALLOW_SEALING)));
-  int fd = page_file_.get();
-  if (fd < 0 || ftruncate(fd, kPageBytes) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
-    return Say(why, "gate page", strerror(errno));
-  }
-  if (int error = Mapping::Map(fd, kPageBytes, Access::kReadWrite, &page_)) return Say(why, "mmap", strerror(error));
-  if (int error = page_.Populate(Access::kReadWrite)) return Say(why, "gate page", strerror(error));
-  DeviceError error = PinnedMemory::Pin(device, page_.data(), kPageBytes, &pinned_);
-  device_ = std::move(device);
-  ContextScope scope(*device_);
-  if (error.ok()) error = scope.error();
-  if (error.ok()) error = device_->PinnedAddress(page_.data(), &page_address_);
-  return error.ok() || Say(why, "gate page", Sentence(error).c_str());
 }
 
 bool CopierLink::SendBytes(std::span<const uint8_t> bytes, std::span<const int> fds, std::string* why) {
@@ -149,33 +104,16 @@ void CopierLink::Shut() {
 
 CopierLink::Line CopierLink::NextLine() { return {lines_++ % kGateLines, NextSerial()}; }
 
-DeviceAddress CopierLink::AddressOf(const std::atomic<uint64_t>& word) const {
-  return page_address_ + static_cast<uint64_t>(reinterpret_cast<const char*>(&word) - page_.data());
+DeviceError CopierLink::TellReady(DeviceStream stream, const Line& line) {
+  return page_.Write(stream, lines()[line.index].ready, line.serial);
 }
-
-DeviceAddress CopierLink::ready_address(const Line& line) const { return AddressOf(page().lines[line.index].ready); }
 
 DeviceError CopierLink::Hold(DeviceStream stream, const Line& line) {
-  MutexLock lock(held_mutex_);
-  DeviceEvent passed;
-  if (DeviceError error = EventOf(stream, &passed); !error.ok()) return error;
-  DeviceError error = device_->WaitValue(stream, AddressOf(page().lines[line.index].released), line.serial);
-  return error.ok() ? device_->Record(passed, stream) : error;
-}
-
-DeviceError CopierLink::EventOf(DeviceStream stream, DeviceEvent* out) {
-  for (const Held& held : held_) {
-    if (held.stream.handle != stream.handle) continue;
-    *out = held.passed;
-    return {};
-  }
-  DeviceError error = device_->CreateEvent(out);
-  if (error.ok()) held_.push_back({stream, *out});
-  return error;
+  return page_.Wait(stream, lines()[line.index].released, line.serial);
 }
 
 void CopierLink::Release(const Line& line) const {
-  page().lines[line.index].released.store(line.serial, std::memory_order_release);
+  lines()[line.index].released.store(line.serial, std::memory_order_release);
 }
 
 bool CopierLink::End() const {

@@ -12,11 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "client/core/device/pinned_memory.h"
 #include "client/core/wire/fds.h"
-#include "client/core/wire/mapping.h"
 #include "client/core/wire/packet.h"
-#include "client/src/sync.h"
+#include "client/src/stream_page.h"
 #include "proto/local/copier.h"
 
 namespace ckptd {
@@ -38,7 +36,6 @@ class CopierLink {
   CopierLink(UniqueFd socket, UniqueFd process);
   CopierLink(const CopierLink&) = delete;
   CopierLink& operator=(const CopierLink&) = delete;
-  ~CopierLink();
 
   // Makes the gate page and pins it for the device, whose GPU the copier is for, and sends START. False: `why`.
   bool Open(std::shared_ptr<Device> device, uint64_t timeout_ns, std::string* why);
@@ -65,9 +62,9 @@ class CopierLink {
   void Shut();  // whoever waits for an answer stops waiting
 
   [[nodiscard]] Line NextLine();
-  [[nodiscard]] DeviceAddress ready_address(const Line& line) const;
-
-  // The stream goes on when `line` is released. With a ContextScope.
+  // Behind what is enqueued on the stream the copier begins; the stream goes on when `line` is released. With a
+  // ContextScope.
+  DeviceError TellReady(DeviceStream stream, const Line& line);
   DeviceError Hold(DeviceStream stream, const Line& line);
   void Release(const Line& line) const;
 
@@ -77,33 +74,19 @@ class CopierLink {
   [[nodiscard]] int process_fd() const { return process_.get(); }
 
  private:
-  struct Held {
-    DeviceStream stream;
-    DeviceEvent passed;
-  };
-
   [[nodiscard]] uint64_t NextSerial() { return ++serials_; }
-  [[nodiscard]] GatePage& page() const { return *reinterpret_cast<GatePage*>(page_.data()); }
-  [[nodiscard]] DeviceAddress AddressOf(const std::atomic<uint64_t>& word) const;
-  bool MakePage(std::shared_ptr<Device> device, std::string* why);
+  [[nodiscard]] GateLine* lines() const { return reinterpret_cast<GatePage*>(page_.data())->lines; }
   bool SendBytes(std::span<const uint8_t> bytes, std::span<const int> fds, std::string* why);
   bool AwaitAnswer(uint64_t serial, uint64_t timeout_ns, CopierAnswer* answer, std::string* why);
   bool Take(const Packet& packet, CopierEvent* event);
-  DeviceError EventOf(DeviceStream stream, DeviceEvent* out);
 
   UniqueFd socket_;
   UniqueFd process_;
   UniqueFd wake_;
   std::atomic<bool> shut_{false};
-  std::shared_ptr<Device> device_;
-  UniqueFd page_file_;
-  Mapping page_;
-  std::unique_ptr<PinnedMemory> pinned_;
-  DeviceAddress page_address_ = 0;
+  StreamPage page_;
   uint64_t serials_ = 0;
   uint32_t lines_ = 0;
-  Mutex held_mutex_;
-  std::vector<Held> held_;  // by stream: behind its last wait
   Packet packet_;
 };
 

@@ -50,14 +50,14 @@ std::vector<uint32_t> EagerOf(const Registration& registration, int16_t lane) {
   return tensors;
 }
 
-void StageEager(int16_t lane, Registration* registration) {
+void StageEager(int16_t lane, bool shareable, Registration* registration) {
   DeviceTensors& devices = registration->devices;
   const std::vector<uint32_t> tensors = EagerOf(*registration, lane);
   uint64_t bytes = 0;
   for (uint32_t tensor : tensors) bytes += registration->shape->tensors[tensor].bytes;
   if (bytes == 0) return;
   std::unique_ptr<DeviceBlock> block;
-  bool room = bytes <= kMostStaged && DeviceBlock::Allocate(devices.lanes[lane], bytes, &block).ok();
+  bool room = bytes <= kMostStaged && DeviceBlock::Allocate(devices.lanes[lane], bytes, shareable, &block).ok();
   if (!room) {
     devices.direct.insert(devices.direct.end(), tensors.begin(), tensors.end());
     return;
@@ -70,19 +70,27 @@ void StageEager(int16_t lane, Registration* registration) {
   devices.blocks.push_back(std::move(block));
 }
 
-DeviceError TakeOnLane(const Registration& registration, int16_t index, char* slot) {
+// With a ContextScope.
+DeviceError Stage(const Registration& registration, int16_t index) {
   const DeviceTensors& devices = registration.devices;
-  Lane& lane = *devices.lanes[static_cast<size_t>(index)];
-  const Device& device = lane.device();
-  ContextScope scope(device);
-  if (!scope.error().ok()) return scope.error();
-  lane.Forget();
+  const Lane& lane = *devices.lanes[static_cast<size_t>(index)];
   for (const DeviceTensors::Staged& staged : devices.staged) {
     if (devices.lane(staged.tensor) != index) continue;
     uint64_t bytes = registration.shape->tensors[staged.tensor].bytes;
-    DeviceError error = device.CopyWithin(staged.copy, AddressOf(registration, staged.tensor), bytes, lane.caller());
+    const DeviceAddress from = AddressOf(registration, staged.tensor);
+    DeviceError error = lane.device().CopyWithin(staged.copy, from, bytes, lane.caller());
     if (!error.ok()) return error;
   }
+  return {};
+}
+
+DeviceError TakeOnLane(const Registration& registration, int16_t index, char* slot) {
+  const DeviceTensors& devices = registration.devices;
+  Lane& lane = *devices.lanes[static_cast<size_t>(index)];
+  ContextScope scope(lane.device());
+  if (!scope.error().ok()) return scope.error();
+  lane.Forget();
+  if (DeviceError error = Stage(registration, index); !error.ok()) return error;
   if (DeviceError error = lane.FollowCaller(); !error.ok()) return error;
   bool held = false;
   for (uint32_t tensor : devices.direct) {
@@ -129,9 +137,13 @@ int32_t FindDeviceTensors(Lanes& lanes, Registration* registration) {
     }
     if (int32_t rc = FindOne(lanes, tensor, registration)) return rc;
   }
-  for (size_t lane = 0; lane < devices.lanes.size(); ++lane) StageEager(static_cast<int16_t>(lane), registration);
+  for (size_t lane = 0; lane < devices.lanes.size(); ++lane) {
+    StageEager(static_cast<int16_t>(lane), lanes.share_copies(), registration);
+  }
   return 0;
 }
+
+DeviceError StageEagerTensors(const Registration& registration) { return Stage(registration, 0); }
 
 int32_t TakeEagerFromDevices(const Registration& registration, char* slot) {
   const DeviceTensors& devices = registration.devices;

@@ -26,8 +26,13 @@ class Lanes {
   // The lane of the device that `address` lies on.
   int32_t FindOf(const void* address, std::shared_ptr<Lane>* out);
 
+  // Copies of eager tensors are to outlive this process where another one has them open.
+  void ShareCopies() { share_copies_ = true; }
+  [[nodiscard]] bool share_copies() const { return share_copies_; }
+
  private:
   std::vector<std::shared_ptr<Lane>> lanes_;
+  bool share_copies_ = false;
 };
 
 struct DeviceTensors {
@@ -56,6 +61,9 @@ struct DeviceTensors {
 // Looks up every tensor with CKPT_DEVICE. `registration` has shape, data, flags and eager. 0 or a negative code with
 // its sentence.
 int32_t FindDeviceTensors(Lanes& lanes, Registration* registration);
+
+// On the caller's stream of the only GPU, which may write to the copies. With its ContextScope.
+DeviceError StageEagerTensors(const Registration& registration);
 
 // On each caller's stream: takes the eager tensors, and lets our streams follow. `slot` is where the direct ones go.
 // By the trainer's thread inside ckpt_save. 0 or a negative code with its sentence.

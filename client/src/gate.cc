@@ -64,9 +64,7 @@ int32_t GiveUpAtDeadline(State& state) {
   return Fail(code::GATE_DEADLINE, "%s", sentence);
 }
 
-}  // namespace
-
-int32_t PassGate(State& state, uint64_t timeout_ns, const DeviceStream* stream) {
+int32_t WaitAtGate(State& state, uint64_t timeout_ns, const DeviceStream* stream) {
   uint64_t begin = MonotonicNs();
   uint64_t deadline = DeadlineAfter(timeout_ns == 0 ? state.gate_timeout_ns : timeout_ns);
   int32_t rc = 0;
@@ -94,7 +92,26 @@ int32_t PassGate(State& state, uint64_t timeout_ns, const DeviceStream* stream) 
   }
   state.Wake();
   if (rc != 0 || waits.lanes.empty() || HoldStream(waits, *stream) == 0) return rc;
-  return PassGate(state, timeout_ns, nullptr);  // what no stream can be made to wait for, the caller waits for
+  return WaitAtGate(state, timeout_ns, nullptr);  // what no stream can be made to wait for, the caller waits for
+}
+
+// Behind the wait: a capture under way at this process' death is then still of a step that can be resumed.
+void BeginUpdate(State& state, const DeviceStream* stream) {
+  if (!state.rescue_wanted) return;
+  std::shared_ptr<Rescue> rescue;
+  {
+    MutexLock lock(state.mutex);
+    rescue = state.Rescuer();
+  }
+  if (rescue != nullptr) rescue->Begin(stream);
+}
+
+}  // namespace
+
+int32_t PassGate(State& state, uint64_t timeout_ns, const DeviceStream* stream) {
+  int32_t rc = WaitAtGate(state, timeout_ns, stream);
+  BeginUpdate(state, stream);
+  return rc;
 }
 
 int32_t RefuseCapturing(const Lane& lane, DeviceStream stream) {

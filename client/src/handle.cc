@@ -120,6 +120,7 @@ int32_t RegisterTable(ckpt& handle, const ckpt_table& from) {
   {
     MutexLock lock(state.mutex);
     state.registration.swap(registration);
+    state.DropRescue("a copier is being prepared");
     if (!same) state.layout_code = 0;
     state.pull.paused = false;
     JoinImplicitly(state);
@@ -191,6 +192,11 @@ void FillInfo(State& state, ckpt_info_view* out) {
   snprintf(out->last_sentence, sizeof out->last_sentence, "%s", state.last_sentence);
   FillPinning(state, out);
   FillPath(state, out);
+  const std::shared_ptr<Rescue> rescue = state.Rescuer();
+  out->rescuable = rescue != nullptr && rescue->armed() ? 1 : 0;
+  if (state.rescue_wanted && rescue == nullptr) {
+    snprintf(out->rescue_why, sizeof out->rescue_why, "%s", state.rescue_why.c_str());
+  }
 }
 
 int32_t CloseHandle(ckpt* raw, uint64_t timeout_ns) {
@@ -199,6 +205,7 @@ int32_t CloseHandle(ckpt* raw, uint64_t timeout_ns) {
   int32_t rc = 0;
   {
     MutexLock lock(state.mutex);
+    state.DropRescue("the handle is closed");
     rc = AwaitLastSave(state, timeout_ns == 0 ? 0 : DeadlineAfter(timeout_ns));
     if (state.capture.busy()) GiveUp(state, code::CANCELLED, "the handle was closed before the copy was done");
   }

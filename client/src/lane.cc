@@ -36,18 +36,26 @@ DeviceError Lane::HoldCaller() {
   return HoldUntilEnd(caller_);
 }
 
-DeviceError DeviceBlock::Allocate(std::shared_ptr<Lane> lane, uint64_t bytes, std::unique_ptr<DeviceBlock>* out) {
-  ContextScope scope(lane->device());
+DeviceError DeviceBlock::Allocate(std::shared_ptr<Lane> lane, uint64_t bytes, bool shareable,
+                                  std::unique_ptr<DeviceBlock>* out) {
+  const Device& device = lane->device();
+  ContextScope scope(device);
   if (!scope.error().ok()) return scope.error();
-  DeviceAddress address = 0;
-  DeviceError error = lane->device().Allocate(bytes, &address);
-  if (error.ok()) *out = std::make_unique<DeviceBlock>(std::move(lane), address);
+  ImportedAllocation memory;
+  bool made = shareable && device.facts().posix_fd && AllocateShareable(device, bytes, &memory).ok();
+  DeviceError error;
+  if (!made) {
+    memory = {};
+    error = device.Allocate(bytes, &memory.base);
+  }
+  if (error.ok()) *out = std::make_unique<DeviceBlock>(std::move(lane), memory);
   return error;
 }
 
 DeviceBlock::~DeviceBlock() {
   ContextScope scope(lane_->device());
-  if (scope.error().ok()) (void)lane_->device().Free(address_);
+  if (!scope.error().ok()) return;
+  (void)(memory_.kind == HandleKind::kNone ? lane_->device().Free(memory_.base) : Close(memory_));
 }
 
 }  // namespace ckptd

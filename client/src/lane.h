@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "client/core/device/allocation.h"
 #include "client/core/device/copy_stream.h"
 
 namespace ckptd {
@@ -40,17 +41,19 @@ class Lane : public CopyStream {
 // Device memory that is freed with its lane's context.
 class DeviceBlock {
  public:
-  static DeviceError Allocate(std::shared_ptr<Lane> lane, uint64_t bytes, std::unique_ptr<DeviceBlock>* out);
-  DeviceBlock(std::shared_ptr<Lane> lane, DeviceAddress address) : lane_(std::move(lane)), address_(address) {}
+  // shareable: it stays while another process has it open, also when this one dies.
+  static DeviceError Allocate(std::shared_ptr<Lane> lane, uint64_t bytes, bool shareable,
+                              std::unique_ptr<DeviceBlock>* out);
+  DeviceBlock(std::shared_ptr<Lane> lane, const ImportedAllocation& memory) : lane_(std::move(lane)), memory_(memory) {}
   DeviceBlock(const DeviceBlock&) = delete;
   DeviceBlock& operator=(const DeviceBlock&) = delete;
   ~DeviceBlock();
 
-  [[nodiscard]] DeviceAddress address() const { return address_; }
+  [[nodiscard]] DeviceAddress address() const { return memory_.base; }
 
  private:
   std::shared_ptr<Lane> lane_;
-  DeviceAddress address_;
+  ImportedAllocation memory_;  // kind kNone: of cuMemAlloc
 };
 
 // "GPU 0: cuMemcpyDtoHAsync: CUDA_ERROR_ILLEGAL_ADDRESS (700)", as DEVICE. Returns the negative code.

@@ -47,11 +47,18 @@ int32_t TakeOptions(const ckpt_options& options, State* state) {
   state->world = options.world;
   state->every = options.every;
   if (options.gpu_path > CKPT_AUTO) return Fail(code::INVALID_ARGUMENT, "gpu_path %u is unknown", options.gpu_path);
-  if (options.gpu_path != CKPT_PUSH) {
+  if ((options.flags & ~uint32_t{CKPT_POSTMORTEM}) != 0) {
+    return Fail(code::INVALID_ARGUMENT, "flags 0x%x are unknown", options.flags);
+  }
+  state->rescue_wanted = (options.flags & CKPT_POSTMORTEM) != 0;
+  state->rescue_why = "a copier is being prepared";
+  if (state->rescue_wanted) state->lanes.ShareCopies();
+  if (options.gpu_path != CKPT_PUSH || state->rescue_wanted) {
     state->pull_wanted = true;
+    state->pull.holds_only = options.gpu_path == CKPT_PUSH;
     state->pull.compares = options.gpu_path == CKPT_AUTO;
     state->pull.stage = Pull::Stage::kWaiting;
-    state->pull.why = "a copier is being prepared";
+    if (!state->pull.holds_only) state->pull.why = "a copier is being prepared";
   }
   state->gate_timeout_ns = options.gate_timeout_ns != 0 ? options.gate_timeout_ns : kDefaultGateNs;
   state->sockets = Sockets(options.socket);

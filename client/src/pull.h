@@ -49,7 +49,9 @@ struct Pull {
   uint32_t failures = 0;  // since the last save that was pulled
   uint64_t pulled = 0;
 
-  bool compares = false;  // CKPT_AUTO
+  bool holds_only = false;  // saves are pushed; the copier is there for a rescue
+  uint64_t copy_ns = 0;     // what the last pull took; 0: there was none
+  bool compares = false;    // CKPT_AUTO
   PathChoice choice;
   StepClock clock;
 

@@ -131,6 +131,7 @@ class PullCopy {
   }
 
   void Progressed(uint64_t now) {
+    if (progress_ns_ == 0) began_ns_ = now;
     progress_ns_ = now;
     capture_.attachment->Hint();
   }
@@ -177,6 +178,7 @@ class PullCopy {
       MutexLock lock(state_.mutex);
       state_.pull.failures = 0;
       state_.pull.pulled += 1;
+      if (began_ns_ != 0) state_.pull.copy_ns = MonotonicNs() - began_ns_;
     } else if (outcome == CopierOutcome::kStopped) {
       if (result_.kind == CopyResult::Kind::kDone) result_.kind = CopyResult::Kind::kStopped;
     } else {
@@ -212,6 +214,7 @@ class PullCopy {
   Capture& capture_;
   const std::shared_ptr<CopierLink> link_;
   const uint64_t quiet_ns_;
+  uint64_t began_ns_ = 0;     // the copies
   uint64_t progress_ns_ = 0;  // copies are under way since; of the last chunk
   uint64_t stopped_ns_ = 0;   // given up since
   CopyResult result_;

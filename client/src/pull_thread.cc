@@ -1,5 +1,8 @@
 #include "client/src/pull_thread.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -45,13 +48,15 @@ bool MustClose(const State& state) {
 }
 
 bool PushWon(const State& state) {
-  return state.pull.choice.verdict() == PathChoice::Verdict::kPush && !state.pull.in_use;
+  const Pull& pull = state.pull;
+  return pull.choice.verdict() == PathChoice::Verdict::kPush && !pull.in_use && !pull.holds_only;
 }
 
 }  // namespace
 
 void LosePull(State& state, const std::string& why) {
   Pull& pull = state.pull;
+  state.DropRescue("there is no copier");
   pull.link.reset();
   pull.exported = 0;
   pull.registration.reset();
@@ -84,6 +89,7 @@ int32_t Unexport(State& state, uint64_t timeout_ns) {
   MutexLock lock(state.mutex);
   if (!state.pull_wanted) return 0;
   state.pull.paused = true;
+  state.DropRescue("its memory was taken back");
   state.changed.NotifyAll();
   bool in_time = true;
   while (in_time && state.pull.exported != 0) in_time = state.changed.WaitUntil(state.mutex, deadline);
@@ -167,7 +173,10 @@ bool PullThread::AwaitGoal(Goal* goal) {
   MutexLock lock(state_.mutex);
   for (;;) {
     if (state_.stopping) return false;
-    if (PushWon(state_)) {
+    if (PushWon(state_) && state_.rescue_wanted) {
+      state_.pull.holds_only = true;
+      state_.pull.compares = false;
+    } else if (PushWon(state_)) {
       LetGo();
       return false;
     }
@@ -183,6 +192,7 @@ bool PullThread::AwaitGoal(Goal* goal) {
   goal->file_ids = FileIds(*goal->attachment);
   link_ = state_.pull.link;
   state_.pull.stage = Pull::Stage::kBusy;
+  state_.DropRescue("a copier is being prepared");
   return true;
 }
 
@@ -198,8 +208,29 @@ bool PullThread::Prepare(const Goal& goal, std::string* why) {
   const Pull& pull = state_.pull;  // these fields are this thread's in kBusy
   bool same_slots = pull.attachment == goal.attachment && pull.file_ids == goal.file_ids;
   if (!same_slots && !HandOverSlots(goal, why)) return false;
-  if (pull.registration == goal.registration && !pull.stale) return true;
-  return (pull.registration == nullptr || Close(why)) && Export(goal, why);
+  const bool same_memory = pull.registration == goal.registration && !pull.stale;
+  if (!same_memory && !((pull.registration == nullptr || Close(why)) && Export(goal, why))) return false;
+  if (state_.rescue_wanted) Watch(goal);
+  return true;
+}
+
+// Whatever keeps the copier from it: saves can be pulled.
+void PullThread::Watch(const Goal& goal) {
+  std::string why;
+  std::shared_ptr<Rescue> rescue = Rescue::Make(goal.registration, state_.pull.allocations, &why);
+  const UniqueFd self(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+  if (rescue != nullptr) {
+    CopierWatch watch = {};
+    watch.hold_ns = kMostHoldNs;
+    std::vector<int> fds;
+    for (int fd : rescue->files()) fds.push_back(fd);
+    fds.push_back(self.get());
+    CopierAnswer answer;
+    if (!link_->Ask(watch, CopierMessageType::kWatch, fds, kAskTimeoutNs, &answer, &why)) rescue.reset();
+  }
+  MutexLock lock(state_.mutex);  // the one before goes after it: that may wait for a stream
+  state_.rescue.swap(rescue);
+  state_.rescue_why = why;
 }
 
 bool PullThread::ObtainCopier(const Device& device, std::string* why) {
@@ -293,6 +324,7 @@ void PullThread::Done(const Goal& goal) {
   pull.attachment = goal.attachment;
   pull.file_ids = goal.file_ids;
   pull.stale = false;
+  state_.rescue_ready = state_.rescue != nullptr && state_.rescue->registration() == goal.registration.get();
   if (pull.choice.verdict() == PathChoice::Verdict::kOpen) pull.why = pull.compares ? "being compared" : "asked for";
   pull.stage = Pull::Stage::kReady;
   state_.changed.NotifyAll();

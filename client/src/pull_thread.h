@@ -37,6 +37,7 @@ class PullThread {
   bool AwaitReply(std::string* why);
   bool HandOverSlots(const Goal& goal, std::string* why);
   bool Export(const Goal& goal, std::string* why);
+  void Watch(const Goal& goal);
   bool Close(std::string* why);
   void CloseNow();
   void Done(const Goal& goal);

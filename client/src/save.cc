@@ -196,7 +196,7 @@ void TellReady(const Capture& capture) {
   const Lane& lane = *capture.registration->devices.lanes.front();
   ContextScope scope(lane.device());
   if (!scope.error().ok()) return;
-  (void)lane.device().WriteValue(lane.caller(), capture.link->ready_address(capture.line), capture.line.serial);
+  (void)capture.link->TellReady(lane.caller(), capture.line);
 }
 
 // 0, or why this save is lost. Streams first: what they copy, they copy while the host's bytes are copied here.
@@ -245,6 +245,36 @@ void Grow(State& state, const SaveRequest& request) {
   state.layout_code = 0;
 }
 
+// What a step publishes for a copier, in case this process dies before the next one.
+struct Rescuing {
+  std::shared_ptr<Rescue> rescue;  // null: nothing
+  std::shared_ptr<const Registration> registration;
+  uint64_t attempt = 0;
+  bool copying = false;  // the copies of eager tensors are being captured
+
+  // They are of no step until Publish.
+  void BeginStaging() const {
+    if (rescue == nullptr || registration->devices.staged.empty()) return;
+    const DeviceStream caller = registration->devices.lanes.front()->caller();
+    rescue->Begin(&caller);
+  }
+
+  void Publish(const SaveRequest& request, bool staged) const {
+    if (rescue == nullptr || (copying && !staged && !registration->devices.staged.empty())) return;
+    rescue->Publish({request.step, attempt, request.extra, request.extra_bytes, staged});
+  }
+};
+
+// With the mutex held, before gated_step is forgotten.
+Rescuing FindRescue(const State& state, const SaveRequest& request) {
+  std::shared_ptr<Rescue> rescue = state.Rescuer();
+  if (rescue == nullptr) return {};
+  const bool gated = state.registration->lazy.empty() || (state.gating_trusted && state.gated_step);
+  if (!gated) rescue->Disarm();
+  if (!gated || request.extra == nullptr) return {};
+  return {std::move(rescue), state.registration, state.attempt, state.capture.phase != Capture::Phase::kIdle};
+}
+
 }  // namespace
 
 int32_t SetCallerStream(State& state, int32_t ordinal, void* stream) {
@@ -254,19 +284,27 @@ int32_t SetCallerStream(State& state, int32_t ordinal, void* stream) {
   return 0;
 }
 
-// Who trains a step without a gate may be replaying a CUDA graph: then the next save waits for a gate of its own.
-int32_t PassStep(State& state) {
+// Who trains a step without a gate may be replaying a CUDA graph: then the next save waits for a gate of its own, and
+// nothing is left for a rescue.
+int32_t PassStep(State& state, const SaveRequest& request) {
   uint64_t now = MonotonicNs();
-  MutexLock lock(state.mutex);
-  NoteStep(state, now);
-  if (!state.gated_step) state.gating_trusted = false;
-  state.gated_step = false;
+  Rescuing rescuing;
+  {
+    MutexLock lock(state.mutex);
+    NoteStep(state, now);
+    if ((request.flags & CKPT_UNCHANGED) != 0) return 0;
+    if (!state.gated_step) state.gating_trusted = false;
+    rescuing = FindRescue(state, request);
+    state.gated_step = false;
+  }
+  rescuing.Publish(request, false);
   return 0;
 }
 
 int32_t StartSave(State& state, const SaveRequest& request) {
   uint64_t begin = MonotonicNs();
   int32_t rc = CheckStreams(state);
+  Rescuing rescuing;
   {
     MutexLock lock(state.mutex);
     if (request.step <= state.pos) {
@@ -277,6 +315,7 @@ int32_t StartSave(State& state, const SaveRequest& request) {
     if (request.extra == nullptr && request.extra_bytes > 0) return Fail(code::INVALID_ARGUMENT, "extra is null");
     RefuseUngated(state);
     NoteStep(state, begin);
+    rescuing = FindRescue(state, request);
     state.gated_step = false;
     state.saves += 1;
     state.steps.Add(request.step);
@@ -286,12 +325,16 @@ int32_t StartSave(State& state, const SaveRequest& request) {
     PublishPos(state);
   }
   if (rc == 0) {
+    rescuing.BeginStaging();
     rc = TakeEager(state.capture, request);
+    rescuing.Publish(request, rc == 0);
     const Registration& registration = *state.capture.registration;
     MutexLock lock(state.mutex);
     // The copy thread ends a capture that was given up: it waits for what is under way.
     if (rc != 0) GiveUp(state, -rc, LastSentence());
     HandOver(state, registration.eager_bytes + registration.shape->extra.bytes, begin);
+  } else {
+    rescuing.Publish(request, false);
   }
   if (rc == -code::LAYOUT_PREPARING) Grow(state, request);
   state.Wake();  // after everything that the session thread should see

@@ -38,6 +38,7 @@ class Session {
     uint64_t reported_attempt = 0;  // of the last LOADED
     uint64_t layout_attempt = 0;    // of the last LAYOUT
     DevicesMessage devices = {};    // as told last
+    RescueMessage rescue = {};      // as told last
     uint64_t copiers_asked = 0;     // State::pull.requests when COPIER was sent last
     std::shared_ptr<const Shape> layout;
   };
@@ -62,6 +63,7 @@ class Session {
   bool SendLayout();
   bool SendDevices();
   bool SendCopier();
+  bool SendRescue();
   bool SendHints();
   void SendBye();
   template <typename Message>

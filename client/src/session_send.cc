@@ -10,6 +10,7 @@
 #include "client/src/failure.h"
 #include "client/src/session.h"
 #include "client/src/version.h"
+#include "proto/local/rescue.h"
 
 namespace ckptd {
 namespace {
@@ -24,6 +25,14 @@ uint64_t RemainingMs(uint64_t deadline_ns) {
 
 bool Matches(const Attachment& attachment, const Shape& shape) {
   return attachment.ready().header_crc == shape.header_crc && attachment.ready().slot_bytes == shape.slot_bytes;
+}
+
+// What a copier may take behind this process' death; `copy_ns`: what a copy took, 0 where there was none yet.
+uint64_t HoldFor(uint64_t copy_ns) {
+  constexpr uint64_t kSlackNs = 500'000'000;
+  constexpr uint64_t kRoundNs = 250'000'000;
+  if (copy_ns == 0) return kMostHoldNs;
+  return std::min(kMostHoldNs, (copy_ns + kSlackNs + kRoundNs - 1) / kRoundNs * kRoundNs);
 }
 
 template <size_t n>
@@ -48,7 +57,8 @@ bool Session::Send(Message& message, MessageType type, std::span<const int> fds)
 void Session::SendWhatIsDue() {
   if (!socket_.valid() || !connection_.greeted) return;
   connection_.blocked = false;
-  bool told = SendResume() && SendJoin() && SendLoaded() && SendDevices() && SendLayout() && SendCopier();
+  bool told =
+      SendResume() && SendJoin() && SendLoaded() && SendDevices() && SendLayout() && SendCopier() && SendRescue();
   if (told) SendHints();
 }
 
@@ -186,6 +196,25 @@ bool Session::SendCopier() {
   }
   if (!Send(copier, MessageType::kCopier)) return false;
   connection_.copiers_asked = requests;
+  return true;
+}
+
+// In quarters of a second, so that it is not told anew behind each save.
+bool Session::SendRescue() {
+  RescueMessage rescue = {};
+  {
+    MutexLock lock(state_.mutex);
+    if (!state_.rescue_wanted || state_.claim.stage != Claim::Stage::kRunning || connection_.resuming) return true;
+    if (state_.Rescuer() == nullptr) {
+      snprintf(rescue.why, sizeof rescue.why, "%s", state_.rescue_why.c_str());
+    } else {
+      rescue.hold_ns = HoldFor(state_.pull.copy_ns);
+    }
+  }
+  if (memcmp(&rescue, &connection_.rescue, sizeof rescue) == 0) return true;
+  RescueMessage told = rescue;
+  if (!Send(told, MessageType::kRescue)) return false;
+  connection_.rescue = rescue;
   return true;
 }
 

@@ -48,8 +48,20 @@ bool State::Ready() const {
 }
 
 bool State::Pulls() const {
-  return pull.stage == Pull::Stage::kReady && !pull.stale && pull.registration != nullptr &&
+  return pull.stage == Pull::Stage::kReady && !pull.stale && !pull.holds_only && pull.registration != nullptr &&
          pull.registration == registration && pull.attachment == attachment;
+}
+
+std::shared_ptr<Rescue> State::Rescuer() const {
+  const bool counts = rescue_ready && rescue->registration() == registration.get() && attempt != 0 && fenced_by == 0;
+  return counts ? rescue : nullptr;
+}
+
+// It goes later, without the mutex: that may wait for a stream.
+void State::DropRescue(const char* why) {
+  if (rescue != nullptr) rescue->Disarm();
+  rescue_ready = false;
+  rescue_why = why;
 }
 
 void State::Remember(int32_t number, const char* sentence) {

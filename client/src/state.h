@@ -21,6 +21,7 @@
 #include "client/src/layout.h"
 #include "client/src/pin_watch.h"
 #include "client/src/pull.h"
+#include "client/src/rescue.h"
 #include "client/src/steps.h"
 #include "client/src/sync.h"
 
@@ -45,7 +46,8 @@ struct State {
   uint32_t world = 0;
   uint32_t every = 0;
   uint64_t gate_timeout_ns = 0;
-  bool pull_wanted = false;          // CKPT_PULL or CKPT_AUTO
+  bool pull_wanted = false;          // CKPT_PULL or CKPT_AUTO, or
+  bool rescue_wanted = false;        // CKPT_POSTMORTEM
   std::vector<std::string> sockets;  // tried in this order
   UniqueFd wake;                     // eventfd: the session thread has something to look at
 
@@ -72,6 +74,9 @@ struct State {
   Pull pull;
   PinWatch pin_watch;
   std::vector<Orphan> orphans;
+  std::shared_ptr<Rescue> rescue;  // the last one; it counts while
+  bool rescue_ready = false;       // a copier watches it
+  std::string rescue_why;          // it does not
 
   // The layout.
   std::shared_ptr<const Registration> registration;
@@ -99,7 +104,9 @@ struct State {
 
   // The rest: with the mutex held.
   [[nodiscard]] bool Ready() const;
-  [[nodiscard]] bool Pulls() const;  // the copier is prepared for what is registered now
+  [[nodiscard]] bool Pulls() const;  // the copier is prepared for what is registered now, and saves are pulled
+  [[nodiscard]] std::shared_ptr<Rescue> Rescuer() const;  // of what is registered now; or null
+  void DropRescue(const char* why);
   void Remember(int32_t number, const char* sentence);
 };
 

@@ -35,8 +35,9 @@ int Channel::Receive() {
 int Channel::Next(Packet* out) {
   while (waiting_.empty()) {
     // Whatever the agent made of the socket: waiting here is never a loop.
-    pollfd one = {socket_, POLLIN, 0};
-    if (poll(&one, 1, -1) < 0 && errno != EINTR) return errno;
+    pollfd fds[] = {{socket_, POLLIN, 0}, {process_.get(), POLLIN, 0}};
+    if (poll(fds, 2, -1) < 0 && errno != EINTR) return errno;
+    if (fds[1].revents != 0) return ENOTCONN;
     if (int error = Receive()) return error;
   }
   *out = std::move(waiting_.front());
@@ -45,13 +46,25 @@ int Channel::Next(Packet* out) {
 }
 
 bool Channel::Watch(std::chrono::nanoseconds wait) {
-  pollfd one = {socket_, POLLRDHUP, 0};
-  if (waiting_.size() < kMostWaiting) one.events |= POLLIN;
   timespec limit = {0, static_cast<long>(wait.count())};
-  int ready = ppoll(&one, 1, &limit, nullptr);
+  if (alone_) return ppoll(nullptr, 0, &limit, nullptr) <= 0 && std::chrono::steady_clock::now() < alone_until_;
+  pollfd fds[] = {{socket_, POLLRDHUP, 0}, {process_.get(), POLLIN, 0}};
+  if (waiting_.size() < kMostWaiting) fds[0].events |= POLLIN;
+  int ready = ppoll(fds, 2, &limit, nullptr);
   if (ready <= 0) return ready == 0 || errno == EINTR;
-  if ((one.revents & kClosed) != 0) return false;
+  if ((fds[0].revents & kClosed) != 0 || fds[1].revents != 0) return false;
   return Receive() == 0;
+}
+
+bool Channel::AwaitEnd(std::chrono::nanoseconds timeout) const {
+  pollfd one = {process_.get(), POLLIN, 0};
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count();
+  return process_.valid() && poll(&one, 1, static_cast<int>(ms)) > 0;
+}
+
+void Channel::GoOnAlone(std::chrono::nanoseconds time) {
+  alone_ = true;
+  alone_until_ = std::chrono::steady_clock::now() + time;
 }
 
 int Channel::Send(std::span<const uint8_t> bytes) {

@@ -9,7 +9,9 @@
 #include <cstdint>
 #include <deque>
 #include <span>
+#include <utility>
 
+#include "client/core/wire/fds.h"
 #include "client/core/wire/packet.h"
 
 namespace ckptd {
@@ -27,7 +29,14 @@ class Channel {
   // Takes in what has come and waits for it at most so long. False: the trainer has closed.
   [[nodiscard]] bool Watch(std::chrono::nanoseconds wait);
 
-  [[nodiscard]] bool HostIsDone(uint64_t serial) const { return host_done_ == serial; }
+  [[nodiscard]] bool HostIsDone(uint64_t serial) const { return alone_ || host_done_ == serial; }
+
+  // The trainer's pidfd: its end counts as closing from now on. Its forked workers may keep the socket open.
+  void SetProcess(UniqueFd process) { process_ = std::move(process); }
+  // False: it has not ended in time, or SetProcess never came.
+  [[nodiscard]] bool AwaitEnd(std::chrono::nanoseconds timeout) const;
+  // There is no trainer any more: its bytes are there, and Watch says false only when the time is over.
+  void GoOnAlone(std::chrono::nanoseconds time);
 
   // Lost where the trainer reads nothing.
   void Hint(std::span<const uint8_t> bytes) { (void)SendPacket(socket_, bytes); }
@@ -39,6 +48,9 @@ class Channel {
   int Receive();
 
   const int socket_;
+  UniqueFd process_;
+  bool alone_ = false;
+  std::chrono::steady_clock::time_point alone_until_;
   std::deque<Packet> waiting_;
   uint64_t host_done_ = 0;
 };

@@ -46,6 +46,7 @@ class SlotSet {
   [[nodiscard]] uint64_t pinned_bytes() const { return pinned_.size() * request_.slot_bytes; }
 
   [[nodiscard]] char* slot(uint32_t slot) const { return slots_[slot].data(); }
+  [[nodiscard]] const BellHead& bell_head() const { return *reinterpret_cast<const BellHead*>(bell_.data()); }
   [[nodiscard]] BellSlot& bell_slot(uint32_t slot) const;
   [[nodiscard]] std::atomic<uint64_t>& entry(uint32_t slot, uint64_t chunk) const;
 

@@ -5,6 +5,7 @@
 
 #include "client/core/device/allocation.h"
 #include "proto/local/bell.h"
+#include "proto/local/rescue.h"
 
 namespace ckptd {
 namespace {
@@ -62,6 +63,11 @@ Outcome CheckCopy(const CopierCopy& copy) {
   return {};
 }
 
+Outcome CheckWatch(const CopierWatch& watch) {
+  if (watch.hold_ns > 0 && watch.hold_ns <= kMostHoldNs) return {};
+  return Refuse("WATCH: a hold of %" PRIu64 " ns", watch.hold_ns);
+}
+
 size_t CountDescriptors(const CopierImport& import) {
   size_t count = 0;
   for (uint32_t i = 0; i < import.count; ++i) {
@@ -78,6 +84,7 @@ Outcome CheckFields(std::span<const uint8_t> bytes, size_t* descriptors, Outcome
   const auto message = ReadMessage<Message>(bytes);
   Outcome outcome = check(message);
   if constexpr (std::is_same_v<Message, CopierStart> || std::is_same_v<Message, CopierPlan>) *descriptors = 1;
+  if constexpr (std::is_same_v<Message, CopierWatch>) *descriptors = 2 + kRescueAreas;
   if constexpr (std::is_same_v<Message, CopierSlots>) *descriptors = size_t{1} + message.slot_count;
   if constexpr (std::is_same_v<Message, CopierImport>) *descriptors = outcome.ok() ? CountDescriptors(message) : 0;
   return outcome;
@@ -95,6 +102,8 @@ Outcome CheckType(uint16_t type, std::span<const uint8_t> bytes, size_t* descrip
       return CheckFields(bytes, descriptors, CheckPlan);
     case CopierMessageType::kCopy:
       return CheckFields(bytes, descriptors, CheckCopy);
+    case CopierMessageType::kWatch:
+      return CheckFields(bytes, descriptors, CheckWatch);
     case CopierMessageType::kHostDone:
     case CopierMessageType::kRelease:
       return CheckFields<CopierSerial>(bytes, descriptors, [](const CopierSerial&) { return Outcome(); });

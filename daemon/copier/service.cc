@@ -11,6 +11,20 @@
 namespace ckptd {
 
 int Service::Run() {
+  int code = ServeAll();
+  if (code == kExitClosed && estate_ != nullptr) Rescue();
+  return code;
+}
+
+// Its socket tells nothing: forked workers of a dead trainer keep it open, and one that lives may have closed it.
+void Service::Rescue() {
+  if (!channel_.AwaitEnd(estate_->hold())) return;
+  channel_.GoOnAlone(estate_->hold());
+  auto& gate = *reinterpret_cast<GatePage*>(gate_.data());
+  (void)CaptureEstate(*estate_, {channel_, *gpu_.stream, *slots_, gate, imports_.all(), plan_}, last_copy_ + 1);
+}
+
+int Service::ServeAll() {
   Packet packet;
   while (exit_ < 0) {
     int error = channel_.Next(&packet);
@@ -20,7 +34,7 @@ int Service::Run() {
   return exit_;
 }
 
-int Service::Serve(const Packet& packet) {
+int Service::Serve(Packet& packet) {
   uint64_t pinned_bytes = 0;
   Outcome outcome = CheckRequest(packet.bytes, packet.fds.size());
   if (outcome.ok()) outcome = Do(packet, &pinned_bytes);
@@ -31,7 +45,7 @@ int Service::Serve(const Packet& packet) {
   return error == 0 ? exit_ : kExitClosed;
 }
 
-Outcome Service::Do(const Packet& packet, uint64_t* pinned_bytes) {
+Outcome Service::Do(Packet& packet, uint64_t* pinned_bytes) {
   const auto type = static_cast<CopierMessageType>(ReadMessage<MessageHead>(packet.bytes).type);
   if (type == CopierMessageType::kStart) return Start(packet);
   if (gpu_.device == nullptr) return Refuse("START comes first");
@@ -44,6 +58,8 @@ Outcome Service::Do(const Packet& packet, uint64_t* pinned_bytes) {
       return Plan(packet);
     case CopierMessageType::kCopy:
       return Copy(ReadMessage<CopierCopy>(packet.bytes));
+    case CopierMessageType::kWatch:
+      return Watch(packet);
     case CopierMessageType::kRelease:
       return Release();
     default:
@@ -64,6 +80,7 @@ Outcome Service::Start(const Packet& packet) {
 // The old slots go before the new ones are pinned: together they may be more than can be. A plan stays when the slots
 // have its size still: a single file was replaced.
 Outcome Service::Slots(const Packet& packet, uint64_t* pinned_bytes) {
+  estate_.reset();
   std::unique_ptr<SlotSet> slots;
   Outcome outcome = SlotSet::Open(ReadMessage<CopierSlots>(packet.bytes), packet.fds, &slots);
   if (!outcome.ok()) return outcome;
@@ -80,6 +97,7 @@ Outcome Service::Slots(const Packet& packet, uint64_t* pinned_bytes) {
 // A refused plan leaves none: the one before was to be replaced.
 Outcome Service::Plan(const Packet& packet) {
   plan_ = {};
+  estate_.reset();
   if (slots_ == nullptr) return Refuse("PLAN comes behind SLOTS");
   std::vector<CopierPiece> plan;
   Outcome outcome = ReadPlan(packet.fds[0].get(), ReadMessage<CopierPlan>(packet.bytes).count, &plan);
@@ -88,8 +106,20 @@ Outcome Service::Plan(const Packet& packet) {
   return outcome;
 }
 
+Outcome Service::Watch(Packet& packet) {
+  estate_.reset();
+  if (slots_ == nullptr || plan_.empty()) return Refuse("WATCH comes behind PLAN");
+  UniqueFd process = std::move(packet.fds.back());
+  packet.fds.pop_back();
+  const auto watch = ReadMessage<CopierWatch>(packet.bytes);
+  Outcome outcome = Estate::Open(watch, slots_->slot_bytes(), std::move(packet.fds), &estate_);
+  if (outcome.ok()) channel_.SetProcess(std::move(process));
+  return outcome;
+}
+
 Outcome Service::Release() {
   plan_ = {};
+  estate_.reset();
   return imports_.CloseAll();
 }
 

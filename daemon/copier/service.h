@@ -13,6 +13,7 @@
 #include "daemon/copier/memory.h"
 #include "daemon/copier/outcome.h"
 #include "daemon/copier/plan.h"
+#include "daemon/copier/rescue.h"
 
 namespace ckptd {
 
@@ -22,16 +23,20 @@ class Service {
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
 
-  // Until the trainer closes or the context breaks. The exit code.
+  // Until the trainer closes or the context breaks; then what it left is captured, where it asked for that. The exit
+  // code.
   int Run();
 
  private:
-  int Serve(const Packet& packet);
-  Outcome Do(const Packet& packet, uint64_t* pinned_bytes);
+  int ServeAll();
+  void Rescue();
+  int Serve(Packet& packet);
+  Outcome Do(Packet& packet, uint64_t* pinned_bytes);
   Outcome Start(const Packet& packet);
   Outcome Slots(const Packet& packet, uint64_t* pinned_bytes);
   Outcome Plan(const Packet& packet);
   Outcome Release();
+  Outcome Watch(Packet& packet);
   Outcome CheckCopy(const CopierCopy& copy) const;
   Outcome Copy(const CopierCopy& copy);
   int Answer(const Packet& packet, const Outcome& outcome, uint64_t pinned_bytes);
@@ -42,9 +47,10 @@ class Service {
   std::unique_ptr<SlotSet> slots_;
   Imports imports_;
   std::vector<CopierPiece> plan_;
-  uint64_t last_copy_ = 0;  // its serial
-  int exit_ = -1;           // behind the answer; -1: goes on
-  bool silent_ = false;     // there is nothing to answer
+  std::unique_ptr<Estate> estate_;  // of these slots and this plan
+  uint64_t last_copy_ = 0;          // its serial
+  int exit_ = -1;                   // behind the answer; -1: goes on
+  bool silent_ = false;             // there is nothing to answer
 };
 
 }  // namespace ckptd

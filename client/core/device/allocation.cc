@@ -68,7 +68,16 @@ void Undo(const Driver& driver, CUmemGenericAllocationHandle memory, CUdeviceptr
   driver.cuMemRelease(memory);
 }
 
-DeviceError MapMemory(const Driver& driver, const Device& device, ImportedAllocation* out) {
+DeviceError SetAccess(const Driver& driver, const Device& device, CUmemAccess_flags flags, CUdeviceptr base,
+                      uint64_t bytes) {
+  CUmemAccessDesc access = {};
+  access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  access.location.id = device.ordinal();
+  access.flags = flags;
+  return CKPTD_CUDA(driver, cuMemSetAccess, base, bytes, &access, 1);
+}
+
+DeviceError MapMemory(const Driver& driver, const Device& device, CUmemAccess_flags flags, ImportedAllocation* out) {
   CUdeviceptr base = 0;
   DeviceError error = CKPTD_CUDA(driver, cuMemAddressReserve, &base, out->bytes, 0, 0, 0);
   bool mapped = false;
@@ -76,20 +85,10 @@ DeviceError MapMemory(const Driver& driver, const Device& device, ImportedAlloca
     error = CKPTD_CUDA(driver, cuMemMap, base, out->bytes, 0, out->memory, 0);
     mapped = error.ok();
   }
-  if (error.ok()) {
-    CUmemAccessDesc access = {};
-    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    access.location.id = device.ordinal();
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READ;
-    error = CKPTD_CUDA(driver, cuMemSetAccess, base, out->bytes, &access, 1);
-  }
+  if (error.ok()) error = SetAccess(driver, device, flags, base, out->bytes);
   // Drivers may refuse a mapping that is read-only.
   if (mapped && error.code == CUDA_ERROR_INVALID_VALUE) {
-    CUmemAccessDesc access = {};
-    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    access.location.id = device.ordinal();
-    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    error = CKPTD_CUDA(driver, cuMemSetAccess, base, out->bytes, &access, 1);
+    error = SetAccess(driver, device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, base, out->bytes);
   }
   if (!error.ok()) {
     Undo(driver, out->memory, base, out->bytes, mapped);
@@ -109,10 +108,31 @@ DeviceError ImportMemory(const Driver& driver, const Device& device, const Devic
   DeviceError error = CKPTD_CUDA(driver, cuMemImportFromShareableHandle, &memory, source, type);
   if (!error.ok()) return error;
   out->memory = memory;
-  return MapMemory(driver, device, out);
+  return MapMemory(driver, device, CU_MEM_ACCESS_FLAGS_PROT_READ, out);
 }
 
 }  // namespace
+
+DeviceError AllocateShareable(const Device& device, uint64_t bytes, ImportedAllocation* out) {
+  const Driver* driver = nullptr;
+  if (DeviceError error = Driver::Load(&driver); !error.ok()) return error;
+  CUmemAllocationProp wanted = {};
+  wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, device.ordinal()};
+  wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  size_t unit = 0;
+  DeviceError error =
+      CKPTD_CUDA(*driver, cuMemGetAllocationGranularity, &unit, &wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM);
+  if (!error.ok()) return error;
+  *out = {};
+  out->kind = HandleKind::kPosixFd;
+  out->bytes = (bytes + unit - 1) / unit * unit;
+  CUmemGenericAllocationHandle memory = 0;
+  error = CKPTD_CUDA(*driver, cuMemCreate, &memory, out->bytes, &wanted, 0);
+  if (!error.ok()) return error;
+  out->memory = memory;
+  return MapMemory(*driver, device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, out);
+}
 
 DeviceError FindAllocation(DeviceAddress address, DeviceAllocation* out) {
   const Driver* driver = nullptr;

@@ -54,6 +54,10 @@ struct ImportedAllocation {
 DeviceError Import(const Device& device, const DeviceHandle& handle, uint64_t bytes, ImportedAllocation* out);
 DeviceError Close(const ImportedAllocation& imported);
 
+// New memory of kind kPosixFd: unlike what cuMemAlloc gives, it stays while another process has it open. Rounded up to
+// whole units of the driver, of 2 MiB or so. With a ContextScope of the device; freed by Close.
+DeviceError AllocateShareable(const Device& device, uint64_t bytes, ImportedAllocation* out);
+
 }  // namespace ckptd
 
 #endif  // CKPTD_CLIENT_CORE_DEVICE_ALLOCATION_H_

@@ -28,7 +28,8 @@
   X(cuMemHostUnregister) X(cuMemHostGetDevicePointer) X(cuPointerGetAttributes) X(cuPointerGetAttribute)               \
   X(cuIpcGetMemHandle) X(cuIpcOpenMemHandle) X(cuIpcCloseMemHandle) X(cuMemRetainAllocationHandle)                     \
   X(cuMemExportToShareableHandle) X(cuMemImportFromShareableHandle) X(cuMemGetAllocationPropertiesFromHandle)          \
-  X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess) X(cuMemRelease)
+  X(cuMemAddressReserve) X(cuMemAddressFree) X(cuMemMap) X(cuMemUnmap) X(cuMemSetAccess) X(cuMemRelease)  \
+  X(cuMemCreate) X(cuMemGetAllocationGranularity)
 // clang-format on
 
 namespace ckptd {

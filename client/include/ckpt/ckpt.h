@@ -98,6 +98,12 @@ enum {
  * between calls of ckpt_step or ckpt_save: one of them at every step then. */
 enum { CKPT_PUSH = 0, CKPT_PULL = 1, CKPT_AUTO = 2 };
 
+/* When this process dies without ckpt_close, the agent's copier takes the state of the last completed step out of the
+ * GPU memory that it holds open (a context on that GPU, whatever the path), if no update was under way. ckpt_step with
+ * `extra` at every step then: host memory of the state (at most 64 MiB) is copied there each time. Tensors on one GPU,
+ * in memory that another process can keep (PyTorch: expandable_segments). ckpt_info says whether it is so. */
+enum { CKPT_POSTMORTEM = 1 };
+
 typedef struct ckpt_options {
   uint32_t struct_bytes;
   uint32_t rank;
@@ -107,7 +113,7 @@ typedef struct ckpt_options {
   const char* socket;       /* NULL: $CKPTD_SOCKET, then /run/ckptd/ckptd.sock, then the per-user agent's */
   uint64_t gate_timeout_ns; /* a capture slower than this is given up at the gate; 0 = 30 s */
   uint32_t gpu_path;        /* CKPT_PUSH, CKPT_PULL, CKPT_AUTO */
-  uint32_t reserved0;
+  uint32_t flags;           /* CKPT_POSTMORTEM */
   uint64_t reserved[3];
 } ckpt_options;
 
@@ -180,7 +186,9 @@ CKPT_API ckpt_status ckpt_register(ckpt* ck, const ckpt_table* table);
 
 enum {
   CKPT_SELFCHECK = 1,    /* digest lazy tensors now, compare with what was captured, drop the save when they differ */
-  CKPT_WAIT_FOR_SLOT = 2 /* no slot is free: wait for one, up to the handle's gate_timeout, instead of NO_FREE_SLOT */
+  CKPT_WAIT_FOR_SLOT = 2, /* no slot is free: wait for one, up to the handle's gate_timeout, instead of NO_FREE_SLOT */
+  CKPT_UNCHANGED = 4 /* ckpt_step: no lazy tensor was updated since the step before: no gate is missing, and nothing of
+                        this step is captured post mortem */
 };
 
 /* Starts the capture of `step`, which must exceed every step saved before. `extra` (JSON text) and eager tensors are
@@ -325,6 +333,9 @@ typedef struct ckpt_info_view {
   uint64_t registered; /* number of the newest ckpt_register that did not fail, from 1 */
   uint64_t exported;   /* the registration whose memory another process may have open; 0 = none */
   char path_why[128];  /* why this path */
+  uint32_t rescuable;  /* 1: if this process died now, a copier would capture the last step (CKPT_POSTMORTEM) */
+  uint32_t reserved1;
+  char rescue_why[128]; /* why not; empty: it was not asked for, or only no step was completed yet */
 } ckpt_info_view;
 
 CKPT_API ckpt_status ckpt_info(ckpt* ck, ckpt_info_view* out);

@@ -20,6 +20,7 @@ FAKECUDA_API CUresult cuGetProcAddress(const char* name, void** out, int, cuuint
   if (strcmp(name, #function) == 0) *out = reinterpret_cast<void*>(&function);
   CKPTD_DRIVER_FUNCTIONS(CKPTD_ENTRY)
   CKPTD_ENTRY(cuMemCreate)
+  CKPTD_ENTRY(cuMemGetAllocationGranularity)
   CKPTD_ENTRY(cuMemGetInfo)
 #undef CKPTD_ENTRY
   if (Failures::Get().Next(name) == CUDA_ERROR_NOT_FOUND) *out = nullptr;

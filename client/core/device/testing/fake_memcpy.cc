@@ -197,6 +197,12 @@ FAKECUDA_API CUresult cuMemCreate(CUmemGenericAllocationHandle* out, size_t byte
   return Result(code);
 }
 
+FAKECUDA_API CUresult cuMemGetAllocationGranularity(size_t* out, const CUmemAllocationProp*,
+                                                    CUmemAllocationGranularity_flags) {
+  *out = 2 << 20;
+  return CUDA_SUCCESS;
+}
+
 FAKECUDA_API CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* out, void* address) {
   FAKE_READY("cuMemRetainAllocationHandle");
   uint64_t handle = 0;
