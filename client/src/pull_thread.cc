@@ -38,7 +38,8 @@ bool MayPrepare(State& state) {
   if (pull.stage != Pull::Stage::kWaiting && pull.stage != Pull::Stage::kReady) return false;
   if (!state.Ready() || pull.in_use || pull.paused || (pull.link == nullptr && !state.connected)) return false;
   const size_t lanes = state.registration->devices.lanes.size();
-  if (lanes > 1) pull.why = "its tensors are on several GPUs";
+  if (lanes > 1) pull.why = state.rescue_why = "its tensors are on several GPUs";
+  if (lanes == 0) state.rescue_why = "none of its tensors is on a GPU";
   return lanes == 1 && MonotonicNs() >= pull.retry_ns;
 }
 

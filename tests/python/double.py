@@ -32,8 +32,9 @@ class Double:
         self.log.append(f"save {step}" + (" checked" if flags & _lib.SELFCHECK else ""))
         return CODES[self.refuse[step]] if step in self.refuse else 0
 
-    def tick(self, step):
-        self.log.append(f"tick {step}")
+    def tick(self, step, document=None, flags=0):
+        said = (" published" if document else "") + (" unchanged" if flags & _lib.UNCHANGED else "")
+        self.log.append(f"tick {step}{said}")
         return 0
 
     def gate(self):

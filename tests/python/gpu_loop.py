@@ -17,6 +17,11 @@ import torch
 from ckptd import device
 from host_device import Gpu, build_of_environment
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+
+# Where a rank dies at --die-at when no save is due: behind step(), inside the update, before the GPU has come so far.
+DEATHS = ("between", "updating", "queued", "exception")
 
 
 def arguments():
@@ -26,12 +31,13 @@ def arguments():
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--every", type=int, default=3)
     parser.add_argument("--die-at", type=int, default=0, help="SIGKILL after this step, once")
-    parser.add_argument("--die", default="captured", choices=["captured", "capturing", "durable"])
+    parser.add_argument("--die", default="captured", choices=["captured", "capturing", "durable", *DEATHS])
     parser.add_argument("--slow", type=int, default=0, help="microseconds that a copy takes for each MiB")
     parser.add_argument("--forget-stream", action="store_true", help="the gate holds another stream than updates use")
     parser.add_argument("--path", default="push", choices=["push", "pull", "auto"])
     parser.add_argument("--kill-copier-at", type=int, default=0, help="SIGKILL to it in the capture of this step")
     parser.add_argument("--no-selfcheck", action="store_true")
+    parser.add_argument("--postmortem", action="store_true")
     return parser.parse_args()
 
 
@@ -76,7 +82,7 @@ def die(args, save):
 def main():
     args = arguments()
     torch.set_num_threads(1)
-    gpu = Gpu(build_of_environment())
+    gpu = Gpu(build_of_environment(), shareable=args.postmortem)
     torch.manual_seed(0)
     net = Net()
     gpu.take(net)
@@ -86,7 +92,7 @@ def main():
         selfcheck = "off" if args.no_selfcheck else "first"
         checkpointer = ckptd.Checkpointer(
             {"model": net, "optim": optimizer}, job="gpu", every=args.every, selfcheck=selfcheck,
-            gpu_path=args.path,
+            gpu_path=args.path, postmortem=args.postmortem,
         )
         start = checkpointer.restore()
         say(args, "restored", f"{start} {checkpointer.restored.source}")
@@ -102,15 +108,26 @@ def main():
         loss = net(torch.randn(32, 64, generator=generator)).square().mean()
         optimizer.zero_grad()
         loss.backward()
+        dies = step + 1 == args.die_at and not start and args.die in DEATHS
+        if dies and args.die == "updating":
+            register_optimizer_step_pre_hook(lambda *_: (gpu.sync(), os.kill(os.getpid(), signal.SIGKILL)))
         optimizer.step()
         gpu.take_state(optimizer)
         if checkpointer is None:
             continue
         began = time.monotonic()
+        if dies and args.die == "queued":
+            gpu.stall()
         save = checkpointer.step(step + 1)
+        if dies and args.die == "exception":
+            raise RuntimeError("as when a collective fails")
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
         if step == start:
             wait_for_memory(checkpointer)
             wait_for_path(args, checkpointer)
+            if args.postmortem:
+                say(args, "rescue", wait_for_rescue(checkpointer) or "armed")
         if save is not None and step + 1 == args.kill_copier_at:
             kill_copiers()
         if save is None:
@@ -149,6 +166,15 @@ def wait_for_path(args, checkpointer):
     while args.path != "push" and "CKPTD_NO_PATH_WAIT" not in os.environ and not checkpointer._session.info().gpu_path:
         assert time.monotonic() < deadline, checkpointer._session.info().path_why
         time.sleep(0.005)
+
+
+def wait_for_rescue(checkpointer):
+    """Until the copier holds this state's memory; a step behind it is published."""
+    deadline = time.monotonic() + 20
+    while (why := checkpointer._session.info().rescue_why) == b"a copier is being prepared":
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    return why.decode()
 
 
 def kill_copiers():

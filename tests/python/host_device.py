@@ -13,6 +13,7 @@ from ckptd import device
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 NON_BLOCKING = 1
+SEGMENT = 2 << 20
 
 
 class Counts(ctypes.Structure):
@@ -25,10 +26,30 @@ class Counts(ctypes.Structure):
     ]  # fmt: skip
 
 
-class Gpu:
-    """GPU 0 and one stream on it. From here on ckptd sees tensors in its memory as the device's."""
+class Location(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("id", ctypes.c_int)]
 
-    def __init__(self, build):
+
+class AllocationProp(ctypes.Structure):
+    _fields_ = [
+        ("type", ctypes.c_int), ("handle_types", ctypes.c_int), ("location", Location), ("meta", ctypes.c_void_p),
+        ("flags", ctypes.c_ubyte * 8),
+    ]  # fmt: skip
+
+
+class Access(ctypes.Structure):
+    _fields_ = [("location", Location), ("flags", ctypes.c_int)]
+
+
+class Gpu:
+    """GPU 0 and one stream on it. From here on ckptd sees tensors in its memory as the device's.
+
+    shareable: its memory comes from cuMemCreate, as with PyTorch's expandable segments.
+    """
+
+    def __init__(self, build, shareable=False):
+        self.segment = None  # (next free address, end)
+        self.shareable = shareable
         # By its path now; libckpt's own dlopen finds it under the same name.
         self.driver = ctypes.CDLL(str(pathlib.Path(build) / "lib" / "fakecuda" / "libcuda.so.1"))
         self.ranges = []
@@ -54,12 +75,33 @@ class Gpu:
     def like(self, tensor):
         """Memory of the GPU with the value of `tensor`."""
         count = max(1, tensor.numel()) * tensor.element_size()
-        address = ctypes.c_uint64()
-        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(count))
-        self.ranges.append((address.value, address.value + count))
-        memory = (ctypes.c_char * count).from_address(address.value)
+        address = self.reserve(count) if self.shareable else self.allocate(count)
+        self.ranges.append((address, address + count))
+        memory = (ctypes.c_char * count).from_address(address)
         flat = torch.frombuffer(memory, dtype=tensor.dtype)[: tensor.numel()]
         return flat.view(tensor.shape).copy_(tensor.detach())
+
+    def allocate(self, count):
+        address = ctypes.c_uint64()
+        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(count))
+        return address.value
+
+    def reserve(self, count):
+        """Out of segments that another process can open by descriptor."""
+        count = (count + 511) // 512 * 512
+        if self.segment is None or self.segment[0] + count > self.segment[1]:
+            size = max(SEGMENT, (count + SEGMENT - 1) // SEGMENT * SEGMENT)
+            address, handle = ctypes.c_uint64(), ctypes.c_uint64()
+            prop = AllocationProp(type=1, handle_types=1, location=Location(1, 0))
+            self._call("cuMemCreate", ctypes.byref(handle), ctypes.c_size_t(size), ctypes.byref(prop), 0)
+            self._call("cuMemAddressReserve", ctypes.byref(address), ctypes.c_size_t(size), 0, 0, 0)
+            self._call("cuMemMap", address, ctypes.c_size_t(size), 0, handle, 0)
+            self._call("cuMemSetAccess", address, ctypes.c_size_t(size), ctypes.byref(Access(Location(1, 0), 3)), 1)
+            self._call("cuMemRelease", handle)
+            self.segment = (address.value, address.value + size)
+        begin, end = self.segment
+        self.segment = (begin + count, end)
+        return begin
 
     def has(self, tensor):
         return any(begin <= tensor.data_ptr() < end for begin, end in self.ranges)
@@ -88,6 +130,14 @@ class Gpu:
 
     def slow(self, microseconds_each_mib):
         self.driver.fakecuda_rate(ctypes.c_uint64(max(1, (1 << 20) // microseconds_each_mib)))
+
+    def stall(self):
+        """What is enqueued from now on, the GPU does not come to for a while."""
+        self.slow(1 << 20)
+        memory = self.allocate(1 << 20)
+        host = (ctypes.c_char * (1 << 20))()
+        self._call("cuMemcpyDtoHAsync_v2", host, ctypes.c_uint64(memory), ctypes.c_size_t(1 << 20), self.stream)
+        self.kept = host
 
     def counts(self):
         counts = Counts()

@@ -13,7 +13,8 @@ import pathlib
 from ctypes import POINTER, c_char_p, c_int32, c_uint32, c_uint64, c_void_p
 
 EAGER, DEVICE = 1, 2
-SELFCHECK, WAIT_FOR_SLOT = 1, 2
+SELFCHECK, WAIT_FOR_SLOT, UNCHANGED = 1, 2, 4
+POSTMORTEM = 1
 CAPTURED, PROTECTED, DURABLE, DROPPED, COPIED = 1, 2, 4, 8, 16
 WANT_NEWEST, WANT_STEP, WANT_FRESH = 0, 1, 2
 RELOAD = 1
@@ -30,7 +31,7 @@ class _Sized(ctypes.Structure):
 class Options(_Sized):
     _fields_ = [
         ("struct_bytes", c_uint32), ("rank", c_uint32), ("world", c_uint32), ("every", c_uint32), ("job", c_char_p),
-        ("socket", c_char_p), ("gate_timeout_ns", c_uint64), ("gpu_path", c_uint32), ("reserved0", c_uint32),
+        ("socket", c_char_p), ("gate_timeout_ns", c_uint64), ("gpu_path", c_uint32), ("flags", c_uint32),
         ("reserved", c_uint64 * 3),
     ]  # fmt: skip
 
@@ -79,7 +80,8 @@ class InfoView(_Sized):
         ("saves", c_uint64), ("reconnects", c_uint64), ("last_sentence", ctypes.c_char * 256),
         ("pinned_bytes", c_uint64), ("pin_error", ctypes.c_char * 128), ("gpu_path", c_uint32),
         ("reserved0", c_uint32), ("pulled", c_uint64), ("registered", c_uint64), ("exported", c_uint64),
-        ("path_why", ctypes.c_char * 128),
+        ("path_why", ctypes.c_char * 128), ("rescuable", c_uint32), ("reserved1", c_uint32),
+        ("rescue_why", ctypes.c_char * 128),
     ]  # fmt: skip
 
 

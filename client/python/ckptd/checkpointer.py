@@ -31,6 +31,7 @@ _HOOKS_LOST = (
 )
 _GATE_IN_GRAPH = "ck.gate() does nothing in a CUDA graph's replays; call it before each graph.replay() instead"
 _UNEXPORT_TIMEOUT = 30.0
+_PREPARING = "a copier is being prepared"  # of libckpt: no reason yet
 _NO_WAIT = 0.1  # seconds for an agent's answer inside a training step
 
 
@@ -46,6 +47,8 @@ class Checkpointer:
     lazy: "auto" captures parameters and optimizer state beside the next forward and backward pass; "none": all in
     `step()`.
     selfcheck: "first", "always" or "off": prove that lazy tensors did not change before the gate.
+    postmortem: when this process dies between two updates, or ends without close(), the agent's copier captures the
+    last completed step from the GPU. Costs the copies of `step()` at every step, and a context on the GPU.
     eager_host_limit: bytes of host tensors copied in `step()` in CUDA runs.
     gate_timeout: seconds that training waits for a capture at most; then the save is given up.
     gpu_path: "push": this process copies from its GPU; "pull": a process of the agent does, which needs a context of its
@@ -68,8 +71,6 @@ class Checkpointer:
             raise ValueError(f"every={every}: at least 1, or None")
         if gpu_path not in PATHS:
             raise ValueError(f"gpu_path={gpu_path!r}: one of {', '.join(PATHS)}")
-        if postmortem:
-            raise ValueError("postmortem=True is not there yet")
         self._every = every
         self._raise = on_error == "raise"
         self._with_generators = rng
@@ -81,7 +82,9 @@ class Checkpointer:
         where = place(rank, world_size)
         name = job_name(job)
         socket = agents.ensure(storage) if agent == "auto" else agent
-        self._session = Session(name, where.rank, where.world, socket, gate_timeout, gpu_path)
+        self._session = Session(name, where.rank, where.world, socket, gate_timeout, gpu_path, postmortem)
+        self._postmortem = postmortem
+        self._rescue_told = False
         self._table: Table | None = None
         self._number = 0  # of its registration
         self._devices: list[int] = []  # GPUs of the newest table
@@ -100,8 +103,9 @@ class Checkpointer:
     def __enter__(self) -> Checkpointer:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None or not self._postmortem:  # what an exception leaves behind can be captured
+            self.close()
 
     # ---- restore
 
@@ -154,7 +158,7 @@ class Checkpointer:
         if due and not self._guard(self._defer, updates):
             return self.save(n)
         if self._session.alive:
-            self._guard(self._tick, n)
+            self._guard(self._tick, n, self._fired.sees_updates() and updates == self._fired.updates)
         return None
 
     def save(self, n: int) -> Save:
@@ -263,15 +267,30 @@ class Checkpointer:
     def _unexport(self) -> None:
         self._passed(self._session.unexport(_UNEXPORT_TIMEOUT))
 
-    def _tick(self, n: int) -> None:
-        if self._table is None:
-            self._register()  # the agent prepares memory before the first save is due
-        self._session.tick(n)
+    def _tick(self, n: int, unchanged: bool) -> None:
+        if unchanged or not self._postmortem:
+            if self._table is None:
+                self._register()  # the agent prepares memory before the first save is due
+            self._session.tick(n, flags=_lib.UNCHANGED if unchanged else 0)
+            return
+        document = self._collect()
+        status = self._session.use_streams(device.current_streams(self._devices))
+        self._session.tick(n, document if status == 0 else None)
+
+    def _review_rescue(self) -> None:
+        """Says once why nothing can be captured post mortem."""
+        why = self._session.info().rescue_why.decode("utf-8", "replace")
+        if why in ("", _PREPARING):
+            return
+        self._rescue_told = True
+        warnings.warn(f"ckptd: postmortem: {why}; when this process dies the last save counts", stacklevel=5)
 
     def _start(self, n: int) -> tuple[int, str]:
         if not self._session.alive:
             return -35, "the checkpointer is closed, or this is a forked child"
         self._mind_hooks()
+        if self._postmortem and not self._rescue_told:
+            self._review_rescue()
         document = self._collect()
         flags = _lib.SELFCHECK if self._check.due() else 0
         streams = device.current_streams(self._devices)

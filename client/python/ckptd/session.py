@@ -52,12 +52,14 @@ class Session:
     """Opens a handle. ValueError for options that libckpt refuses; succeeds without an agent."""
 
     def __init__(
-        self, job: str, rank: int, world: int, socket: str | None, gate_timeout: float | None, gpu_path: str = "push"
-    ) -> None:
+        self, job: str, rank: int, world: int, socket: str | None, gate_timeout: float | None, gpu_path: str = "push",
+        postmortem: bool = False,
+    ) -> None:  # fmt: skip
         self._lib = _lib.library()
         options = _lib.Options(
             rank=rank, world=world, job=job.encode(), socket=socket.encode() if socket else None,
             gate_timeout_ns=0 if gate_timeout is None else nanoseconds(gate_timeout), gpu_path=PATHS.index(gpu_path),
+            flags=_lib.POSTMORTEM if postmortem else 0,
         )  # fmt: skip
         handle = ctypes.c_void_p()
         status = self._lib.ckpt_open(ctypes.byref(options), ctypes.byref(handle))
@@ -67,6 +69,7 @@ class Session:
         self._pid = os.getpid()
         self._saved = ctypes.c_int32()
         self._finalizer = weakref.finalize(self, _close, self._lib, handle, self._pid)
+        self._finalizer.atexit = not postmortem  # a process that ends without close() has died
 
     @property
     def alive(self) -> bool:
@@ -88,11 +91,12 @@ class Session:
             return CANCELLED
         return self._lib.ckpt_save(self.handle, step, document, len(document), None, flags)
 
-    def tick(self, step: int) -> int:
-        """A step that is not saved."""
+    def tick(self, step: int, document: bytes | None = None, flags: int = 0) -> int:
+        """A step that is not saved. With `document` it may be captured post mortem."""
         if not self.alive:
             return CANCELLED
-        return self._lib.ckpt_step(self.handle, step, None, 0, None, 0, ctypes.byref(self._saved))
+        size = len(document) if document is not None else 0
+        return self._lib.ckpt_step(self.handle, step, document, size, None, flags, ctypes.byref(self._saved))
 
     def use_streams(self, streams: list[tuple[int, int]]) -> int:
         """(GPU, stream) of each: what is enqueued there now is what the next save captures, or a restore overwrites."""

@@ -1,0 +1,74 @@
+"""The state of a training process that died, captured from the GPU by the agent's copier. Real processes and kills, with
+the host device in place of a GPU."""
+
+import signal
+
+import pytest
+from test_gpu import lines, run, undisturbed  # noqa: F401  a fixture
+from test_gpu_pull import gone, pulling  # noqa: F401  a fixture
+
+# Saves at 3, 6 and 9; the run dies at 8.
+DIES = ("--postmortem", "--die-at", "8", "--die")
+
+
+def restored(out):
+    return lines(out, "restored")[1]
+
+
+@pytest.mark.parametrize("path", ["push", "pull"])
+def test_killed_between_two_updates_loses_no_step(pulling, undisturbed, tmp_path, path):  # noqa: F811
+    out = tmp_path / "out"
+    assert run(out, pulling, *DIES, "between", "--path", path) == -signal.SIGKILL
+    assert run(out, pulling, "--postmortem", "--path", path) == 0
+    assert lines(out, "rescue")[0] == ["armed"]
+    assert restored(out) == ["8", "rescued"]
+    assert (out / "final").read_text() == undisturbed
+    assert gone(), "a copier outlived its trainer"
+
+
+def test_an_exception_loses_no_step(pulling, undisturbed, tmp_path):  # noqa: F811
+    out = tmp_path / "out"
+    assert run(out, pulling, *DIES, "exception") == 1
+    assert run(out, pulling, "--postmortem") == 0
+    assert restored(out) == ["8", "rescued"]
+    assert (out / "final").read_text() == undisturbed
+
+
+@pytest.mark.parametrize("where", ["updating", "queued"])
+def test_killed_in_an_update_goes_on_from_the_last_save(pulling, undisturbed, tmp_path, where):  # noqa: F811
+    out = tmp_path / "out"
+    assert run(out, pulling, *DIES, where) == -signal.SIGKILL
+    assert run(out, pulling, "--postmortem") == 0
+    assert restored(out) == ["6", "region"]
+    assert (out / "final").read_text() == undisturbed
+
+
+def test_killed_in_a_capture_that_is_finished(pulling, undisturbed, tmp_path):  # noqa: F811
+    out = tmp_path / "out"
+    dies = ("--postmortem", "--die-at", "9", "--die", "capturing")
+    assert run(out, pulling, *dies, "--path", "pull", "--slow", "1000") == -signal.SIGKILL
+    assert run(out, pulling, "--postmortem", "--path", "pull") == 0
+    assert restored(out)[0] == "9"
+    assert (out / "final").read_text() == undisturbed
+
+
+def test_a_rescued_step_reaches_the_storage(pulling, undisturbed, tmp_path):  # noqa: F811
+    out = tmp_path / "out"
+    assert run(out, pulling, *DIES, "between") == -signal.SIGKILL
+    assert gone()
+    pulling.wait_durable(8)
+    pulling.kill()
+    pulling.lose_region()
+    pulling.start()
+    assert run(out, pulling, "--postmortem") == 0
+    assert restored(out) == ["8", "storage"]
+    assert (out / "final").read_text() == undisturbed
+
+
+def test_without_it_nothing_is_captured(pulling, undisturbed, tmp_path):  # noqa: F811
+    out = tmp_path / "out"
+    assert run(out, pulling, *DIES[1:], "between", "--path", "pull") == -signal.SIGKILL
+    assert gone(), "a copier outlived its trainer"
+    assert run(out, pulling) == 0
+    assert restored(out) == ["6", "region"]
+    assert (out / "final").read_text() == undisturbed
