@@ -62,6 +62,7 @@ void CopySlot(RankRunner& rank, const snapshot::SlotView& slot, JobMemory& out) 
   copy.id = slot.snapshot;
   copy.world = set->head().block.world;
   copy.persisted = slot.persisted;
+  copy.rescued = (set->Slot(slot.id.index).flags & kSlotRescued) != 0;
   copy.images = set->head().images;
   copy.file = set->FileOf(slot.id.index);
   copy.record = set->Slot(slot.id.index).record;
@@ -83,6 +84,10 @@ const RegionCopy* CatalogStep::CopyOf(Rank rank) const {
     if (copy.rank == rank) return &copy;
   }
   return nullptr;
+}
+
+bool CatalogStep::rescued() const {
+  return std::any_of(copies.begin(), copies.end(), [](const RegionCopy& copy) { return copy.rescued; });
 }
 
 uint64_t CatalogStep::bytes() const {

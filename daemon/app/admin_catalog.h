@@ -25,6 +25,7 @@ struct RegionCopy {
   SnapshotId id;
   uint32_t world = 0;
   bool persisted = false;
+  bool rescued = false;
   std::vector<ImageExtent> images;
   std::shared_ptr<region::SlotFile> file;
   std::shared_ptr<const region::SlotRecord> record;
@@ -46,6 +47,8 @@ struct CatalogStep {
   bool deleting = false;  // carries a marker that holds
 
   [[nodiscard]] bool in_region() const { return world != 0 && copies.size() == world; }
+  // Some rank of it was taken after the trainer's death.
+  [[nodiscard]] bool rescued() const;
   [[nodiscard]] bool committed() const { return stored && stored->committed; }
   [[nodiscard]] bool restorable() const { return !deleting && (in_region() || committed()); }
   [[nodiscard]] const RegionCopy* CopyOf(Rank rank) const;  // null when it is not in memory here

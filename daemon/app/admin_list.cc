@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/app/admin_commands.h"
+#include "daemon/app/admin_source.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/recover/step_check.h"
 
@@ -19,7 +20,7 @@ v1::SnapshotEntry ToEntry(const std::string& job, const CatalogStep& step) {
   entry.set_job(job);
   entry.set_attempt(step.id.attempt);
   entry.set_step(step.id.step);
-  if (step.in_region()) entry.add_sources("region");
+  if (step.in_region()) entry.add_sources(step.rescued() ? kRescuedSource : kRegionSource);
   if (step.committed()) entry.add_sources("storage");
   entry.set_bytes(step.bytes());
   entry.set_captured(step.in_region() || step.committed());

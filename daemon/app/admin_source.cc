@@ -79,7 +79,7 @@ absl::Status CheckChunk(const RankSource& source, size_t chunk, uint64_t offset,
 RankSource FromRegion(const RegionCopy& copy) {
   RankSource source;
   source.rank = copy.rank;
-  source.kind = kRegionSource;
+  source.kind = copy.rescued ? kRescuedSource : kRegionSource;
   source.where = absl::StrCat("rank ", copy.rank, ": ", copy.file->path());
   for (size_t i = 0; i < copy.images.size(); ++i) {
     source.images.push_back(

@@ -18,6 +18,7 @@
 namespace ckptd {
 
 inline constexpr char kRegionSource[] = "region";
+inline constexpr char kRescuedSource[] = "rescued";  // memory too
 inline constexpr char kStorageSource[] = "storage";
 
 struct SourceImage {

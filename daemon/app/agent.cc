@@ -12,6 +12,7 @@
 #include "daemon/app/copier_runner.h"
 #include "daemon/app/notify.h"
 #include "daemon/app/registrar.h"
+#include "daemon/app/rescuer.h"
 #include "daemon/app/storage_start.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/os/group.h"
@@ -175,27 +176,17 @@ absl::Status Agent::StartServer() {
 }
 
 void Agent::MakeServices() {
-  services_.reset(new Services{config_,
-                               clock_,
-                               *loop_,
-                               *region_,
-                               *store_,
-                               *restore_store_,
-                               *calls_,
-                               *record_work_,
-                               *fetch_work_,
-                               *chore_work_,
-                               *memory_work_,
-                               *flusher_,
-                               *server_,
-                               claims_,
-                               *storage_watch_,
-                               *copiers_,
-                               *registrar_,
-                               metrics_,
-                               AgentIdOf(config_),
-                               RandomId(),
-                               [this](const std::string& job) { return ForgetJob(job); }});
+  services_.reset(new Services{config_,         clock_,
+                               *loop_,          *region_,
+                               *store_,         *restore_store_,
+                               *calls_,         *record_work_,
+                               *fetch_work_,    *chore_work_,
+                               *memory_work_,   *flusher_,
+                               *server_,        claims_,
+                               *storage_watch_, *copiers_,
+                               *registrar_,     *rescuer_,
+                               metrics_,        AgentIdOf(config_),
+                               RandomId(),      [this](const std::string& job) { return ForgetJob(job); }});
 }
 
 void Agent::AdoptAll() {
@@ -265,6 +256,7 @@ absl::Status Agent::Claim(SessionId session, const Peer& peer, const std::string
 }
 
 void Agent::On(SessionId session, const Peer& peer, const JoinRequest& join, const std::vector<UniqueFd>&) {
+  if (rescuer_->Delay(session, peer, join)) return;
   absl::Status status = Claim(session, peer, join.job, join.rank, join.world, join.ticket);
   if (!status.ok()) return server_->SendError(session, MessageType::kJoin, status);
   bindings_[session].job->OnJoin(peer, session, join);
@@ -308,6 +300,7 @@ void Agent::On(SessionId session, const Peer&, const CaptureRequest& capture, co
 }
 
 void Agent::On(SessionId session, const Peer&, const ByeRequest&, const std::vector<UniqueFd>&) {
+  rescuer_->DropJoins(session);
   auto found = bindings_.find(session);
   if (found == bindings_.end() || found->second.job == nullptr) return;
   Binding bound = found->second;
@@ -322,6 +315,7 @@ void Agent::On(SessionId, const Peer&, const HelloRequest&, const std::vector<Un
 void Agent::OnDisconnected(SessionId session) {
   claims_.Disconnect(session);
   bindings_.erase(session);
+  rescuer_->DropJoins(session);
   for (auto& [name, job] : jobs_) job->OnDisconnected(session);
 }
 

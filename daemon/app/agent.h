@@ -95,6 +95,7 @@ class Agent final : public SessionHandler {
   // agent_gpu.cc
   void On(SessionId session, const Peer& peer, const CopierRequest& copier, const std::vector<UniqueFd>& fds);
   void On(SessionId session, const Peer& peer, const DevicesRequest& devices, const std::vector<UniqueFd>& fds);
+  void On(SessionId session, const Peer& peer, const RescueRequest& rescue, const std::vector<UniqueFd>& fds);
   void MakeGpuParts();
   void OnReaped(const ProcessId& process);
   void EndUnusedCopiers(const ProcessId& process);
@@ -121,6 +122,7 @@ class Agent final : public SessionHandler {
   std::unique_ptr<StorageWatch> storage_watch_;
   std::unique_ptr<CopierRunner> copiers_;
   std::unique_ptr<Registrar> registrar_;
+  std::unique_ptr<Rescuer> rescuer_;
   std::unique_ptr<Services> services_;
   std::map<std::string, std::unique_ptr<JobRunner>> jobs_;
   std::vector<std::unique_ptr<JobRunner>> forgotten_;  // stopped; what still comes from workers finds them

@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -81,7 +82,24 @@ snapshot::BellRead Bells::Read(snapshot::ProcessId process) {
       read.words.push_back(ToWord(it->first, *it->second, slot, view.slots[slot]));
     }
   }
+  MarkRescued(read);
   return read;
+}
+
+// save() stores `pos` before anything can complete its fill: what is COMPLETE and above a `pos` that is read now was
+// completed by a copier for a trainer that is dead.
+void Bells::MarkRescued(snapshot::BellRead& read) {
+  region::BellPosition newest;
+  for (auto it = bells_.lower_bound({read.process, 0}); it != bells_.end() && it->first.first == read.process; ++it) {
+    newest = std::max(newest, it->second->ReadPosition());
+  }
+  for (snapshot::BellWord& word : read.words) {
+    const Fill* fill = nullptr;
+    if (auto known = fills_.find({read.process, word.slot.layout, word.slot.index}); known != fills_.end())
+      fill = &known->second;
+    if (!word.crcs_valid || fill == nullptr) continue;
+    word.rescued = region::BellPosition{fill->view.attempt, fill->view.step} > newest;
+  }
 }
 
 snapshot::BellWord Bells::ToWord(const Key& key, const region::Bell& bell, uint32_t slot,

@@ -52,6 +52,7 @@ class Bells {
   snapshot::BellWord ToWord(const Key& key, const region::Bell& bell, uint32_t slot, const region::BellSlotView& view);
   const Fill* WholeFill(const FillKey& key, const region::Bell& bell, const region::BellSlotView& view);
   absl::StatusOr<region::Bell*> Add(const Key& key, std::unique_ptr<region::Bell> bell);
+  void MarkRescued(snapshot::BellRead& read);
   void Drop(std::map<Key, std::unique_ptr<region::Bell>>::iterator bell);
 
   Loop& loop_;

@@ -159,6 +159,7 @@ void CopierRunner::ReapLate() {
 void CopierRunner::Kill(CopierId id) {
   const auto found = children_.find(id);
   if (found == children_.end()) return;
+  found->second.killed = true;
   if (absl::Status status = KillProcess(found->second.pidfd.get()); !status.ok()) {
     Log(kError, "copier.kill").Field("pid", static_cast<uint64_t>(found->second.pid)).Error(status);
   }
@@ -168,9 +169,17 @@ void CopierRunner::Release(const ProcessId& process) {
   for (CopierId copier : copiers_.Release(process)) Kill(copier);
 }
 
-void CopierRunner::ProcessDied(const ProcessId& process) {
-  for (CopierId copier : copiers_.ProcessDied(process)) Kill(copier);
+void CopierRunner::ProcessDied(const ProcessId& process, bool held) {
+  const std::vector<CopierId> unwanted = copiers_.ProcessDied(process);
+  if (!held) std::for_each(unwanted.begin(), unwanted.end(), [this](CopierId copier) { Kill(copier); });
   TellReaped();
+}
+
+void CopierRunner::KillHeld(const ProcessId& process) {
+  const auto waiting = copiers_.waiting();
+  const auto found = waiting.find(process);
+  if (found == waiting.end()) return;
+  for (CopierId copier : found->second) Kill(copier);
 }
 
 void CopierRunner::TellReaped() {
@@ -200,6 +209,7 @@ void CopierRunner::AddOrphan(const ProcessId& process, UniqueFd pidfd) {
   Child child;
   child.pid = process.pid;
   child.pidfd = std::move(pidfd);
+  child.killed = true;
   if (absl::Status status = Watch(id, std::move(child)); !status.ok()) Log(kError, "copier.orphan").Error(status);
 }
 
@@ -212,7 +222,10 @@ std::vector<std::string> CopierRunner::WaitingFor() const {
   std::vector<std::string> sentences;
   for (const auto& [process, copiers] : copiers_.waiting()) {
     std::vector<pid_t> pids;
-    for (CopierId copier : copiers) pids.push_back(children_.at(copier).pid);
+    for (CopierId copier : copiers) {
+      if (children_.at(copier).killed) pids.push_back(children_.at(copier).pid);
+    }
+    if (pids.empty()) continue;  // they rescue
     sentences.push_back(absl::StrCat("process ", process.pid, " has ended, its copier ", Pids(pids),
                                      " was killed and has not: slots that it may still write are not used again; ",
                                      "cat /proc/", pids.front(), "/stack shows what it waits for"));

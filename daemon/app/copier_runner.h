@@ -43,9 +43,13 @@ class CopierRunner {
   void Refuse(SessionId session, const GpuId& gpu, const absl::Status& why);
   // The process wants none any more.
   void Release(const ProcessId& process);
-  // The process has ended: so do its copiers. OnReaped follows, perhaps at once.
-  void ProcessDied(const ProcessId& process);
+  // The process has ended: so do its copiers, when they are done (`held`), or killed at once. OnReaped follows, perhaps
+  // at once.
+  void ProcessDied(const ProcessId& process, bool held);
+  // Those that an ended process still has.
+  void KillHeld(const ProcessId& process);
 
+  [[nodiscard]] bool HasAny(const ProcessId& process) const { return copiers_.HasAny(process); }
   // 0 = the process has none for this GPU.
   [[nodiscard]] pid_t PidOf(const ProcessId& process, const GpuId& gpu) const;
   [[nodiscard]] size_t running() const { return copiers_.running(); }
@@ -57,6 +61,7 @@ class CopierRunner {
   struct Child {
     pid_t pid = 0;
     UniqueFd pidfd;
+    bool killed = false;
     // Until it is known whether it runs:
     UniqueFd outcome;
     UniqueFd trainers_end;

@@ -9,7 +9,10 @@ namespace {
 
 double Seconds(Nanos duration) { return static_cast<double>(duration.count()) / 1e9; }
 
-const char* TierOf(snapshot::Source source) { return source == snapshot::Source::kStorage ? "storage" : "region"; }
+const char* NameOf(snapshot::Source source) {
+  if (source == snapshot::Source::kRescued) return "rescued";
+  return source == snapshot::Source::kStorage ? "storage" : "region";
+}
 
 }  // namespace
 
@@ -35,7 +38,7 @@ void RankMetrics::WentOn() {
   if (joined_ == Nanos(0)) return;  // told again
   metrics_.restores.With({job_, "ok"}).Add();
   if (source_ != snapshot::Source::kNone) {  // else it started afresh
-    metrics_.restore_duration.With({job_, TierOf(source_)}).Observe(Seconds(clock_.Monotonic() - joined_));
+    metrics_.restore_duration.With({job_, NameOf(source_)}).Observe(Seconds(clock_.Monotonic() - joined_));
   }
   joined_ = Nanos(0);
 }

@@ -185,6 +185,10 @@ void JobRunner::OnProcessDead(snapshot::ProcessId process) {
   }
 }
 
+void JobRunner::ReadBells(snapshot::ProcessId process) {
+  for (auto& [rank, runner] : ranks_) OnCapture(rank, process);
+}
+
 void JobRunner::OnReaped(snapshot::ProcessId process) {
   for (auto& [rank, runner] : ranks_) Push([runner = runner.get(), process] { runner->OnReaped(process); });
 }

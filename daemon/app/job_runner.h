@@ -38,6 +38,8 @@ class JobRunner {
   void OnDevices(Rank rank, snapshot::ProcessId process, DevicesRequest devices);
   // The trainer has ended; a copier of it may still write.
   void OnProcessDead(snapshot::ProcessId process);
+  // What its bells say now; as after a hint.
+  void ReadBells(snapshot::ProcessId process);
   // Nobody writes for it any more.
   void OnReaped(snapshot::ProcessId process);
   void OnFlushed(const FlushOutcome& outcome);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/app/rank_runner.h"
+#include "daemon/app/rescuer.h"
 #include "daemon/base/failpoint.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/recover/step_check.h"
@@ -81,11 +82,15 @@ struct RankEffects {
   }
 
   void operator()(const snapshot::SealSlot& e) const {
-    absl::Status status = e.source == snapshot::Source::kRegion ? SealFill(e) : SealFetched(e);
+    const bool rescued = e.source == snapshot::Source::kRescued;
+    absl::Status status = e.source == snapshot::Source::kStorage ? SealFetched(e) : SealFill(e);
     Bug("slot.seal", e.slot, status);
     if (!status.ok()) return;
     CKPTD_FP("seal.done");
-    Log(kInfo, "save.captured").Job(runner.options_.job).Rank(runner.options_.rank).Snapshot(e.snapshot);
+    Log(kInfo, rescued ? "rescue.captured" : "save.captured")
+        .Job(runner.options_.job)
+        .Rank(runner.options_.rank)
+        .Snapshot(e.snapshot);
   }
 
   absl::Status SealFill(const snapshot::SealSlot& e) const {
@@ -103,8 +108,12 @@ struct RankEffects {
     head.begin_unix_ns = ToWall(runner.services_.clock, view.begin_ns);
     head.captured_unix_ns = ToWall(runner.services_.clock, view.end_ns);
     head.blocked_ns = view.blocked_ns;
-    CKPTD_RETURN_IF_ERROR(set->WriteRecord(e.slot.index, head, std::move(fill.crcs)));
-    runner.metrics_.Captured(head, set->head().block.slot_bytes);
+    const bool rescued = e.source == snapshot::Source::kRescued;
+    const region::SlotOwner owner = set->Slot(e.slot.index).owner;
+    CKPTD_RETURN_IF_ERROR(
+        set->WriteRecord(e.slot.index, head, std::move(fill.crcs), rescued ? kSlotRescued : uint64_t{0}));
+    runner.services_.rescuer.Sealed({owner.pid, owner.start_time}, e.snapshot);
+    if (!rescued) runner.metrics_.Captured(head, set->head().block.slot_bytes);
     return absl::OkStatus();
   }
 

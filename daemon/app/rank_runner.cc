@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/app/registrar.h"
+#include "daemon/app/rescuer.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/os/memfd.h"
 
@@ -24,6 +25,7 @@ snapshot::AdoptedSlot ToAdopted(uint32_t layout, uint32_t index, const region::S
   }
   if (slot.record) out.snapshot = slot.record->id();
   out.persisted = (slot.flags & kSlotPersisted) != 0;
+  out.rescued = (slot.flags & kSlotRescued) != 0;
   return out;
 }
 
@@ -205,7 +207,23 @@ snapshot::BellRead RankRunner::ReadBells(snapshot::ProcessId process) {
       if (fills && !told) read.words.push_back({id, slot.epoch, CaptureState::kAbandoned, 0, 0, false});
     }
   }
+  JudgeRescued(read);
   return read;
+}
+
+// Fills above `pos` count when the agent knows, too, that their process is dead, and holds nothing against its rescue:
+// a hint of its copier may come before. One that must not count was abandoned.
+void RankRunner::JudgeRescued(snapshot::BellRead& read) const {
+  const Rescues::Standing standing = services_.rescuer.Of(UnpackProcess(read.process));
+  if (standing == Rescues::Standing::kHeld) return;
+  const auto rescued = [](const snapshot::BellWord& word) { return word.rescued; };
+  if (standing == Rescues::Standing::kLives) {
+    read.words.erase(std::remove_if(read.words.begin(), read.words.end(), rescued), read.words.end());
+  }
+  for (snapshot::BellWord& word : read.words) {
+    if (word.rescued && standing == Rescues::Standing::kRefused) word.state = CaptureState::kAbandoned;
+    word.rescued = false;
+  }
 }
 
 void RankRunner::OnProcessDead(snapshot::ProcessId process) {

@@ -87,6 +87,7 @@ class RankRunner {
   void Execute(const snapshot::Effects& effects);
   void NeedRoom(bool on);
   [[nodiscard]] snapshot::BellRead ReadBells(snapshot::ProcessId process);
+  void JudgeRescued(snapshot::BellRead& read) const;
   [[nodiscard]] region::LayoutSet* Set(const snapshot::SlotId& slot) { return region_.FindLayout(slot.layout); }
   [[nodiscard]] absl::StatusOr<Bells::Fill> TakeFill(const snapshot::SlotId& slot, Epoch epoch);
   [[nodiscard]] FlushKey KeyOf(const snapshot::SlotId& slot, Epoch epoch) const;

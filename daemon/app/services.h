@@ -27,6 +27,7 @@ namespace ckptd {
 
 class CopierRunner;
 class Registrar;
+class Rescuer;
 class StorageWatch;
 
 struct Services {
@@ -47,6 +48,7 @@ struct Services {
   StorageWatch& storage_watch;
   CopierRunner& copiers;
   Registrar& registrar;
+  Rescuer& rescuer;
   AgentMetrics& metrics;
   std::string agent_id;
   uint64_t incarnation = 0;

@@ -8,6 +8,7 @@
 
 #include "daemon/app/copier_runner.h"
 #include "daemon/app/health.h"
+#include "daemon/app/rescuer.h"
 #include "daemon/app/storage_watch.h"
 
 namespace ckptd {
@@ -66,7 +67,10 @@ void FillSlot(const snapshot::SlotView& slot, const region::LayoutSet* set, v1::
   out->set_epoch(slot.epoch);
   out->set_persisted(slot.persisted);
   out->set_pins(static_cast<uint32_t>(slot.read_pins) + (slot.flushing ? 1 : 0));
-  if (set != nullptr) out->set_verified((set->Slot(slot.id.index).flags & kSlotVerified) != 0);
+  if (set == nullptr) return;
+  const uint64_t flags = set->Slot(slot.id.index).flags;
+  out->set_verified((flags & kSlotVerified) != 0);
+  out->set_rescued((flags & kSlotRescued) != 0);
 }
 
 void FillLayout(const RankRunner& rank, const region::LayoutSet& set, v1::LayoutStatus* out) {
@@ -109,7 +113,14 @@ void FillDevices(const RankRunner& rank, snapshot::ProcessId process, const Copi
   }
 }
 
-void FillRank(RankRunner& rank, const CopierRunner& copiers, v1::RankStatus* out) {
+void FillRescue(const Rescues::Told* told, v1::RankStatus* out) {
+  if (told == nullptr) return;
+  out->mutable_rescue()->set_armed(told->hold > Nanos(0));
+  out->mutable_rescue()->set_hold_seconds(Seconds(told->hold));
+  out->mutable_rescue()->set_why(told->why);
+}
+
+void FillRank(RankRunner& rank, const Services& services, v1::RankStatus* out) {
   snapshot::View view = rank.view();
   out->set_rank(rank.options().rank);
   out->set_pid(view.process == 0 ? 0 : static_cast<uint32_t>(UnpackProcess(view.process).pid));
@@ -125,7 +136,8 @@ void FillRank(RankRunner& rank, const CopierRunner& copiers, v1::RankStatus* out
   for (const snapshot::SlotView& slot : view.slots) {
     FillSlot(slot, rank.region().FindLayout(slot.id.layout), out->add_slots());
   }
-  FillDevices(rank, view.process, copiers, out);
+  FillDevices(rank, view.process, services.copiers, out);
+  FillRescue(services.rescuer.Find(UnpackProcess(view.process)), out);
 }
 
 // Steps in memory on this node and steps on storage, as one list, newest attempt and step first.
@@ -138,8 +150,11 @@ void FillSteps(Agent& agent, JobRunner& job, const job::View& view, v1::JobStatu
       step.set_ranks_captured(step.ranks_captured() + 1);
       step.set_ranks_flushed(step.ranks_flushed() + (slot.persisted ? 1 : 0));
       step.set_captured(step.ranks_captured() >= view.world_size && view.world_size != 0);
+      const region::LayoutSet* set = rank->region().FindLayout(slot.id.layout);
+      const bool rescued = set != nullptr && (set->Slot(slot.id.index).flags & kSlotRescued) != 0;
       if (step.sources().empty()) step.add_sources("region");
-      if (const region::LayoutSet* set = rank->region().FindLayout(slot.id.layout)) {
+      if (rescued) step.set_sources(0, "rescued");
+      if (set != nullptr) {
         const auto& record = set->Slot(slot.id.index).record;
         step.set_bytes(step.bytes() + set->head().block.slot_bytes);
         if (record) step.set_age_seconds(Seconds(agent.services().clock.Wall() - Nanos(record->head.captured_unix_ns)));
@@ -165,7 +180,7 @@ void FillJob(Agent& agent, JobRunner& job, v1::JobStatus* out) {
   job::View view = job.view();
   bool connected = false;
   for (const auto& [number, rank] : job.ranks()) {
-    FillRank(*rank, agent.services().copiers, out->add_ranks());
+    FillRank(*rank, agent.services(), out->add_ranks());
     connected = connected || out->ranks(out->ranks_size() - 1).connected();
     snapshot::View slots = rank->view();
     if (!slots.last_error.empty()) out->set_last_error(slots.last_error);

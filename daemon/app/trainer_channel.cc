@@ -25,6 +25,8 @@ Source WireSource(snapshot::Source source) {
       return Source::kRegion;
     case snapshot::Source::kStorage:
       return Source::kStorage;
+    case snapshot::Source::kRescued:
+      return Source::kRescued;
     case snapshot::Source::kNone:
       break;
   }

@@ -25,6 +25,7 @@ AgentMetrics::AgentMetrics(absl::string_view version, absl::string_view revision
   for (Family<Counter>* family : {&log_lines_dropped, &copier_starts, &copier_deaths, &process_cpu})
     (void)family->With({});
   for (const char* tier : {"region", "storage"}) (void)verify_failures.With({tier});
+  for (const char* outcome : {"captured", "none", "xid", "late"}) (void)rescues.With({outcome});
   for (Family<Counter>* family : {&written_bytes, &read_bytes}) (void)family->With({"storage"});
 }
 

@@ -1,9 +1,10 @@
 // Every metric of the agent. Names follow Prometheus: base units, `_total` for counters; the label for a job is
 // `training_job`, because `job` is Prometheus' own. No step numbers, paths or pids in labels.
 //
-// Values of labels: tier is "region" or "storage" (what is written or read back: "storage"); source is "region" or
-// "storage"; result is "captured" or "dropped" (saves), "ok" or "failed" (restores); path is "push" or "pull"; reason
-// and kind are names in proto/local/errors.def.
+// Values of labels: tier is "region" or "storage" (what is written or read back: "storage"); source is "region",
+// "rescued" or "storage"; outcome is "captured", "none" (nothing was sealed), "xid" (the kernel told of an error of a
+// GPU) or "late" (its hold was over); result is "captured" or "dropped" (saves), "ok" or "failed" (restores); path is
+// "push" or "pull"; reason and kind are names in proto/local/errors.def.
 #ifndef CKPTD_DAEMON_METRICS_AGENT_METRICS_H_
 #define CKPTD_DAEMON_METRICS_AGENT_METRICS_H_
 
@@ -68,6 +69,8 @@ struct AgentMetrics {
   Family<Counter> copier_starts{{"ckptd_copier_starts_total", "Such processes started.", {}}};
   Family<Counter> copier_deaths{
       {"ckptd_copier_deaths_total", "Such processes that ended while their trainer lived and wanted them.", {}}};
+  Family<Counter> rescues{
+      {"ckptd_rescues_total", "Trainers that died and were to be rescued, by what became of it.", {"outcome"}}};
   Family<Counter> verify_failures{
       {"ckptd_verify_failures_total", "Snapshots whose checksums were wrong when read back.", {"tier"}}};
   Family<Counter> errors{{"ckptd_errors_total", "Errors, by name.", {"kind"}}};
@@ -93,8 +96,8 @@ struct AgentMetrics {
     visit_all(build_info, saves, saves_dropped, save_stall, capture_duration, captured_bytes, persist_duration,
               written_bytes, read_bytes, flushes_queued, flushes_superseded, restores, restore_duration,
               last_success_timestamp, last_success_step, tier_lag_steps, region_size, region_used, clients, pinned,
-              gpus, copiers, copier_starts, copier_deaths, verify_failures, errors, log_lines_dropped, process_cpu,
-              process_resident, process_fds, process_start);
+              gpus, copiers, copier_starts, copier_deaths, rescues, verify_failures, errors, log_lines_dropped,
+              process_cpu, process_resident, process_fds, process_start);
   }
 };
 

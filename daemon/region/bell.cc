@@ -108,6 +108,11 @@ BellView Bell::Read() const {
   return view;
 }
 
+BellPosition Bell::ReadPosition() const {
+  const StepId step = Load(head().pos);
+  return {Load(head().pos_attempt), step};
+}
+
 BellSlotView Bell::ReadSlot(uint32_t index) const {
   const BellSlot& from = slot(index);
   const uint64_t word = Load(from.word);

@@ -41,6 +41,13 @@ struct BellView {
   absl::InlinedVector<BellSlotView, 4> slots;
 };
 
+// Up to where its trainer has called save().
+struct BellPosition {
+  AttemptId attempt = 0;
+  StepId step = 0;
+  auto operator<=>(const BellPosition&) const = default;
+};
+
 enum class AbandonOutcome {
   kAbandoned,  // by this call or before; the writer's ack is still to come, or stands in the view
   kComplete,   // COMPLETE won: the fill may be sealed
@@ -57,6 +64,7 @@ class Bell {
 
   [[nodiscard]] BellView Read() const;
   [[nodiscard]] BellSlotView ReadSlot(uint32_t slot) const;
+  [[nodiscard]] BellPosition ReadPosition() const;
   // The CRC list of a fill that ReadSlot() told: INVALID_ARGUMENT while a chunk has no entry of its epoch, and when the
   // trainer's check is not that of epoch, step, attempt and list.
   [[nodiscard]] absl::StatusOr<std::vector<uint32_t>> ReadChunks(uint32_t slot, const BellSlotView& view) const;

@@ -128,6 +128,11 @@ Copiers::CopierId Copiers::Find(const ProcessId& process, const GpuId& gpu) cons
   return known == history_.end() ? 0 : known->second.wanted;
 }
 
+bool Copiers::HasAny(const ProcessId& process) const {
+  return std::any_of(running_.begin(), running_.end(),
+                     [&](const auto& each) { return each.second.process == process && each.second.wanted; });
+}
+
 size_t Copiers::CountOf(const ProcessId& process, CopierId but) const {
   return static_cast<size_t>(std::count_if(running_.begin(), running_.end(), [&](const auto& each) {
     return each.second.process == process && each.first != but;

@@ -42,7 +42,8 @@ class Copiers {
   void GiveUp(CopierId copier);
   // What its process wants no more: BYE, its job is forgotten, its end. They are returned, to be killed.
   std::vector<CopierId> Release(const ProcessId& process);
-  // The same for a process that has ended. TakeReaped() tells when it is reaped, perhaps at once.
+  // The same for a process that has ended; it may leave them time to end by themselves. TakeReaped() tells when it is
+  // reaped, perhaps at once.
   std::vector<CopierId> ProcessDied(const ProcessId& process);
 
   // False: it was wanted still, so its process will ask for another one.
@@ -53,6 +54,8 @@ class Copiers {
 
   // Ended processes that some copier keeps from being reaped, and these.
   [[nodiscard]] std::map<ProcessId, std::vector<CopierId>> waiting() const;
+  // Whether it has one that it still wants.
+  [[nodiscard]] bool HasAny(const ProcessId& process) const;
   // The one that a process has for a GPU; 0 = none.
   [[nodiscard]] CopierId Find(const ProcessId& process, const GpuId& gpu) const;
   [[nodiscard]] size_t running() const { return running_.size() + orphans_.size(); }

@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/base/status_macros.h"
+#include "proto/local/rescue.h"
 
 namespace ckptd {
 namespace {
@@ -169,6 +170,11 @@ absl::StatusOr<Request> DecodeDevices(std::span<const std::byte> packet) {
   return devices;
 }
 
+absl::StatusOr<Request> DecodeRescue(std::span<const std::byte> packet) {
+  CKPTD_ASSIGN_OR_RETURN(auto raw, Copy<RescueMessage>(packet));
+  return RescueRequest{Duration(std::min(raw.hold_ns, kMostHoldNs)), PlainText(raw.why)};
+}
+
 }  // namespace
 
 std::string ToString(const GpuId& gpu) {
@@ -203,6 +209,8 @@ absl::StatusOr<Request> Decode(std::span<const std::byte> packet) {
       return DecodeCopier(packet);
     case MessageType::kDevices:
       return DecodeDevices(packet);
+    case MessageType::kRescue:
+      return DecodeRescue(packet);
     default:
       return Bad(absl::StrCat("type ", head.type, " is not one a trainer sends"));
   }

@@ -104,8 +104,14 @@ struct DevicesRequest {
   std::vector<GpuReport> gpus;
 };
 
+// Of its process, until the next one.
+struct RescueRequest {
+  Nanos hold{0};    // at most kMostHoldNs
+  std::string why;  // printable ASCII
+};
+
 using Request = std::variant<HelloRequest, JoinRequest, ResumeRequest, LoadedRequest, LayoutRequest, CaptureRequest,
-                             ByeRequest, CopierRequest, DevicesRequest>;
+                             ByeRequest, CopierRequest, DevicesRequest, RescueRequest>;
 
 // PROTOCOL or INVALID_ARGUMENT with the field's name. `packet` is private memory.
 [[nodiscard]] absl::StatusOr<Request> Decode(std::span<const std::byte> packet);

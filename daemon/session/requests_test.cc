@@ -6,6 +6,8 @@
 #include <random>
 #include <vector>
 
+#include "proto/local/rescue.h"
+
 namespace ckptd {
 namespace {
 
@@ -117,10 +119,28 @@ TEST(Decode, DevicesOutOfBoundsAreRefused) {
   EXPECT_EQ(CodeOf(Decode(Pack(MessageType::kDevices, path)).status()), ErrorCode::PROTOCOL);
 }
 
+TEST(Decode, RescueWithinBounds) {
+  RescueMessage rescue{};
+  rescue.hold_ns = 700'000'000;
+  auto request = Decode(Pack(MessageType::kRescue, rescue));
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(std::get<RescueRequest>(*request).hold, std::chrono::milliseconds(700));
+  EXPECT_EQ(std::get<RescueRequest>(*request).why, "");
+  rescue.hold_ns = UINT64_MAX;
+  std::memset(rescue.why, '\xff', sizeof(rescue.why));  // neither UTF-8 nor with an end
+  request = Decode(Pack(MessageType::kRescue, rescue));
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(std::get<RescueRequest>(*request).hold, Nanos(kMostHoldNs));
+  EXPECT_EQ(std::get<RescueRequest>(*request).why, std::string(sizeof(rescue.why), '?'));
+  auto cut = Pack(MessageType::kRescue, rescue);
+  cut.resize(cut.size() - 1);
+  EXPECT_FALSE(Decode(cut).ok());
+}
+
 TEST(Decode, RandomBytesNeverCrash) {
   std::mt19937_64 random(7);
   for (int i = 0; i < 20000; ++i) {
-    std::vector<std::byte> packet = Pack(static_cast<MessageType>(1 + random() % 22), GoodJoin(), random() % 3600);
+    std::vector<std::byte> packet = Pack(static_cast<MessageType>(1 + random() % 24), GoodJoin(), random() % 3600);
     for (size_t at = 24; at < packet.size(); ++at) packet[at] = static_cast<std::byte>(random());
     (void)Decode(packet);
   }

@@ -55,8 +55,10 @@ void Machine::Impl::Complete(Slot& slot, const BellWord& word) {
   Move(slot, Trigger::kCompleteLive);
   slot.snapshot = {owner.attempt, word.step};
   slot.adopted = slot.giving_up = false;
+  slot.rescued = word.rescued;
   if (Runs(owner)) outcomes_.Sealed(word.step);
-  Emit(SealSlot{slot.id, slot.epoch, slot.snapshot, owner.ticket, Source::kRegion, false});
+  const Source source = word.rescued ? Source::kRescued : Source::kRegion;
+  Emit(SealSlot{slot.id, slot.epoch, slot.snapshot, owner.ticket, source, false});
 }
 
 // The step of a fill whose check failed may be a stray write: it is told only where it is no other step of this rank.

@@ -39,7 +39,7 @@ struct Printer {
                         absl::StrJoin(e.words, ", ", [](std::string* out, const BellWord& word) {
                           absl::StrAppend(out, ToString(word.slot), " epoch ", word.epoch, " ",
                                           kWordNames[static_cast<int>(word.state)], " step ", word.step, " ack ",
-                                          word.ack, word.crcs_valid ? " valid" : "");
+                                          word.ack, word.crcs_valid ? " valid" : "", word.rescued ? " rescued" : "");
                         }));
   }
   std::string operator()(const Loaded& e) const { return absl::StrCat("Loaded a", e.attempt, " ticket ", e.ticket); }
@@ -81,7 +81,8 @@ struct Printer {
     return absl::StrCat("AbandonWord ", ToString(e.slot), " epoch ", e.epoch, " process ", e.process);
   }
   std::string operator()(const SealSlot& e) const {
-    return absl::StrCat("SealSlot ", ToString(e.slot), " epoch ", e.epoch, " ", ToString(e.snapshot));
+    return absl::StrCat("SealSlot ", ToString(e.slot), " epoch ", e.epoch, " ", ToString(e.snapshot),
+                        e.source == Source::kRescued ? " rescued" : "");
   }
   std::string operator()(const SetSlotState& e) const {
     return absl::StrCat("SetSlotState ", ToString(e.slot), " ", Name(e.state));

@@ -49,7 +49,7 @@ struct Owner {
   bool operator==(const Owner&) const = default;
 };
 
-enum class Source : uint8_t { kNone, kRegion, kStorage };
+enum class Source : uint8_t { kNone, kRegion, kStorage, kRescued };
 
 // ---------------------------------------------------------------------------------------------------------- events
 
@@ -62,6 +62,7 @@ struct AdoptedSlot {
   Owner owner;          // of FILLING and RETIRED
   SnapshotId snapshot;  // of SEALED and QUARANTINED
   bool persisted = false;
+  bool rescued = false;
 };
 struct Adopted {
   AttemptId seen = 0;  // from the job journal
@@ -125,6 +126,7 @@ struct BellWord {
   StepId step = 0;  // 0 = the grant has not been used yet
   Epoch ack = 0;
   bool crcs_valid = false;  // COMPLETE, and every chunk has an entry of this epoch
+  bool rescued = false;     // COMPLETE, and above a `pos` that was read after it: no save of the process itself
 };
 struct BellRead {
   ProcessId process = 0;
@@ -222,7 +224,7 @@ struct AbandonWord {
   Epoch epoch = 0;
   ProcessId process = 0;
 };
-// [region] Record from the bell's CRC list (or from the fetch), then state SEALED.
+// [region] Record from the bell's CRC list (from the fetch: kStorage), then state SEALED. Flag RESCUED: kRescued.
 struct SealSlot {
   SlotId slot;
   Epoch epoch = 0;

@@ -29,6 +29,7 @@ struct Slot {
   bool writer_gone = false;
   bool replacing = false;  // ReplaceFile is under way: the index must not be lent meanwhile, nor what is in it promised
   bool fetched = false;    // came from storage in the present attempt
+  bool rescued = false;    // SEALED: taken from the process after its death
   bool dropped = false;    // RETIRED without a file, for good
   bool captured = false;   // was the job-wide watermark
   bool persisted = false;

@@ -36,7 +36,8 @@ void Machine::Impl::SendLoadNone() {
 void Machine::Impl::LoadFrom(Slot& slot) {
   if (load_sent_) return;
   load_sent_ = true;
-  load_source_ = slot.fetched ? Source::kStorage : Source::kRegion;
+  const Source memory = slot.rescued ? Source::kRescued : Source::kRegion;
+  load_source_ = slot.fetched ? Source::kStorage : memory;
   Emit(SendLoad{process_, ticket_, seen_, slot.snapshot, slot.id, load_source_, state_});
 }
 

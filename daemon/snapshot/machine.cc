@@ -52,6 +52,7 @@ void Machine::Impl::On(const Adopted& event) {
     if (written) slot.owner = found.owner;
     slot.snapshot = found.snapshot;
     slot.persisted = found.persisted;
+    slot.rescued = found.rescued;
     slot.adopted = found.state == SlotStateCode::kFilling;
     if (found.state == SlotStateCode::kLoading || found.state == SlotStateCode::kPreparing) {
       slot.state = SlotStateCode::kFree;

@@ -42,7 +42,7 @@ void World::CheckGone(AttemptId attempt, Rank rank) {
 
 // A fill of a fenced owner is never sealed.
 void World::CheckSeal(const snapshot::SealSlot& seal, AttemptId seen) {
-  const bool fill = seal.source == snapshot::Source::kRegion;
+  const bool fill = seal.source != snapshot::Source::kStorage;
   if (fill && seal.snapshot.attempt < seen)
     Fail("D", ToString(seal.snapshot) + " is sealed under " + std::to_string(seen));
 }

@@ -79,6 +79,7 @@ std::string StepLine(const v1::JobStatus& job, const char* what, uint64_t attemp
 std::string SlotText(const v1::SlotStatus& slot) {
   std::string out = Lower(v1::SlotStatus::State_Name(slot.state()));
   if (slot.step() != 0) absl::StrAppend(&out, " ", slot.step());
+  if (slot.state() == v1::SlotStatus::SEALED && slot.rescued()) absl::StrAppend(&out, " rescued");
   if (slot.state() == v1::SlotStatus::SEALED && slot.persisted()) absl::StrAppend(&out, "+disk");
   return out;
 }
@@ -136,6 +137,21 @@ std::string GpuLines(const v1::JobStatus& job) {
   return out;
 }
 
+// Of ranks whose trainer is to be rescued when it dies.
+std::string RescueLines(const v1::JobStatus& job) {
+  std::string out;
+  for (const v1::RankStatus& rank : job.ranks()) {
+    const v1::RescueStatus& rescue = rank.rescue();
+    if (!rescue.armed() && rescue.why().empty()) continue;
+    absl::StrAppend(&out, "  rescue    rank ", rank.rank(), ": ",
+                    rescue.armed()
+                        ? absl::StrCat("ready, takes at most ", FormatDuration(Seconds(rescue.hold_seconds())))
+                        : Coloured(Tone::kWarn, "not ready: " + Clean(rescue.why())),
+                    "\n");
+  }
+  return out;
+}
+
 std::string JobLines(const v1::JobStatus& job) {
   std::string out = absl::StrCat("\njob      ", Coloured(Tone::kStrong, job.name()), "  ",
                                  Lower(v1::JobStatus::State_Name(job.state())), "  attempt ", job.attempt());
@@ -152,7 +168,7 @@ std::string JobLines(const v1::JobStatus& job) {
   if (!job.last_error().empty()) {
     absl::StrAppend(&out, "  error     ", Coloured(Tone::kBad, Clean(job.last_error())), "\n");
   }
-  return out + RankTable(job) + GpuLines(job);
+  return out + RankTable(job) + GpuLines(job) + RescueLines(job);
 }
 
 std::string StateOf(const v1::SnapshotEntry& entry) {
