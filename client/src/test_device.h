@@ -48,7 +48,7 @@ class DeviceTest : public ::testing::Test {
     ASSERT_EQ(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0), CUDA_SUCCESS);
     BeforeStart();
     agent.Start();
-    trainer = std::make_unique<TestTrainer>(agent.socket(), gate_timeout_ns, gpu_path);
+    trainer = std::make_unique<TestTrainer>(agent.socket(), gate_timeout_ns, gpu_path, open_flags);
   }
 
   virtual void BeforeStart() {}
@@ -114,6 +114,7 @@ class DeviceTest : public ::testing::Test {
 
   uint64_t gate_timeout_ns = 5'000 * kMs;
   uint32_t gpu_path = CKPT_PUSH;
+  uint32_t open_flags = 0;
   FakeAgent agent;
   std::unique_ptr<TestTrainer> trainer;
   CUstream stream = nullptr;

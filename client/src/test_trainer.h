@@ -33,12 +33,14 @@ template <typename Condition>
 
 class TestTrainer {
  public:
-  explicit TestTrainer(const std::string& socket, uint64_t gate_timeout_ns = 0, uint32_t gpu_path = CKPT_PUSH) {
-    Open(socket, gate_timeout_ns, gpu_path);
+  explicit TestTrainer(const std::string& socket, uint64_t gate_timeout_ns = 0, uint32_t gpu_path = CKPT_PUSH,
+                       uint32_t open_flags = 0) {
+    Open(socket, gate_timeout_ns, gpu_path, open_flags);
   }
   ~TestTrainer() { Close(0); }
 
-  void Open(const std::string& socket, uint64_t gate_timeout_ns = 0, uint32_t gpu_path = CKPT_PUSH) {
+  void Open(const std::string& socket, uint64_t gate_timeout_ns = 0, uint32_t gpu_path = CKPT_PUSH,
+            uint32_t open_flags = 0) {
     ckpt_options options = {};
     options.struct_bytes = sizeof options;
     options.world = 1;
@@ -47,6 +49,7 @@ class TestTrainer {
     options.socket = socket.c_str();
     options.gate_timeout_ns = gate_timeout_ns;
     options.gpu_path = gpu_path;
+    options.flags = open_flags;
     EXPECT_EQ(ckpt_open(&options, &handle), 0) << ckpt_error();
   }
 

@@ -89,26 +89,10 @@ TEST_F(PullTest, EagerTensorsWithoutRoomLeaveOnOurOwnStream) {
 
 // Memory of cuMemCreate outlives its process: what the copier has completes without libckpt.
 TEST_F(PullTest, ExpandableSegmentsAreExportedChunkByChunk) {
-  constexpr uint64_t kChunk = 2 * kMiB;
+  constexpr uint64_t kChunk = ShareableMemory::kChunk;
   MakeTensors({3 * kMiB, 5000});
-  CUdeviceptr base = 0;
-  ASSERT_EQ(cuMemAddressReserve(&base, 40 * kChunk, 0, 0, 0), CUDA_SUCCESS);
-  for (uint64_t at = 0; at < 40 * kChunk; at += kChunk) {  // more than one batch of exports
-    CUmemAllocationProp prop = {};
-    prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    CUmemGenericAllocationHandle memory = 0;
-    ASSERT_EQ(cuMemCreate(&memory, kChunk, &prop, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemMap(base + at, kChunk, 0, memory, 0), CUDA_SUCCESS);
-    ASSERT_EQ(cuMemRelease(memory), CUDA_SUCCESS);
-  }
-  trainer->MakeTensors({30 * kChunk, 300'000, 7 * kChunk});
-  uint64_t at = 0;
-  for (size_t i = 0; i < 3; ++i) {
-    trainer->data[i] = reinterpret_cast<void*>(base + at);
-    trainer->flags[i] = CKPT_DEVICE;
-    memcpy(reinterpret_cast<void*>(base + at), trainer->tensors[i].data(), trainer->tensors[i].size());
-    at += (trainer->tensors[i].size() + 511) / 512 * 512;
-  }
+  ShareableMemory memory(40);  // more than one batch of exports
+  memory.Place(*trainer, {30 * kChunk, 300'000, 7 * kChunk});
   RegisterAndPull();
   uint64_t epoch = agent.Grant(0);
   ASSERT_EQ(trainer->Save(1), 0) << ckpt_error();
@@ -120,10 +104,6 @@ TEST_F(PullTest, ExpandableSegmentsAreExportedChunkByChunk) {
   EXPECT_EQ(trainer->Info().pulled, 1u);
   trainer.reset();
   cuStreamSynchronize(stream);
-  for (uint64_t from = 0; from < 40 * kChunk; from += kChunk) {
-    ASSERT_EQ(cuMemUnmap(base + from, kChunk), CUDA_SUCCESS);
-  }
-  ASSERT_EQ(cuMemAddressFree(base, 40 * kChunk), CUDA_SUCCESS);
 }
 
 TEST_F(PullTest, ManySavesInATurn) {

@@ -88,6 +88,48 @@ class Copiers {
   std::vector<std::string> once_;
 };
 
+// Chunks of cuMemCreate side by side, as in PyTorch's expandable segments: they outlive their process where another one
+// has them open. Goes behind the trainer.
+class ShareableMemory {
+ public:
+  static constexpr uint64_t kChunk = 2 * kMiB;
+
+  explicit ShareableMemory(uint64_t chunks) : bytes_(chunks * kChunk) {
+    EXPECT_EQ(cuMemAddressReserve(&base_, bytes_, 0, 0, 0), CUDA_SUCCESS);
+    for (uint64_t at = 0; at < bytes_; at += kChunk) {
+      CUmemAllocationProp prop = {};
+      prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+      CUmemGenericAllocationHandle memory = 0;
+      EXPECT_EQ(cuMemCreate(&memory, kChunk, &prop, 0), CUDA_SUCCESS);
+      EXPECT_EQ(cuMemMap(base_ + at, kChunk, 0, memory, 0), CUDA_SUCCESS);
+      EXPECT_EQ(cuMemRelease(memory), CUDA_SUCCESS);
+    }
+  }
+  ShareableMemory(const ShareableMemory&) = delete;
+  ShareableMemory& operator=(const ShareableMemory&) = delete;
+  ~ShareableMemory() {
+    for (uint64_t at = 0; at < bytes_; at += kChunk) EXPECT_EQ(cuMemUnmap(base_ + at, kChunk), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemAddressFree(base_, bytes_), CUDA_SUCCESS);
+  }
+
+  // Makes the trainer's tensors anew, all of them here.
+  void Place(TestTrainer& trainer, const std::vector<uint64_t>& sizes) const {
+    trainer.MakeTensors(sizes);
+    uint64_t at = 0;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      auto* place = reinterpret_cast<void*>(base_ + at);
+      trainer.data[i] = place;
+      trainer.flags[i] = CKPT_DEVICE;
+      memcpy(place, trainer.tensors[i].data(), sizes[i]);
+      at += (sizes[i] + 511) / 512 * 512;
+    }
+  }
+
+ private:
+  const uint64_t bytes_;
+  CUdeviceptr base_ = 0;
+};
+
 class PullTest : public DeviceTest {
  protected:
   PullTest() { gpu_path = CKPT_PULL; }
