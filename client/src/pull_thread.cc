@@ -39,7 +39,7 @@ bool MayPrepare(State& state) {
   if (!state.Ready() || pull.in_use || pull.paused || (pull.link == nullptr && !state.connected)) return false;
   const size_t lanes = state.registration->devices.lanes.size();
   if (lanes > 1) pull.why = state.rescue_why = "its tensors are on several GPUs";
-  if (lanes == 0) state.rescue_why = "none of its tensors is on a GPU";
+  if (lanes == 0) pull.why = state.rescue_why = "none of its tensors is on a GPU";
   return lanes == 1 && MonotonicNs() >= pull.retry_ns;
 }
 
