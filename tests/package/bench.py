@@ -1,31 +1,42 @@
-"""bench.py BUILD: ckptd-bench runs every case with tiny sizes, and each prints a line that means something."""
+"""bench.py BUILD: ckptd-bench runs every case with tiny sizes, and each prints a line that means something. The cases
+of a GPU run on the host device, and say so; without a driver they are skipped, and an error where they are asked for.
+"""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 CASES = {
     "copy.crc": "GB/s", "save.blocked": "ms", "save.captured": "GB/s", "flush.durable": "GB/s", "restore.region": "GB/s",
     "restore.storage": "GB/s", "agent.start": "ms", "adopt": "ms",
 }  # fmt: skip
+GPU_CASES = ("gpu-d2h-push", "gpu-d2h-pull", "gpu-blocked", "gpu-restore")
+RATES = ("gpu-d2h-push", "gpu-d2h-pull", "gpu-restore")
+WAITS = [f"gpu-blocked.{path}.{where}" for path in ("push", "pull") for where in ("host", "stream")]
+GPU_LINES = {**dict.fromkeys(RATES, "GB/s"), **dict.fromkeys(WAITS, "ms")}
+HOST_DEVICE = "host device: no figure of a GPU"
+RATE = 1000  # of the host device, bytes a microsecond: 1 GB/s
 
 
-def run(bench, *arguments):
-    """(exit status, stdout, stderr)"""
-    done = subprocess.run([bench, *arguments], capture_output=True, text=True, timeout=100)
+def run(bench, *arguments, driver=None):
+    """(exit status, stdout, stderr). driver: the folder of libcuda.so.1."""
+    settings = {**os.environ, **({"LD_LIBRARY_PATH": str(driver), "FAKECUDA_RATE": str(RATE)} if driver else {})}
+    done = subprocess.run([bench, *arguments], capture_output=True, text=True, timeout=100, env=settings)
     return done.returncode, done.stdout, done.stderr
 
 
-def check_line(line):
+def check_line(line, units, more=frozenset()):
     """One case's line."""
     found = json.loads(line)
-    assert set(found) == {"case", "value", "unit", "limit", "ratio", "n", "spread", "what"}, found
+    assert set(found) == {"case", "value", "unit", "limit", "ratio", "n", "spread", "what"} | more, found
     least, most = found["spread"]
-    assert found["unit"] == CASES[found["case"]] and found["n"] == 3, found
+    assert found["unit"] == units[found["case"]] and found["n"] == 3, found
     assert 0 < least <= found["value"] <= most and found["limit"] > 0, found
     assert abs(found["ratio"] - found["value"] / found["limit"]) < 0.02 * found["ratio"], found
-    return found["case"]
+    return found
 
 
 def leftovers():
@@ -33,24 +44,76 @@ def leftovers():
     return {path for parent in ("/tmp", "/dev/shm", "/var/tmp") for path in pathlib.Path(parent).glob("ckptd-bench*")}
 
 
+def check_host_device(bench, driver):
+    """What is measured is what the host device was told to do, and no line passes for a GPU's."""
+    status, out, err = run(bench, *GPU_CASES, "--bytes", "24MiB", "--tensors", "50", "--n", "3", driver=driver)
+    assert status == 0, err
+    found = {one["case"]: one for one in (check_line(line, GPU_LINES, {"device"}) for line in out.splitlines())}
+    assert set(found) == set(GPU_LINES), out
+    assert all(one["device"] == HOST_DEVICE for one in found.values()), out
+    for name in RATES:  # nothing is faster than the device, nor is the clock stopped early
+        assert max(found[name]["spread"][1], found[name]["limit"]) < RATE * 1e6 * 1.05 / 1e9, found[name]
+        assert "24.0 MiB of state" in found[name]["what"] and "12 x 2.0 MiB" in found[name]["what"], found[name]
+    pulled = {"gpu-d2h-push": "0 of 4", "gpu-d2h-pull": "4 of 4", **{name: "0 of 7" for name in WAITS[:2]},
+              **{name: "7 of 7" for name in WAITS[2:]}}  # fmt: skip
+    for name, saves in pulled.items():  # with those that do not count
+        assert f", {saves} saves pulled" in found[name]["what"], found[name]
+    for name in WAITS:  # a capture takes 25 ms: whoever waits for it in the host or on the stream is seen
+        assert found[name]["limit"] == 1 and found[name]["value"] < 20, found[name]
+    skipped = json.loads(run(bench, "gpu-d2h-push", "--bytes", "100TiB", driver=driver)[1])
+    assert skipped["device"] == HOST_DEVICE and "GPU memory" in skipped["skipped"], skipped
+
+
+def check_no_driver(bench, driver):
+    for name in GPU_CASES:
+        status, out, err = run(bench, name, driver=driver)
+        assert status == 1 and not out, (status, out, err)
+        assert err.startswith(f"ckptd-bench: {name}: no CUDA driver here: "), err
+        assert "\nnext: run it on a machine " in err, err
+    status, out, err = run(bench, "copy.crc", "gpu-restore", "--bytes", "1MiB", "--n", "3", driver=driver)
+    assert status == 1 and check_line(out, CASES)["case"] == "copy.crc", (status, out, err)
+
+
+def check_all(bench, driver):
+    for ranks in ("1", "2"):
+        arguments = ("all", "--bytes", "1MiB", "--tensors", "10", "--ranks", ranks, "--n", "3")
+        status, out, err = run(bench, *arguments, driver=driver)
+        assert status == 0 and not err, err
+        lines = out.splitlines()
+        assert [check_line(line, CASES)["case"] for line in lines[: len(CASES)]] == list(CASES), out
+        for name, line in zip(GPU_CASES, lines[len(CASES) :], strict=True):
+            found = json.loads(line)
+            assert set(found) == {"case", "skipped"} and found["case"] == name, found
+            assert found["skipped"].startswith("no CUDA driver here"), found
+
+
+def check_usage(bench):
+    skipped = json.loads(run(bench, "adopt", "--bytes", "100TiB")[1])
+    assert skipped["case"] == "adopt" and "memory" in skipped["skipped"], skipped
+    assert all(case in run(bench, "--help")[1] for case in (*CASES, *GPU_CASES))
+    for bad in (["no.such"], [], ["adopt", "--n", "0"], ["adopt", "--bytes"], ["--nonsense", "1"]):
+        status, out, err = run(bench, *bad)
+        assert status == 2 and not out and "ckptd-bench" in err, (bad, status, out, err)
+
+
 def main():
-    bench = pathlib.Path(sys.argv[1]) / "bin" / "ckptd-bench"
+    build = pathlib.Path(sys.argv[1])
+    bench, host_device = build / "bin" / "ckptd-bench", build / "lib" / "fakecuda"
     if not bench.exists():
         print(f"skipped: no {bench} in this build")
         return 77
     before = leftovers()
-    for ranks in ("1", "2"):
-        status, out, err = run(bench, "all", "--bytes", "1MiB", "--tensors", "10", "--ranks", ranks, "--n", "3")
-        assert status == 0, err
-        assert [check_line(line) for line in out.splitlines()] == list(CASES), out
+    with tempfile.TemporaryDirectory() as none:  # a machine without a driver, whatever this one has
+        (pathlib.Path(none) / "libcuda.so.1").write_text("")
+        check_all(bench, none)
+        check_no_driver(bench, none)
+    check_usage(bench)
+    on = "no host device in this build"
+    if (host_device / "libcuda.so.1").exists():
+        check_host_device(bench, host_device)
+        on = f"{len(GPU_CASES)} on the host device"
     assert leftovers() <= before, leftovers() - before
-    skipped = json.loads(run(bench, "adopt", "--bytes", "100TiB")[1])
-    assert skipped["case"] == "adopt" and "memory" in skipped["skipped"], skipped
-    assert all(case in run(bench, "--help")[1] for case in CASES)
-    for bad in (["no.such"], [], ["adopt", "--n", "0"], ["adopt", "--bytes"], ["--nonsense", "1"]):
-        status, out, err = run(bench, *bad)
-        assert status == 2 and not out and "ckptd-bench" in err, (bad, status, out, err)
-    print(f"{len(CASES)} cases, 1 and 2 ranks")
+    print(f"{len(CASES)} cases, 1 and 2 ranks; {on}")
     return 0
 
 

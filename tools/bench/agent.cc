@@ -32,6 +32,7 @@ namespace fs = std::filesystem;
 
 constexpr int kStartTimeoutMs = 120'000;
 constexpr size_t kLogTailBytes = 500;
+constexpr int kNever = 1'000'000;  // a step that no benchmark comes to
 
 absl::StatusOr<std::string> MakeTemp(const std::string& parent) {
   std::string path = parent + "/ckptd-bench-XXXXXX";
@@ -55,9 +56,11 @@ std::string ProgramPath() {
 absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv, const std::vector<std::string>& more,
                             const std::string& log) {
   std::vector<char*> arguments;
+  arguments.reserve(argv.size() + 1);
   for (const std::string& word : argv) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   std::vector<char*> environment;
+  environment.reserve(more.size() + 1);
   for (const std::string& entry : more)
     environment.push_back(const_cast<char*>(entry.c_str()));  // the first one counts
   for (char** entry = environ; *entry != nullptr; ++entry) environment.push_back(*entry);
@@ -94,8 +97,8 @@ absl::StatusOr<UniqueFd> BindNotify(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Agent>> Agent::Make(const Options& options) {
-  std::unique_ptr<Agent> agent(new Agent());
+absl::StatusOr<std::unique_ptr<Agent>> Agent::Make(const Options& options, Storage storage) {
+  std::unique_ptr<Agent> agent(new Agent(storage));
   agent->program_ = ProgramPath();
   CKPTD_ASSIGN_OR_RETURN(agent->base_, MakeTemp("/tmp"));  // a socket's path is short
   CKPTD_ASSIGN_OR_RETURN(agent->region_, MakeTemp(options.region));
@@ -116,6 +119,7 @@ absl::Status Agent::WriteConfig() const {
   std::ofstream file(base_ + "/ckptd.toml");
   file << "[agent]\nsocket = \"" << socket() << "\"\nadmin_socket = \"off\"\n[region]\ndir = \"" << region_
        << "/r\"\n[storage]\nroot = \"" << storage_ << "\"\n[metrics]\nlisten = \"off\"\n";
+  if (what_ == Storage::kNothing) file << "[durability]\nflush_every = " << kNever << "\n";
   file.close();
   return file ? absl::OkStatus() : Error(ErrorCode::STORAGE_IO, absl::StrCat("cannot write into ", base_));
 }

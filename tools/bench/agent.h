@@ -15,11 +15,15 @@
 
 namespace ckptd::bench {
 
+// What of a job goes onto the disk.
+enum class Storage { kEveryStep, kNothing };
+
 // Ends with the object, without a drain: what it stored is thrown away.
 class Agent {
  public:
   // Not started yet. The program is $CKPTD_BIN, else the ckptd beside this one.
-  [[nodiscard]] static absl::StatusOr<std::unique_ptr<Agent>> Make(const Options& options);
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<Agent>> Make(const Options& options,
+                                                                   Storage storage = Storage::kEveryStep);
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
   ~Agent();
@@ -34,11 +38,12 @@ class Agent {
   [[nodiscard]] const std::string& region() const { return region_; }
 
  private:
-  Agent() = default;
+  explicit Agent(Storage what) : what_(what) {}
   [[nodiscard]] absl::Status WriteConfig() const;
   [[nodiscard]] absl::Status AwaitReady();
   [[nodiscard]] std::string LogTail() const;
 
+  const Storage what_;
   std::string program_;
   std::string base_;     // sockets, configuration, log
   std::string region_;   // on the tmpfs

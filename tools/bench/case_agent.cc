@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "client/include/ckpt/ckpt.h"
@@ -11,22 +10,12 @@
 #include "tools/bench/cases.h"
 #include "tools/bench/job.h"
 #include "tools/bench/measure.h"
+#include "tools/bench/room.h"
 
 namespace ckptd::bench {
 namespace {
 
 constexpr uint64_t kAdoptBytes = 4 * kGiB;  // of one slot; a region of two
-constexpr uint64_t kSlots = 2;
-
-uint64_t AvailableMemory() {
-  std::ifstream file("/proc/meminfo");
-  std::string name;
-  uint64_t kib = 0;
-  for (std::string unit; file >> name >> kib; std::getline(file, unit)) {
-    if (name == "MemAvailable:") return kib * kKiB;
-  }
-  return 0;
-}
 
 absl::StatusOr<double> StartMs(Agent& agent) {
   agent.Kill();
@@ -59,7 +48,7 @@ absl::StatusOr<Line> AgentStart(const Options& options) {
     CKPTD_ASSIGN_OR_RETURN(double seconds, TimeProgram({"/bin/true"}));
     return seconds * 1e3;
   };
-  CKPTD_ASSIGN_OR_RETURN(Comparison found, Alternate(options.rounds, ours, limit));
+  CKPTD_ASSIGN_OR_RETURN(Comparison found, Alternate(options.RoundsOr(kRounds), ours, limit));
   return Line{"agent.start", "ms", "fork, exec and wait of /bin/true", found};
 }
 
@@ -79,7 +68,7 @@ absl::StatusOr<Line> Adopt(const Options& options) {
   }
   auto ours = [&] { return StartMs(*agent); };
   auto limit = [&] { return StartMs(*empty); };
-  CKPTD_ASSIGN_OR_RETURN(Comparison found, Alternate(options.rounds, ours, limit));
+  CKPTD_ASSIGN_OR_RETURN(Comparison found, Alternate(options.RoundsOr(kRounds), ours, limit));
   std::string held = FormatBytes(kSlots * bytes * options.ranks);
   return Line{"adopt", "ms", absl::StrCat("start with an empty region; ours holds ", held), found};
 }

@@ -26,7 +26,7 @@ absl::StatusOr<Line> CopyCrc(const Options& options) {
     asm volatile("" : : "r"(to.data()) : "memory");  // the copy is wanted, though nobody reads it
     return gigabytes_per_second(begin);
   };
-  CKPTD_ASSIGN_OR_RETURN(Comparison found, Alternate(options.rounds, ours, limit));
+  CKPTD_ASSIGN_OR_RETURN(Comparison found, Alternate(options.RoundsOr(kRounds), ours, limit));
   return Line{"copy.crc", "GB/s", "memcpy", found};
 }
 

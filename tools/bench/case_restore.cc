@@ -51,7 +51,7 @@ absl::StatusOr<Line> RestoreRegion(const Options& options) {
   CKPTD_ASSIGN_OR_RETURN(auto mirror, Mirror::Make(*job, options));
   auto ours = [&] { return RestoreFrom(*job, kFromRegion); };
   auto limit = [&]() -> absl::StatusOr<double> { return Rate(*job, mirror->CopyOut()); };
-  CKPTD_ASSIGN_OR_RETURN(Comparison found, Alternate(options.rounds, ours, limit));
+  CKPTD_ASSIGN_OR_RETURN(Comparison found, Alternate(options.RoundsOr(kRounds), ours, limit));
   return Line{"restore.region", "GB/s", "memcpy out of populated shared memory", found};
 }
 
@@ -73,7 +73,7 @@ absl::StatusOr<Line> RestoreStorage(const Options& options) {
     CKPTD_ASSIGN_OR_RETURN(double seconds, ReadPlainFiles(images));
     return Rate(*job, seconds);
   };
-  CKPTD_ASSIGN_OR_RETURN(Comparison found, Alternate(options.rounds, ours, limit));
+  CKPTD_ASSIGN_OR_RETURN(Comparison found, Alternate(options.RoundsOr(kRounds), ours, limit));
   return Line{"restore.storage", "GB/s", "plain O_DIRECT sequential read of the same files", found};
 }
 

@@ -46,7 +46,7 @@ absl::StatusOr<Line> SaveBlocked(const Options& options) {
   auto limit = [&]() -> absl::StatusOr<double> {
     return kAllowedMs + kAllowedMsPerTensor * static_cast<double>(tensors);
   };
-  CKPTD_ASSIGN_OR_RETURN(Comparison found, Alternate(options.rounds, ours, limit));
+  CKPTD_ASSIGN_OR_RETURN(Comparison found, Alternate(options.RoundsOr(kRounds), ours, limit));
   return Line{"save.blocked", "ms", absl::StrCat("1 ms + 0.8 us for each of ", tensors, " tensors"), found};
 }
 
@@ -59,7 +59,7 @@ absl::StatusOr<Line> SaveCaptured(const Options& options) {
     return Rate(*setup.job, saved.copied_seconds);
   };
   auto limit = [&]() -> absl::StatusOr<double> { return Rate(*setup.job, mirror->CopyIn()); };
-  CKPTD_ASSIGN_OR_RETURN(Comparison found, Alternate(options.rounds, ours, limit));
+  CKPTD_ASSIGN_OR_RETURN(Comparison found, Alternate(options.RoundsOr(kRounds), ours, limit));
   return Line{"save.captured", "GB/s", "memcpy into populated shared memory", found};
 }
 
@@ -75,7 +75,7 @@ absl::StatusOr<Line> FlushDurable(const Options& options) {
     CKPTD_ASSIGN_OR_RETURN(double seconds, WritePlainFile(setup.agent->storage() + "/plain", *setup.job));
     return Rate(*setup.job, seconds);
   };
-  CKPTD_ASSIGN_OR_RETURN(Comparison found, Alternate(options.rounds, ours, limit));
+  CKPTD_ASSIGN_OR_RETURN(Comparison found, Alternate(options.RoundsOr(kRounds), ours, limit));
   return Line{"flush.durable", "GB/s", "one plain O_DIRECT sequential write with fsync", found};
 }
 

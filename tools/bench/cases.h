@@ -3,6 +3,7 @@
 #define CKPTD_TOOLS_BENCH_CASES_H_
 
 #include <span>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "tools/bench/options.h"
@@ -10,10 +11,13 @@
 
 namespace ckptd::bench {
 
+using Lines = std::vector<Line>;
+
 struct Case {
   const char* name;
   const char* what;  // one line for --help: ours, and the limit
-  absl::StatusOr<Line> (*run)(const Options& options);
+  absl::StatusOr<Lines> (*run)(const Options& options);
+  bool needs_gpu = false;
 };
 
 [[nodiscard]] std::span<const Case> Cases();
@@ -33,6 +37,12 @@ struct Case {
 // case_agent.cc
 [[nodiscard]] absl::StatusOr<Line> AgentStart(const Options& options);
 [[nodiscard]] absl::StatusOr<Line> Adopt(const Options& options);
+
+// case_gpu.cc
+[[nodiscard]] absl::StatusOr<Lines> GpuPush(const Options& options);
+[[nodiscard]] absl::StatusOr<Lines> GpuPull(const Options& options);
+[[nodiscard]] absl::StatusOr<Lines> GpuBlocked(const Options& options);
+[[nodiscard]] absl::StatusOr<Lines> GpuRestore(const Options& options);
 
 }  // namespace ckptd::bench
 

@@ -1,36 +1,21 @@
 #include "tools/bench/job.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 #include <thread>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "client/core/copy/crc32c.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/base/units.h"
 #include "daemon/os/files.h"
+#include "tools/bench/session.h"
 
 namespace ckptd::bench {
 namespace {
-
-constexpr std::chrono::seconds kPatience(120);
-constexpr uint64_t kPatienceNs = std::chrono::nanoseconds(kPatience).count();
-
-absl::Status StatusOf(ckpt_status status) {
-  if (status >= 0) return absl::OkStatus();
-  return Error(static_cast<ErrorCode>(-status), ckpt_error());
-}
-
-bool IsWorthAnotherTry(const absl::Status& status) {
-  ErrorCode code = CodeOf(status);
-  return code == ErrorCode::NO_FREE_SLOT || code == ErrorCode::BELOW_FLOOR || code == ErrorCode::LAYOUT_PREPARING;
-}
 
 struct Free {
   void operator()(std::byte* memory) const { free(memory); }
@@ -53,7 +38,7 @@ struct Job::Member {
   uint64_t size;
   uint32_t crc;  // of the state, which never changes
   ckpt* handle = nullptr;
-  std::vector<const void*> addresses;
+  Tensors tensors;
 };
 
 Job::Job(std::string socket, uint32_t ranks, uint64_t bytes, uint64_t tensors)
@@ -64,7 +49,8 @@ Job::Job(std::string socket, uint32_t ranks, uint64_t bytes, uint64_t tensors)
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     members_.push_back(std::make_unique<Member>(size, rank));
     Member& member = *members_.back();
-    for (uint64_t i = 0; i < tensors_; ++i) member.addresses.push_back(member.memory.get() + i * tensor_bytes_);
+    for (uint64_t i = 0; i < tensors_; ++i) member.tensors.addresses.push_back(member.memory.get() + i * tensor_bytes_);
+    member.tensors.bytes_each = tensor_bytes_;
   }
 }
 
@@ -95,13 +81,7 @@ absl::Status Job::ForEachRank(const std::function<absl::Status(uint32_t)>& body)
 absl::StatusOr<double> Job::Restore(uint32_t* source) {
   Close();
   for (uint32_t rank = 0; rank < members_.size(); ++rank) {
-    ckpt_options options = {};
-    options.struct_bytes = sizeof options;
-    options.rank = rank;
-    options.world = ranks();
-    options.job = "bench";
-    options.socket = socket_.c_str();
-    CKPTD_RETURN_IF_ERROR(StatusOf(ckpt_open(&options, &members_[rank]->handle)));
+    CKPTD_ASSIGN_OR_RETURN(members_[rank]->handle, Open({socket_, rank, ranks()}));
   }
   std::vector<uint32_t> sources(members_.size());
   TimePoint begin = Now();
@@ -128,68 +108,21 @@ absl::Status Job::RestoreRank(uint32_t rank, uint32_t* source) {
   return StatusOf(ckpt_restore_end(member.handle, 0, nullptr, &from));
 }
 
-// Names are numbers of one width and the tensors of one type: the image holds them in the order of memory.
 absl::Status Job::ReadRank(Member& member, const ckpt_restored& from) const {
-  std::vector<ckpt_box> boxes;
-  const char* json = nullptr;
-  uint64_t json_bytes = 0;
-  uint64_t at = 0;
-  CKPTD_RETURN_IF_ERROR(StatusOf(ckpt_restore_header(member.handle, 0, &json, &json_bytes, &at)));
-  if (from.image_count != 1) return Error(ErrorCode::INTERNAL, "the state has several images");
-  for (const void* address : member.addresses) {
+  for (const void* address : member.tensors.addresses) {
     memset(const_cast<void*>(address), 0, sizeof(uint64_t));  // what is compared afterwards was read
-    boxes.push_back({const_cast<void*>(address), at, tensor_bytes_, 0});
-    at += tensor_bytes_;
   }
-  return StatusOf(ckpt_restore_read(member.handle, boxes.data(), boxes.size()));
+  return Read(member.handle, from, member.tensors);
 }
 
 absl::Status Job::Register() {
-  return ForEachRank([&](uint32_t rank) { return RegisterRank(rank); });
-}
-
-absl::Status Job::RegisterRank(uint32_t rank) {
-  Member& member = *members_[rank];
-  std::string names;
-  std::vector<uint64_t> ends;
-  for (uint64_t i = 0; i < tensors_; ++i) {
-    absl::StrAppendFormat(&names, "layer.%07d", i);
-    ends.push_back(names.size());
-  }
-  std::vector<uint8_t> dtypes(tensors_, CKPT_U64);
-  std::vector<uint32_t> dims(tensors_, 1);
-  std::vector<uint64_t> shapes(tensors_, tensor_bytes_ / sizeof(uint64_t));
-  ckpt_table table = {};
-  table.struct_bytes = sizeof table;
-  table.count = tensors_;
-  table.names = names.data();
-  table.name_ends = ends.data();
-  table.dtypes = dtypes.data();
-  table.dims = dims.data();
-  table.shapes = shapes.data();
-  table.data = member.addresses.data();
-  CKPTD_RETURN_IF_ERROR(StatusOf(ckpt_register(member.handle, &table)));
-  TimePoint begin = Now();
-  ckpt_info_view info = {};
-  do {  // libckpt tells this only when asked
-    info.struct_bytes = sizeof info;
-    CKPTD_RETURN_IF_ERROR(StatusOf(ckpt_info(member.handle, &info)));
-    if (info.last_code != 0) return Error(static_cast<ErrorCode>(std::abs(info.last_code)), info.last_sentence);
-    if (Now() - begin > kPatience) return Error(ErrorCode::TIMEOUT, "the agent does not prepare the memory");
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  } while (info.ready == 0);
-  return absl::OkStatus();
+  return ForEachRank([&](uint32_t rank) { return bench::Register(members_[rank]->handle, members_[rank]->tensors); });
 }
 
 absl::StatusOr<Saved> Job::Save() {
-  TimePoint first = Now();
-  for (;;) {
-    Saved saved;
-    absl::Status tried = TrySave(&saved);
-    if (tried.ok()) return saved;
-    if (!IsWorthAnotherTry(tried) || Now() - first > kPatience) return tried;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  Saved saved;
+  CKPTD_RETURN_IF_ERROR(KeepTrying([&] { return TrySave(&saved); }));
+  return saved;
 }
 
 absl::Status Job::TrySave(Saved* saved) {
@@ -199,7 +132,7 @@ absl::Status Job::TrySave(Saved* saved) {
   absl::Status result = ForEachRank([&](uint32_t rank) {
     Member& member = *members_[rank];
     TimePoint begin = Now();
-    absl::Status started = StatusOf(ckpt_save(member.handle, step_, nullptr, 0, member.addresses.data(), 0));
+    absl::Status started = StatusOf(ckpt_save(member.handle, step_, nullptr, 0, member.tensors.addresses.data(), 0));
     blocked[rank] = SecondsSince(begin);
     absl::Status passed = StatusOf(ckpt_gate(member.handle, kPatienceNs));
     return started.ok() ? passed : started;

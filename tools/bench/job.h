@@ -58,7 +58,6 @@ class Job {
 
   [[nodiscard]] absl::Status RestoreRank(uint32_t rank, uint32_t* source);
   [[nodiscard]] absl::Status ReadRank(Member& member, const ckpt_restored& from) const;
-  [[nodiscard]] absl::Status RegisterRank(uint32_t rank);
   [[nodiscard]] absl::Status TrySave(Saved* saved);
 
   std::string socket_;

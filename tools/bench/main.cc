@@ -6,22 +6,40 @@
 
 #include "daemon/base/errors.h"
 #include "tools/bench/cases.h"
+#include "tools/bench/gpu.h"
 #include "tools/bench/measure.h"
 #include "tools/bench/options.h"
 #include "tools/bench/report.h"
 
 namespace ckptd::bench {
 
+namespace {
+
+template <absl::StatusOr<Line> (*kCase)(const Options&)>
+absl::StatusOr<Lines> One(const Options& options) {
+  absl::StatusOr<Line> line = kCase(options);
+  return line.ok() ? absl::StatusOr<Lines>(Lines{*line}) : line.status();
+}
+
+}  // namespace
+
 std::span<const Case> Cases() {
   static constexpr Case kCases[] = {
-      {"copy.crc", "GB/s of the fused copy and CRC32C; memcpy", CopyCrc},
-      {"save.blocked", "ms inside ckpt_save; 1 ms + 0.8 us a tensor, the contract of step()", SaveBlocked},
-      {"save.captured", "GB/s from ckpt_save to the open gate; memcpy into populated shared memory", SaveCaptured},
-      {"flush.durable", "GB/s from ckpt_save to durable; one plain O_DIRECT sequential write with fsync", FlushDurable},
-      {"restore.region", "GB/s of a restore out of memory; memcpy", RestoreRegion},
-      {"restore.storage", "GB/s of a restore from disk, region lost; plain O_DIRECT sequential read", RestoreStorage},
-      {"agent.start", "ms from fork to ready; fork, exec and wait of /bin/true", AgentStart},
-      {"adopt", "ms to ready after kill -9 with two slots of --bytes (4 GiB); start with an empty region", Adopt},
+      {"copy.crc", "GB/s of the fused copy and CRC32C; memcpy", One<CopyCrc>},
+      {"save.blocked", "ms inside ckpt_save; 1 ms + 0.8 us a tensor, the contract of step()", One<SaveBlocked>},
+      {"save.captured", "GB/s from ckpt_save to the open gate; memcpy into populated shared memory", One<SaveCaptured>},
+      {"flush.durable", "GB/s from ckpt_save to durable; one plain O_DIRECT sequential write with fsync",
+       One<FlushDurable>},
+      {"restore.region", "GB/s of a restore out of memory; memcpy", One<RestoreRegion>},
+      {"restore.storage", "GB/s of a restore from disk, region lost; plain O_DIRECT sequential read",
+       One<RestoreStorage>},
+      {"agent.start", "ms from fork to ready; fork, exec and wait of /bin/true", One<AgentStart>},
+      {"adopt", "ms to ready after kill -9 with two slots of --bytes (4 GiB); start with an empty region", One<Adopt>},
+      {"gpu-d2h-push", "GB/s of a capture that this process copies; 12 x 1 GiB of cuMemcpyDtoHAsync", GpuPush, true},
+      {"gpu-d2h-pull", "GB/s of a capture that ckptd-copier copies; the same", GpuPull, true},
+      {"gpu-blocked", "ms in ckpt_save and the gate (host), and of the gate on the stream; 1 ms", GpuBlocked, true},
+      {"gpu-restore", "GB/s of a restore from the region to the GPU; 12 x 1 GiB of cuMemcpyHtoDAsync", GpuRestore,
+       true},
   };
   return kCases;
 }
@@ -29,6 +47,8 @@ std::span<const Case> Cases() {
 namespace {
 
 constexpr int kUsage = 2;
+constexpr char kNeedsGpu[] =
+    "run it on a machine with an NVIDIA GPU, where libcuda.so.1 of driver 525 or later is found";
 
 void PrintHelp() {
   std::puts(
@@ -40,15 +60,17 @@ void PrintHelp() {
   for (const Case& one : Cases()) std::printf("  %-16s %s\n", one.name, one.what);
   std::puts(
       "\nFlags:\n"
-      "  --bytes SIZE     state of one rank, \"256MiB\" (by default each case has its own, up to 4 GiB)\n"
+      "  --bytes SIZE     state of one rank, \"256MiB\" (by default each case has its own, up to 4 GiB;\n"
+      "                   gpu-...: 12 GiB, or what GPU, memory and tmpfs have room for)\n"
       "  --tensors N      tensors of one rank\n"
       "  --ranks N        trainers of the job (1)\n"
-      "  --n N            measurements of each (5)\n"
+      "  --n N            measurements of each (5; gpu-...: 9, gpu-blocked: 30)\n"
       "  --dir DIR        on the disk to measure (/var/tmp)\n"
       "  --region DIR     on the tmpfs to use (/dev/shm)\n\n"
       "The agent is $CKPTD_BIN, else the ckptd beside this program; it runs with folders of its own, which are "
       "removed.\n"
-      "Exit: 0 all ran, 1 a case failed or was interrupted, 2 usage. A case without room says {\"skipped\":\"why\"}.");
+      "Exit: 0 all ran, 1 a case failed or was interrupted, 2 usage. A case without room, and without a "
+      "GPU\none that `all` would run on it, says {\"skipped\":\"why\"}.");
 }
 
 const Case* Find(const std::string& name) {
@@ -57,14 +79,25 @@ const Case* Find(const std::string& name) {
   return found == cases.end() ? nullptr : &*found;
 }
 
-bool RunOne(const Case& one, const Options& options) {
-  absl::StatusOr<Line> line = one.run(options);
-  if (line.ok()) {
-    Print(FormatLine(*line));
-    return true;
+// Whether it may run. `named`: it was asked for, so that a missing GPU is an error, and not merely told.
+bool HasWhatItNeeds(const Case& one, bool named, bool* good) {
+  absl::Status found = one.needs_gpu ? Gpu::Found() : absl::OkStatus();
+  const std::string why(found.message());
+  if (!found.ok() && named) {
+    std::fprintf(stderr, "ckptd-bench: %s: %s\nnext: %s\n", one.name, why.c_str(), kNeedsGpu);
+    *good = false;
+  } else if (!found.ok()) {
+    Print(FormatLine({.name = one.name, .unit = "", .what = "", .comparison = {}, .skipped = why}));
   }
-  std::fprintf(stderr, "ckptd-bench: %s: %s\nnext: %s\n", one.name, std::string(line.status().message()).c_str(),
-               InfoOf(CodeOf(line.status())).next_step);
+  return found.ok();
+}
+
+bool RunOne(const Case& one, const Options& options) {
+  absl::StatusOr<Lines> lines = one.run(options);
+  for (size_t i = 0; lines.ok() && i < lines->size(); ++i) Print(FormatLine((*lines)[i]));
+  if (lines.ok()) return true;
+  std::fprintf(stderr, "ckptd-bench: %s: %s\nnext: %s\n", one.name, std::string(lines.status().message()).c_str(),
+               InfoOf(CodeOf(lines.status())).next_step);
   return false;
 }
 
@@ -81,7 +114,8 @@ int Run(const std::vector<std::string>& words) {
     return 0;
   }
   std::vector<const Case*> chosen;
-  if (line->cases == std::vector<std::string>{"all"}) {
+  const bool all = line->cases == std::vector<std::string>{"all"};
+  if (all) {
     for (const Case& one : Cases()) chosen.push_back(&one);
   } else {
     for (const std::string& name : line->cases) {
@@ -92,7 +126,9 @@ int Run(const std::vector<std::string>& words) {
   if (chosen.empty()) return Usage("which case?");
   CatchSignals();
   bool good = true;
-  for (const Case* one : chosen) good = RunOne(*one, line->options) && good;
+  for (const Case* one : chosen) {
+    if (HasWhatItNeeds(*one, !all, &good)) good = RunOne(*one, line->options) && good;
+  }
   return good ? 0 : 1;
 }
 

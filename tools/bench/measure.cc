@@ -14,8 +14,10 @@ volatile sig_atomic_t interrupted = 0;
 
 void OnSignal(int) { interrupted = 1; }
 
+absl::Status GoOn() { return interrupted != 0 ? Error(ErrorCode::CANCELLED, "interrupted") : absl::OkStatus(); }
+
 absl::Status Take(const Measure& measure, std::vector<double>* samples) {
-  if (interrupted != 0) return Error(ErrorCode::CANCELLED, "interrupted");
+  CKPTD_RETURN_IF_ERROR(GoOn());
   CKPTD_ASSIGN_OR_RETURN(double sample, measure());
   samples->push_back(sample);
   return absl::OkStatus();
@@ -42,6 +44,14 @@ absl::StatusOr<Comparison> Alternate(uint32_t rounds, const Measure& ours, const
   our_samples.erase(our_samples.begin());
   limit_samples.erase(limit_samples.begin());
   return Comparison{Summarize(our_samples), Summarize(limit_samples), rounds};
+}
+
+absl::Status Repeat(uint32_t rounds, const std::function<absl::Status(bool)>& measure) {
+  for (uint32_t round = 0; round <= rounds; ++round) {
+    CKPTD_RETURN_IF_ERROR(GoOn());
+    CKPTD_RETURN_IF_ERROR(measure(round != 0));
+  }
+  return absl::OkStatus();
 }
 
 void CatchSignals() {

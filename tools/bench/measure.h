@@ -39,6 +39,10 @@ using Measure = std::function<absl::StatusOr<double>()>;
 // first touches. CANCELLED after SIGINT or SIGTERM.
 [[nodiscard]] absl::StatusOr<Comparison> Alternate(uint32_t rounds, const Measure& ours, const Measure& limit);
 
+// `rounds` times the same, and once more before, which is to be thrown away: it pays for first touches. CANCELLED
+// likewise.
+[[nodiscard]] absl::Status Repeat(uint32_t rounds, const std::function<absl::Status(bool counts)>& measure);
+
 // SIGINT and SIGTERM end the run between two measurements, so that processes and folders are cleaned up.
 void CatchSignals();
 

@@ -14,10 +14,14 @@ struct Options {
   uint64_t bytes = 0;               // of one rank's state; 0 = the case's own
   uint64_t tensors = 0;             // of one rank; 0 = the case's own
   uint32_t ranks = 1;               // trainers of the job, all in this process
-  uint32_t rounds = 5;              // how often ours and the limit are measured, in turn
+  uint32_t rounds = 0;              // how often ours and the limit are measured, in turn; 0 = the case's own
   std::string dir = "/var/tmp";     // on the disk to measure: the storage lies in a folder of its own below it
   std::string region = "/dev/shm";  // a tmpfs: likewise
+
+  [[nodiscard]] uint32_t RoundsOr(uint32_t own) const { return rounds != 0 ? rounds : own; }
 };
+
+inline constexpr uint32_t kRounds = 5;  // of a case that has no number of its own
 
 struct CommandLine {
   std::vector<std::string> cases;

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 namespace ckptd::bench {
@@ -20,14 +21,15 @@ std::string Quoted(const std::string& text) {
 }  // namespace
 
 std::string FormatLine(const Line& line) {
+  const std::string device = line.device.empty() ? "" : absl::StrCat(",\"device\":", Quoted(line.device));
   if (!line.skipped.empty()) {
-    return absl::StrFormat(R"({"case":%s,"skipped":%s})", Quoted(line.name), Quoted(line.skipped));
+    return absl::StrFormat(R"({"case":%s,"skipped":%s%s})", Quoted(line.name), Quoted(line.skipped), device);
   }
   const Comparison& found = line.comparison;
   return absl::StrFormat(
-      R"({"case":%s,"value":%.4g,"unit":%s,"limit":%.4g,"ratio":%.3g,"n":%d,"spread":[%.4g,%.4g],"what":%s})",
+      R"({"case":%s,"value":%.4g,"unit":%s,"limit":%.4g,"ratio":%.3g,"n":%d,"spread":[%.4g,%.4g],"what":%s%s})",
       Quoted(line.name), found.ours.median, Quoted(line.unit), found.limit.median,
-      found.ours.median / found.limit.median, found.rounds, found.ours.min, found.ours.max, Quoted(line.what));
+      found.ours.median / found.limit.median, found.rounds, found.ours.min, found.ours.max, Quoted(line.what), device);
 }
 
 void Print(const std::string& line) {

@@ -21,6 +21,8 @@ struct CUstream_st {
 };
 struct CUevent_st {
   ckptd::fake::FakeEvent event;
+  bool timed = true;
+  std::shared_ptr<std::atomic<int64_t>> reached_ns = nullptr;  // of a timed one, once it was recorded
 };
 
 namespace ckptd::fake {

@@ -19,6 +19,7 @@ FAKECUDA_API CUresult cuGetProcAddress(const char* name, void** out, int, cuuint
 #define CKPTD_ENTRY(function) \
   if (strcmp(name, #function) == 0) *out = reinterpret_cast<void*>(&function);
   CKPTD_DRIVER_FUNCTIONS(CKPTD_ENTRY)
+  CKPTD_ENTRY(cuEventElapsedTime)
   CKPTD_ENTRY(cuMemCreate)
   CKPTD_ENTRY(cuMemGetAllocationGranularity)
   CKPTD_ENTRY(cuMemGetInfo)

@@ -1,10 +1,10 @@
 // The host device: a CUDA driver whose GPU is shared host memory and a thread per stream. It is built as libcuda.so.1
 // with the driver's own ABI, so that everything above it, down to dlopen, is the code that runs on a GPU.
 //
-// What it keeps of the real one: contexts and their stack, stream order, events, the legacy default stream, one
-// hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1), sticky errors, allocations that are segments with ids, legacy IPC,
-// cuMemCreate memory with descriptors, pinned host ranges, stream memory operations, graph capture as a state of a
-// stream. Kernels are cuLaunchHostFunc. What it lacks answers CUDA_ERROR_NOT_FOUND in cuGetProcAddress.
+// What it keeps of the real one: contexts and their stack, stream order, events and the time between them, the legacy
+// default stream, one hardware queue (CUDA_DEVICE_MAX_CONNECTIONS=1), sticky errors, allocations that are segments with
+// ids, legacy IPC, cuMemCreate memory with descriptors, pinned host ranges, stream memory operations, graph capture as
+// a state of a stream. Kernels are cuLaunchHostFunc. What it lacks answers CUDA_ERROR_NOT_FOUND in cuGetProcAddress.
 //
 // The environment, read once: FAKECUDA_DEVICES (1), FAKECUDA_MEMORY in bytes for each (8 GiB), FAKECUDA_RATE in bytes a
 // microsecond (0: as fast as memory), FAKECUDA_EXCLUSIVE=1 (compute mode), FAKECUDA_FAIL="call:code[:after[:times]],…"

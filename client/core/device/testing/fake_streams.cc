@@ -178,9 +178,10 @@ FAKECUDA_API CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
   return EndCapture(*Of(stream));
 }
 
-FAKECUDA_API CUresult cuEventCreate(CUevent* out, unsigned) {
+FAKECUDA_API CUresult cuEventCreate(CUevent* out, unsigned flags) {
   FAKE_READY("cuEventCreate");
   *out = new CUevent_st();
+  (*out)->timed = (flags & CU_EVENT_DISABLE_TIMING) == 0;
   Counters::Get().events += 1;
   return CUDA_SUCCESS;
 }
@@ -193,7 +194,24 @@ FAKECUDA_API CUresult cuEventDestroy(CUevent event) {
 
 FAKECUDA_API CUresult cuEventRecord(CUevent event, CUstream stream) {
   FAKE_READY("cuEventRecord");
-  event->event.mark = Engine::Get().Here(Of(stream));
+  if (!event->timed) {
+    event->event.mark = Engine::Get().Here(Of(stream));
+    return CUDA_SUCCESS;
+  }
+  auto reached = event->reached_ns = std::make_shared<std::atomic<int64_t>>(0);
+  event->event.mark = Engine::Get().Enqueue(Of(stream), [reached] {
+    *reached = std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+    return 0;
+  });
+  return CUDA_SUCCESS;
+}
+
+FAKECUDA_API CUresult cuEventElapsedTime(float* milliseconds, CUevent begin, CUevent end) {
+  FAKE_READY("cuEventElapsedTime");
+  if (begin->reached_ns == nullptr || end->reached_ns == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  Engine& engine = Engine::Get();
+  if (!engine.Reached(begin->event.mark) || !engine.Reached(end->event.mark)) return CUDA_ERROR_NOT_READY;
+  *milliseconds = static_cast<float>(static_cast<double>(*end->reached_ns - *begin->reached_ns) / 1e6);
   return CUDA_SUCCESS;
 }
 

@@ -1,0 +1,103 @@
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "daemon/base/errors.h"
+#include "tools/bench/measure.h"
+#include "tools/bench/options.h"
+#include "tools/bench/report.h"
+#include "tools/bench/room.h"
+
+namespace ckptd::bench {
+namespace {
+
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+TEST(SummaryTest, MedianOfOddAndEvenAndTheEnds) {
+  Summary odd = Summarize({5, 1, 100});
+  EXPECT_EQ(odd.median, 5);
+  EXPECT_EQ(odd.min, 1);
+  EXPECT_EQ(odd.max, 100);
+  EXPECT_EQ(Summarize({4, 1, 3, 100}).median, 3.5);
+  EXPECT_EQ(Summarize({7}).median, 7);
+}
+
+TEST(AlternateTest, EachIsFirstInEveryOtherRoundAndTheFirstRoundIsThrownAway) {
+  std::string order;
+  double ours_value = 1000;  // of the round that must not count
+  auto ours = [&]() -> absl::StatusOr<double> {
+    order += 'o';
+    return std::exchange(ours_value, 2);
+  };
+  auto limit = [&]() -> absl::StatusOr<double> {
+    order += 'l';
+    return 4;
+  };
+  auto found = Alternate(3, ours, limit);
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(order, "olloollo");
+  EXPECT_EQ(found->rounds, 3u);
+  EXPECT_EQ(found->ours.max, 2);
+  EXPECT_EQ(found->limit.median, 4);
+}
+
+TEST(AlternateTest, AnErrorEndsIt) {
+  int limits = 0;
+  auto ours = []() -> absl::StatusOr<double> { return Error(ErrorCode::DEVICE, "broken"); };
+  auto limit = [&]() -> absl::StatusOr<double> { return ++limits; };
+  EXPECT_EQ(Alternate(3, ours, limit).status().message(), "broken");
+  EXPECT_EQ(limits, 0);
+}
+
+TEST(RepeatTest, OneMoreThanCounts) {
+  std::vector<bool> counted;
+  auto measure = [&](bool counts) {
+    counted.push_back(counts);
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(Repeat(2, measure).ok());
+  EXPECT_EQ(counted, (std::vector<bool>{false, true, true}));
+}
+
+TEST(OptionsTest, ACaseHasItsOwnNumberOfRoundsUnlessOneIsGiven) {
+  EXPECT_EQ(ParseCommandLine({"a"})->options.RoundsOr(30), 30u);
+  EXPECT_EQ(ParseCommandLine({"a", "--n", "3"})->options.RoundsOr(30), 3u);
+}
+
+TEST(ReportTest, WhatDeviceItWas) {
+  Line line = {"gpu", "ms", "1 ms", {{2, 1, 3}, {1, 1, 1}, 5}, "", "a \"GPU\""};
+  EXPECT_EQ(FormatLine(line), R"({"case":"gpu","value":2,"unit":"ms","limit":1,"ratio":2,"n":5,"spread":[1,3],)"
+                              R"("what":"1 ms","device":"a \"GPU\""})");
+  line.skipped = "why";
+  EXPECT_EQ(FormatLine(line), R"({"case":"gpu","skipped":"why","device":"a \"GPU\""})");
+  line.device = "";
+  EXPECT_EQ(FormatLine(line), R"({"case":"gpu","skipped":"why"})");
+}
+
+TEST(RoomTest, TheStateShrinksToWhateverIsShort) {
+  const GpuRoom plenty = {100 * kGiB, 100 * kGiB, 100 * kGiB, false};
+  EXPECT_EQ(FittingState(plenty, 12 * kGiB), 12 * kGiB);
+  for (uint64_t GpuRoom::*which : {&GpuRoom::device, &GpuRoom::region, &GpuRoom::memory}) {
+    GpuRoom room = plenty;
+    room.*which = 8 * kGiB;
+    const uint64_t bytes = FittingState(room, 12 * kGiB);
+    EXPECT_GT(bytes, kGiB);
+    EXPECT_LT(bytes, 8 * kGiB);
+    EXPECT_EQ(NoGpuRoom(room, bytes), "");
+    EXPECT_NE(NoGpuRoom(room, 12 * kGiB), "");
+    room.*which = 0;
+    EXPECT_EQ(FittingState(room, 12 * kGiB), 0u);
+  }
+}
+
+TEST(RoomTest, TheHostDevicesMemoryIsTheHosts) {
+  GpuRoom room = {100 * kGiB, 100 * kGiB, 16 * kGiB, false};
+  const uint64_t apart = FittingState(room, 12 * kGiB);
+  room.shared = true;
+  EXPECT_LT(FittingState(room, 12 * kGiB), apart);
+  EXPECT_NE(NoGpuRoom(room, UINT64_MAX), "");
+}
+
+}  // namespace
+}  // namespace ckptd::bench
