@@ -25,7 +25,10 @@ class Agent:
     memory: a folder on a tmpfs; storage: an empty folder on a disk, of which the caller disposes.
     """
 
-    def __init__(self, found: Installation, memory: pathlib.Path, storage: pathlib.Path, log: Any) -> None:
+    def __init__(
+        self, found: Installation, memory: pathlib.Path, storage: pathlib.Path, log: Any,
+        flush_every: int = IN_MEMORY_ONLY,
+    ) -> None:  # fmt: skip
         self._program, self._log, self.storage = found.agent, log, storage
         self._sockets = pathlib.Path(tempfile.mkdtemp(prefix="ckptd-gpu-", dir="/tmp"))  # a socket's path is short
         self.region = pathlib.Path(tempfile.mkdtemp(prefix="ckptd-gpu-", dir=memory))
@@ -36,7 +39,7 @@ class Agent:
             f'[agent]\nsocket = {json.dumps(self.socket)}\nadmin_socket = "off"\n'
             f"[region]\ndir = {json.dumps(str(self.region))}\nslots = {SLOTS}\npopulate_threads = 8\n"
             f"[storage]\nroot = {json.dumps(str(storage))}\n[retention]\nkeep_last = 1\n"
-            f'[durability]\nflush_every = {IN_MEMORY_ONLY}\n[metrics]\nlisten = "off"\n'
+            f'[durability]\nflush_every = {flush_every}\n[metrics]\nlisten = "off"\n'
         )
 
     def __enter__(self) -> Agent:

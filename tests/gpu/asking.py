@@ -13,7 +13,7 @@ from child import OutOfTime
 from driver import NoDriver
 from results import FAILED, Part, Results, Skip, read
 from sizes import SIZES
-from summary import figures, write
+from summary import figures, ways, write
 
 NO_DRIVER = 77
 Parts = dict[str, tuple[Callable[[Part], None], float]]  # by name: what asks, and its seconds
@@ -28,7 +28,7 @@ def _options(parts: Parts, description: str) -> argparse.Namespace:
     torch.add_argument("--size", choices=SIZES, help="of the model, instead of the part's own")
     torch.add_argument("--memory", type=pathlib.Path, help="folder on a tmpfs for the agent (/dev/shm)")
     torch.add_argument("--kills", type=int, default=100, help="at most so many in each story")
-    torch.add_argument("--windows", type=int, default=30, help="of each kind in `bench`")
+    torch.add_argument("--windows", type=int, default=30, help="of each kind in `bench`, and of each way in `compare`")
     torch.add_argument("--backend", action="append", help="of torch.compile, instead of those that are tried")
     torch.add_argument("--seed", type=int, default=random.randrange(1 << 32), help="of what is drawn; else random")
     torch.add_argument("--cpu", action="store_true", help="to try the scripts: says nothing of a GPU, exit status 77")
@@ -68,7 +68,7 @@ def main(parts: Parts, description: str) -> int:
     command = [pathlib.Path(sys.argv[0]).name, *sys.argv[1:]]
     findings = read(options.out / "results.jsonl")
     write(options.out / "summary.md", findings, began, command)
-    print("\n".join(figures(findings)))
+    print("\n".join([*figures(findings), *ways(findings)]))
     if FAILED in results.statuses:
         return 1
     if results.driver_answered or wanted == ["probe"]:

@@ -13,7 +13,9 @@ from typing import Any
 
 import installation
 import sizes
+from agent import IN_MEMORY_ONLY
 from child import Child, OutOfTime, Who
+from losses import interval, loss_of
 from results import Part, Skip, Wrong
 from story import device_of, place, running_agent, size_of
 
@@ -23,9 +25,9 @@ _ROUNDS = 5
 _RESTORES = 2
 _RESTORE_SECONDS = 15  # for them, with their new checkpointers
 _WINDOW_SECONDS = 0.25  # of forward and backward passes: about what the copies take, as in a larger run
-_SAMPLES = 4000  # of the bootstrap
 _DISK = 5e8  # bytes a second of a slow disk: what a peer's save may take
 _WAYS = ("dcp.async_save, thread", "torch.save", "dcp.async_save, process, pinned staging", "dcp.async_save, process")
+Windows = dict[str, list[dict[str, Any]]]  # by kind: "save", "without", "again"
 
 
 class Measured:
@@ -34,8 +36,8 @@ class Measured:
     def __init__(self, part: Part, child: Child, agent: Any) -> None:
         self._part, self._child, self._agent = part, child, agent
         self._limits: dict[str, list[float]] = {}
-        self._windows: dict[str, list[dict[str, Any]]] = {}
-        self.state_bytes = 0
+        self._windows: Windows = {}
+        self.state_bytes = self.pulled = 0
         tiny = part.options.size == "tiny"
         self._block, self._count = (_BLOCK >> 10, _BLOCKS) if tiny else (_BLOCK, _BLOCKS)
         self._window_seconds = 0.01 if tiny else _WINDOW_SECONDS
@@ -82,12 +84,24 @@ class Measured:
 
     def run_windows(self, values: dict[str, Any]) -> None:
         """What the next three cases look at."""
-        count = self._part.options.windows
-        self._child.post("windows", count=count, seed=self._part.options.seed)
-        for _ in range(3 * count):
-            line = self._child.answer()[0]
-            self._windows.setdefault(line["kind"], []).append(line)
-        values.update(device=device_of(self._part), windows_of_each=count)
+        self._windows = self.windows()
+        values.update(device=device_of(self._part), windows_of_each=len(self._windows["save"]))
+
+    def windows(self, seconds: float | None = None) -> Windows:
+        """Of the way that the child is prepared for. seconds: none begins later than that."""
+        found: Windows = {}
+        options = self._part.options
+        self._child.post("windows", count=options.windows, seed=options.seed, seconds=seconds)
+        while "end" not in (line := self._child.answer()[0]):
+            found.setdefault(line["kind"], []).append(line)
+        self.pulled = line["pulled"]  # saves of the present way
+        return found
+
+    def prepare(self, way: str) -> None:
+        """For its windows. Skip: it cannot be had here."""
+        told = self._child.ask("prepare", way=way, folder=str(self._agent.storage.parent))
+        if "skip" in told:
+            raise Skip(told["skip"])
 
     def blocking(self, values: dict[str, Any]) -> None:
         values["device"] = device_of(self._part)
@@ -135,46 +149,36 @@ def _spread(values: dict[str, Any], found: list[float], unit: str) -> None:
     values.update(value=statistics.median(found), unit=unit, n=len(found), spread=[min(found), max(found)])
 
 
-def loss_of(with_it: list[float], without: list[float]) -> float:
-    return statistics.median(with_it) / statistics.median(without) - 1
-
-
-def interval(with_it: list[float], without: list[float], draw: random.Random) -> list[float]:
-    """Of `loss_of`, 95 %, by bootstrap."""
-    found = sorted(loss_of(draw.choices(with_it, k=len(with_it)), draw.choices(without, k=len(without)))
-                   for _ in range(_SAMPLES))  # fmt: skip
-    return [found[int(_SAMPLES * 0.025)], found[int(_SAMPLES * 0.975)]]
-
-
 @contextmanager
-def _measured(part: Part) -> Iterator[Measured]:
+def measured(part: Part, flush_every: int = IN_MEMORY_ONLY) -> Iterator[Measured]:
+    """flush_every: steps from one that goes onto the disk by itself to the next."""
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(place(part, part.name))
-        agent = stack.enter_context(running_agent(part, folder))
+        agent = stack.enter_context(running_agent(part, folder, flush_every))
         who = Who(environment=installation.find().environment())
         child = stack.enter_context(Child("bench_trainer.py", part.left, part.log, who, _PATIENCE))
         yield Measured(part, child, agent)
 
 
-def _ask_windows(part: Part, measured: Measured) -> None:
-    if part.ask("windows", measured.run_windows, needs=0):
-        part.ask("blocking: host time in step() and gate()", measured.blocking, needs=0)
-        part.ask("blocking: the gate on the stream", measured.gate, needs=0)
-        part.ask("a step with a save against one without", measured.loss, "save", "without", needs=0)
-        part.ask("A/A: a step without against one without", measured.loss, "again", "without", needs=0)
+def _ask_windows(part: Part, bench: Measured) -> None:
+    if part.ask("windows", bench.run_windows, needs=0):
+        part.ask("blocking: host time in step() and gate()", bench.blocking, needs=0)
+        part.ask("blocking: the gate on the stream", bench.gate, needs=0)
+        part.ask("a step with a save against one without", bench.loss, "save", "without", needs=0)
+        part.ask("A/A: a step without against one without", bench.loss, "again", "without", needs=0)
 
 
 def run(part: Part) -> None:
-    with _measured(part) as measured:
-        if not part.ask("start", measured.start, size_of(part), needs=0):
+    with measured(part) as bench:
+        if not part.ask("start", bench.start, size_of(part), needs=0):
             return
-        part.ask("limit of D2H: cuMemcpyDtoHAsync", measured.limit_out, needs=0)
-        part.ask("limit of H2D: cuMemcpyHtoDAsync", measured.limit_in, needs=0)
-        part.ask("capture, D2H", measured.captures, needs=0)
-        _ask_windows(part, measured)
+        part.ask("limit of D2H: cuMemcpyDtoHAsync", bench.limit_out, needs=0)
+        part.ask("limit of H2D: cuMemcpyHtoDAsync", bench.limit_in, needs=0)
+        part.ask("capture, D2H", bench.captures, needs=0)
+        _ask_windows(part, bench)
         # Before the restores: what is on the disk already is not written again when their checkpointers close.
-        needs = measured.state_bytes / _DISK
-        part.ask("ckptd save, then on disk", measured.way, "durable", needs=needs + _RESTORE_SECONDS)
-        part.ask("restore from the region, H2D", measured.restore, needs=0)
+        needs = bench.state_bytes / _DISK
+        part.ask("ckptd save, then on disk", bench.way, "durable", needs=needs + _RESTORE_SECONDS)
+        part.ask("restore from the region, H2D", bench.restore, needs=0)
         for way in _WAYS:  # the call returns in a part of that, even where the disk is not done
-            part.ask(f"{way}, then on disk", measured.way, "peer", way, needs=needs / 4)
+            part.ask(f"{way}, then on disk", bench.way, "peer", way, needs=needs / 4)

@@ -40,6 +40,7 @@ class Size:
 
 SIZES = {
     "full": Size(width=1536, heads=12, layers=29, words=32768, length=512, micro=8),
+    "middle": Size(width=1024, heads=16, layers=12, words=32768, length=512, micro=8),
     "small": Size(width=512, heads=8, layers=8, words=8192, length=256, micro=4),
     "tiny": Size(width=64, heads=4, layers=2, words=512, length=32, micro=2),
 }

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import installation
-from agent import Agent
+from agent import IN_MEMORY_ONLY, Agent
 from child import Child, Who
 from results import Part, Skip, Wrong
 from sizes import SIZES, Size, fitting
@@ -50,14 +50,14 @@ def place(part: Part, name: str) -> Iterator[pathlib.Path]:
 
 
 @contextmanager
-def running_agent(part: Part, folder: pathlib.Path) -> Iterator[Agent]:
+def running_agent(part: Part, folder: pathlib.Path, flush_every: int = IN_MEMORY_ONLY) -> Iterator[Agent]:
     """Started. Skip where there is no agent or no torch; NoDriver, unless it shall be the CPU."""
     installation.require_torch()
     if not part.options.cpu:
         with Child("importer.py", part.left, part.log) as asked:  # what torch says of that takes seconds
             asked.ask("start")
     (folder / "storage").mkdir()
-    with Agent(installation.find(), memory(part), folder / "storage", part.log) as agent:
+    with Agent(installation.find(), memory(part), folder / "storage", part.log, flush_every) as agent:
         agent.start()
         yield agent
 

@@ -72,6 +72,34 @@ def figures(findings: list[Finding]) -> list[str]:
     return _table(["figure", "on", "value", *_OF_FIGURES], rows)
 
 
+def _milliseconds(values: Finding, name: str) -> str:
+    """Median and greatest."""
+    if f"{name}_seconds" not in values:
+        return "-"
+    return " (".join(f"{values[f'{which}{name}_seconds'] * 1e3:.3g}" for which in ("", "most_")) + ")"
+
+
+def _share(values: Finding, name: str) -> str:
+    low, high = values[f"{name}_interval"]
+    return f"{values[name] * 100:.2f} % ({low * 100:.2f} to {high * 100:.2f})"
+
+
+def ways(findings: list[Finding]) -> list[str]:
+    """A table of the ways to save: what each costs, or why it was not measured."""
+    rows = []
+    for finding in findings:
+        values = finding["values"]
+        if "way" in values and "loss" not in values:
+            rows.append([values["way"], f"{finding['status']}: {text(finding.get('reason', ''))}", *[""] * 6])
+        elif "way" in values:
+            times = [_milliseconds(values, "blocked"), _milliseconds(values, "gate_stream")]
+            losses = [_share(values, "loss"), _share(values, "again")]
+            rest = [text(values["done_seconds"]), text(values["n"])]
+            rows.append([values["way"], values["device"], *times, *losses, *rest])
+    return _table(["way", "on", "host blocked, ms (most)", "gate on the stream, ms (most)", "step longer by (95 %)",
+                   "A/A (95 %)", "on the disk, s", "n"], rows)  # fmt: skip
+
+
 def _trained(findings: list[Finding]) -> list[str]:
     rows = [
         [one["part"], one["case"], one["status"], *(text(one["values"].get(name, "")) for name in _OF_TRAINED)]
@@ -95,6 +123,7 @@ def write(path: pathlib.Path, findings: list[Finding], began: float, command: li
     lines += _section("What each kind of memory did: handles", _kinds(findings, "handles", _handle))
     lines += _section("What each kind of memory did: deaths", _kinds(findings, "deaths", _death))
     lines += _section("Figures", figures(findings))
+    lines += _section("Ways to save", ways(findings))
     lines += _section("Killed trainers", _trained(findings))
     lines += _section("Everything", [table(findings).replace("\n## ", "\n### ")])
     path.write_text("\n".join(lines) + "\n")

@@ -29,8 +29,8 @@ class Training(model.Training):
 
 
 class Bench(bench_trainer.Bench):
-    def _open(self):
-        super()._open()
+    def _open(self, path="push"):
+        super()._open(path)
         gpu.updates_in_order()
 
 

@@ -15,7 +15,8 @@ from test_gpu_scripts import host_device
 GPU = ROOT / "tests" / "gpu"
 sys.path.append(str(GPU))
 
-import bench  # noqa: E402
+import beside  # noqa: E402
+import losses  # noqa: E402
 import summary  # noqa: E402
 from child import Child, Who  # noqa: E402
 from results import Results, Wrong, read  # noqa: E402
@@ -197,9 +198,9 @@ def test_the_interval_holds_what_is_there_and_nothing_is_nothing():
     draw = random.Random(1)
     without = [1 + draw.gauss(0, 0.01) for _ in range(30)]
     slower = [1.1 + draw.gauss(0, 0.01) for _ in range(30)]
-    low, high = bench.interval(slower, without, random.Random(2))
-    assert low < bench.loss_of(slower, without) < high and 0.08 < low and high < 0.12
-    low, high = bench.interval(without, [1 + draw.gauss(0, 0.01) for _ in range(30)], random.Random(3))
+    low, high = losses.interval(slower, without, random.Random(2))
+    assert low < losses.loss_of(slower, without) < high and 0.08 < low and high < 0.12
+    low, high = losses.interval(without, [1 + draw.gauss(0, 0.01) for _ in range(30)], random.Random(3))
     assert low < 0 < high
 
 

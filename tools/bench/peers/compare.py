@@ -14,6 +14,14 @@ ckptd_dcp_save, ckptd_dcp_async and ckptd_dcp_stager are dcp.save and dcp.async_
 the last with its Stager: peer.ckptd_dcp_stager.captured is the time until an optimizer may change the state.
 
 The first round is thrown away: DCP starts its process in it, ckptd prepares its memory.
+
+    tools/bench/peers/run --device cuda --out DIR
+
+Trains a GPT on this machine's GPU instead, and saves it by ckptd (push and pull), torch.save, safetensors, DCP (thread;
+process; process with pinned staging) and torch_checkpointing where it is installed: what each blocks, how much longer a
+step with a save is than one without, in turn, with an interval of 95 % and beside A/A, and when it is on the disk. It
+is tests/gpu/compare, which takes all other flags: --size middle --windows 30 --seconds 540 --seed N --memory DIR, and
+--cpu to try it without a GPU. DIR/summary.md has the table. Exit status 77: there is no GPU.
 """
 
 from __future__ import annotations
@@ -26,6 +34,7 @@ import pathlib
 import re
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -55,14 +64,31 @@ def size(text: str) -> int:
     return int(found[1]) << {None: 0, "KiB": 10, "MiB": 20, "GiB": 30}[found[2]]
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments() -> tuple[argparse.Namespace, list[str]]:
+    """Ours, and those of tests/gpu/compare."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where the state is (cpu)")
     parser.add_argument("--bytes", type=size, default=1 << 30, help="of the state (1GiB)")
     parser.add_argument("--tensors", type=int, default=400)
     parser.add_argument("--n", type=int, default=5, help="measurements of each way (5)")
     parser.add_argument("--dir", type=pathlib.Path, default=pathlib.Path("/var/tmp"), help="on the disk to measure")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release", help="ckptd and libckpt")
-    return parser.parse_args()
+    parser.add_argument("--out", type=pathlib.Path, help="--device cuda: new folder for what is found (in --dir)")
+    args, others = parser.parse_known_args()
+    if others and args.device == "cpu":
+        parser.error(f"--device cpu has no {' '.join(others)}")
+    return args, others
+
+
+def compare_on_gpu(args: argparse.Namespace, others: list[str]) -> int:
+    """Exit status of tests/gpu/compare."""
+    out = args.out or pathlib.Path(tempfile.mkdtemp(prefix="ckptd-compare-", dir=args.dir))
+    command = [sys.executable, ROOT / "tests" / "gpu" / "compare", "--out", out, *others]
+    status = subprocess.call(command, env={**os.environ, "CKPTD_BUILD": str(args.build.absolute())})
+    print(f"{out}/summary.md")
+    return status
 
 
 def fsync(path: pathlib.Path) -> None:
@@ -218,8 +244,10 @@ def line(case: str, values: list[float], limits: list[float]) -> None:
     print(json.dumps(found), flush=True)
 
 
-def main() -> None:
-    args = arguments()
+def main() -> int:
+    args, others = arguments()
+    if args.device == "cuda":
+        return compare_on_gpu(args, others)
     warnings.simplefilter("ignore")
     os.environ["CKPTD_LIB"] = str(args.build / "lib" / "libckpt.so")
     folder = pathlib.Path(tempfile.mkdtemp(prefix="ckptd-peers-", dir=args.dir))
@@ -232,6 +260,7 @@ def main() -> None:
     finally:
         dist.destroy_process_group()
         shutil.rmtree(folder, ignore_errors=True)
+    return 0
 
 
 def measure(args, folder: pathlib.Path, parameters, state: dict[str, torch.Tensor]) -> None:
@@ -271,4 +300,4 @@ def measure(args, folder: pathlib.Path, parameters, state: dict[str, torch.Tenso
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
