@@ -7,7 +7,7 @@ failures=0
 fail() { echo "FAILED: $1"; failures=$((failures + 1)); }
 skip() { echo "skipped: $1"; exit 77; }
 
-for file in bin/ckptd bin/ckptd-copier bin/ckptctl lib/libckpt.so.1; do
+for file in bin/ckptd bin/ckptd-copier bin/ckptctl bin/ckptd-bench lib/libckpt.so.1; do
   [ -e "$build/$file" ] || skip "no $build/$file in this build"
 done
 place=$(mktemp -d) || exit 1
@@ -23,6 +23,14 @@ clean "$home/bin/ckptd" --version | grep -qx "ckptd $version" || fail "ckptd --v
 clean "$home/bin/ckptd" --check-config --config "$home/etc/ckptd/ckptd.toml" >/dev/null || fail "ckptd --check-config"
 clean "$home/bin/ckptd-copier" --help | grep -q -- --socket || fail "ckptd-copier --help"
 clean "$home/bin/ckptctl" --help | grep -q status || fail "ckptctl --help"
+clean "$home/bin/ckptd-bench" --help | grep -q gpu-d2h-push || fail "ckptd-bench --help"
+
+# A machine that has no driver, whatever this one has: what cannot be loaded comes first.
+mkdir "$place/none" && : >"$place/none/libcuda.so.1"
+clean LD_LIBRARY_PATH="$place/none" "$home/bin/ckptd-bench" gpu-restore 2>"$place/bench.log"
+status=$?
+[ $status = 1 ] || fail "ckptd-bench gpu-restore without a driver: exit status $status: $(tail -n 3 "$place/bench.log")"
+grep -q "no CUDA driver here" "$place/bench.log" || fail "ckptd-bench does not say that there is no driver"
 
 # Everything but glibc comes from the tar, also the libraries that libraries need.
 for file in "$home"/bin/*; do
@@ -43,9 +51,7 @@ import ctypes, pathlib, sys
 library = pathlib.Path(sys.path[1]) / "ckptd" / "libckpt.so"
 ctypes.CDLL(str(library)).ckpt_open') || fail "libckpt.so beside the Python package does not load"
 
-  # A machine that has no driver, whatever this one has: what cannot be loaded comes first.
-  mkdir "$place/none" && : >"$place/none/libcuda.so.1"
-  for script in run second; do
+  for script in run second compare; do
     clean LD_LIBRARY_PATH="$place/none" "$home/tests/gpu/$script" --out "$place/$script" >"$place/$script.log" 2>&1
     status=$?
     [ $status = 77 ] || fail "tests/gpu/$script without a driver: exit status $status: $(tail -n 3 "$place/$script.log")"
