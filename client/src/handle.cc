@@ -195,7 +195,7 @@ void FillInfo(State& state, ckpt_info_view* out) {
   const std::shared_ptr<Rescue> rescue = state.Rescuer();
   out->rescuable = rescue != nullptr && rescue->armed() ? 1 : 0;
   if (state.rescue_wanted && rescue == nullptr) {
-    snprintf(out->rescue_why, sizeof out->rescue_why, "%s", state.rescue_why.c_str());
+    snprintf(out->rescue_why, sizeof out->rescue_why, "%s", state.RescueWhy());
   }
 }
 

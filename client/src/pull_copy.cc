@@ -187,8 +187,9 @@ class PullCopy {
     }
   }
 
+  // Also where the copier's giving up was seen before its answer: by whom it was given up, the steps know.
   void Fails(const std::string& sentence) {
-    if (result_.kind != CopyResult::Kind::kDone) return;
+    if (result_.kind != CopyResult::Kind::kDone && result_.kind != CopyResult::Kind::kStopped) return;
     result_.kind = CopyResult::Kind::kCopier;
     result_.sentence = sentence;
   }

@@ -206,7 +206,7 @@ bool Session::SendRescue() {
     MutexLock lock(state_.mutex);
     if (!state_.rescue_wanted || state_.claim.stage != Claim::Stage::kRunning || connection_.resuming) return true;
     if (state_.Rescuer() == nullptr) {
-      snprintf(rescue.why, sizeof rescue.why, "%s", state_.rescue_why.c_str());
+      snprintf(rescue.why, sizeof rescue.why, "%s", state_.RescueWhy());
     } else {
       rescue.hold_ns = HoldFor(state_.pull.copy_ns);
     }

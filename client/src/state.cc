@@ -57,6 +57,9 @@ std::shared_ptr<Rescue> State::Rescuer() const {
   return counts ? rescue : nullptr;
 }
 
+// Without a reason of its own it is of a registration before, and the next is being prepared.
+const char* State::RescueWhy() const { return rescue_why.empty() ? "a copier is being prepared" : rescue_why.c_str(); }
+
 // It goes later, without the mutex: that may wait for a stream.
 void State::DropRescue(const char* why) {
   if (rescue != nullptr) rescue->Disarm();

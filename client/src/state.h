@@ -107,6 +107,7 @@ struct State {
   [[nodiscard]] bool Pulls() const;  // the copier is prepared for what is registered now, and saves are pulled
   [[nodiscard]] std::shared_ptr<Rescue> Rescuer() const;  // of what is registered now; or null
   void DropRescue(const char* why);
+  [[nodiscard]] const char* RescueWhy() const;  // why there is no Rescuer()
   void Remember(int32_t number, const char* sentence);
 };
 

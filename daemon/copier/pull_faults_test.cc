@@ -113,7 +113,8 @@ TEST_F(PullTest, AnErrorOfTheCopiersGpuCostsThatSaveOnly) {
   EXPECT_TRUE(Eventually([&] {
     ckpt_step_state state = trainer->Poll(1);
     return state.code == CKPT_E_DEVICE || (state.flags & CKPT_COPIED) != 0;
-  }));
+  })) << trainer->Poll(1).code
+      << " " << trainer->Info().last_sentence << " " << trainer->Info().path_why;
   if (trainer->Poll(1).code == 0) ExpectChunks(agent, 0, epoch);
   agent.Grant(1);
   ASSERT_EQ(trainer->Save(2), 0) << ckpt_error();
