@@ -1,6 +1,6 @@
 """Counts test results of one leg: `count.py LOGDIR` prints "passed failed skipped", then each failure and skip.
 
-LOGDIR holds what the runners wrote: ctest.xml, gtest/<binary>.xml for each gtest binary, pytest.xml. A gtest binary is
+LOGDIR holds what the runners wrote: ctest.xml, gtest/<binary>.xml for each gtest binary, pytest*.xml. A gtest binary is
 one test to ctest; its own file is finer and knows the skips, so it replaces ctest's line. It never hides ctest's
 verdict: a binary that crashed, hung or leaked after its last test is one failure more.
 """
@@ -49,8 +49,8 @@ def main():
     results = []
     if (log / "ctest.xml").exists():
         results += ctest_cases(log)
-    if (log / "pytest.xml").exists():
-        results += cases(log / "pytest.xml")
+    for path in sorted(log.glob("pytest*.xml")):
+        results += cases(path)
     print(*(sum(one[1] == wanted for one in results) for wanted in ("passed", "failed", "skipped")))
     for name, outcome, reason in results:
         if outcome != "passed":

@@ -52,13 +52,27 @@ leg_asan() {
   build_preset asan && run_ctest asan asan -LE package
 }
 
+# pytest over some of the Python tests: a name for its results, then what to run.
+run_pytest() {
+  local name=$1
+  shift
+  timeout -k 10 "$LEG_LIMIT" "$(torch_env_dir)/bin/python" -m pytest "$@" -q -rs -p no:cacheprovider \
+    --durations=10 --junit-xml="$LOGS/python/pytest-$name.xml"
+}
+
+# Training loops use one core each: two pytests at once, and what measures time behind them.
 leg_python() {
+  local matrix=0 rest=0 alone=0
   # fakecuda: the host device, a GPU for the tests
   torch_env_build && build_preset release "${PROGRAMS[@]}" fakecuda || return 1
   cd "$CKPTD_ROOT" || return 1
   export CKPTD_BUILD="$CKPTD_ROOT/build/release" PYTHONPATH="$CKPTD_ROOT/client/python" PYTHONDONTWRITEBYTECODE=1
-  timeout -k 10 "$LEG_LIMIT" "$(torch_env_dir)/bin/python" -m pytest tests/python -q -rs -p no:cacheprovider \
-    --durations=10 --junit-xml="$LOGS/python/pytest.xml"
+  run_pytest matrix tests/python/matrix >"$LOGS/python/matrix.log" &
+  run_pytest rest tests/python --ignore=tests/python/matrix --ignore=tests/python/test_overhead.py || rest=$?
+  wait $! || matrix=$?
+  cat "$LOGS/python/matrix.log"
+  run_pytest alone tests/python/test_overhead.py || alone=$?
+  return $((matrix | rest | alone))
 }
 
 # Files to look at: all at night, else what changed since origin/main, or in the last commit when that is where we are.
