@@ -45,6 +45,32 @@ TEST(Grants, DroppedWhenARankPassedWithoutIt) {
   EXPECT_EQ(grants.floor(), 16u) << "the lead doubles";
 }
 
+// Rescued steps are above every pos (proto/local/rescue.h), and come one after the other.
+TEST(Grants, StepsThatWereRescuedAreCapturedOnceEveryRankHasThem) {
+  Grants grants;
+  grants.Reset(1, {});
+  v1::RankReport rescued = Facts({5, 7}, 0, 5);
+  rescued.set_gone(true);
+  const v1::RankReport lives = Facts({5}, 0, 5);
+  EXPECT_TRUE(grants.Update({&rescued, &lives}, {}));
+  EXPECT_EQ(grants.watermark(), (SnapshotId{1, 5}));
+  EXPECT_EQ(grants.floor(), 6u) << "the other one may still have its 7";
+  EXPECT_TRUE(grants.Update({&rescued, &rescued}, {}));
+  EXPECT_EQ(grants.watermark(), (SnapshotId{1, 7}));
+}
+
+TEST(Grants, ARescuedStepThatAnotherGoneRankHasNotIsDropped) {
+  Grants grants;
+  grants.Reset(1, {});
+  v1::RankReport one = Facts({5, 7}, 0, 5);
+  v1::RankReport other = Facts({5, 8}, 0, 5);
+  one.set_gone(true);
+  other.set_gone(true);
+  EXPECT_TRUE(grants.Update({&one, &other}, {}));
+  EXPECT_EQ(grants.watermark(), (SnapshotId{1, 5}));
+  EXPECT_GT(grants.floor(), 8u);
+}
+
 // Its pos will never tell: the process died before it had a bell, or before the step.
 TEST(Grants, ARankThatIsGonePassesEveryStepThatItHasNot) {
   Grants grants;

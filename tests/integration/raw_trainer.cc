@@ -12,6 +12,7 @@
 
 #include "client/core/copy/crc32c.h"
 #include "gtest/gtest.h"
+#include "tests/integration/fill.h"
 
 namespace ckptd::harness {
 
@@ -26,28 +27,27 @@ void RawTrainer::Send(std::span<const uint8_t> bytes, const std::vector<int>& fd
   EXPECT_EQ(SendPacket(fd_.get(), bytes, fds), 0);
 }
 
-void RawTrainer::Join(const std::string& job) {
+void RawTrainer::Join(const std::string& job, uint32_t rank, uint32_t world, uint64_t ticket) {
   HelloMessage hello{};
   hello.min_major = hello.max_major = 1;
   Say(MessageType::kHello, hello);
   JoinMessage join{};
   job.copy(join.job, sizeof join.job - 1);
-  join.world = 1;
-  join.ticket = 77;
+  join.rank = rank;
+  join.world = world;
+  join.ticket = ticket;
   join.timeout_ms = 5000;
   Say(MessageType::kJoin, join);
 }
 
-void RawTrainer::Layout() {
-  std::string json = R"({"weight":{"dtype":"F32","shape":[1024],"data_offsets":[0,4096]}})";
-  json.resize(4096 - 8, ' ');
-  const uint64_t length = json.size();
-  const std::string header = std::string(reinterpret_cast<const char*>(&length), 8) + json;
+void RawTrainer::Layout(uint64_t ticket, uint64_t attempt) {
+  const std::string header = ImageHeader();
   const UniqueFd memory(memfd_create("headers", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(write(memory.get(), header.data(), header.size()), static_cast<ssize_t>(header.size()));
   ASSERT_EQ(fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL), 0);
   LayoutMessage layout{};
-  layout.ticket = 77;
+  layout.ticket = ticket;
+  layout.attempt = attempt;
   layout.header_bytes = header.size();
   layout.image_count = 1;
   layout.header_crc = Crc32c(0, header.data(), header.size());

@@ -2,12 +2,14 @@
 #ifndef CKPTD_TESTS_INTEGRATION_RAW_TRAINER_H_
 #define CKPTD_TESTS_INTEGRATION_RAW_TRAINER_H_
 
+#include <cstring>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "client/core/wire/packet.h"
+#include "gtest/gtest.h"
 #include "proto/local/messages.h"
 #include "tests/integration/process.h"
 
@@ -25,11 +27,21 @@ class RawTrainer {
     Send({reinterpret_cast<const uint8_t*>(&message), sizeof(message)}, fds);
   }
   // HELLO and JOIN: from here on it holds the rank, if the agent lets it.
-  void Join(const std::string& job);
+  void Join(const std::string& job, uint32_t rank = 0, uint32_t world = 1, uint64_t ticket = 77);
   // A layout of one small tensor.
-  void Layout();
+  void Layout(uint64_t ticket = 77, uint64_t attempt = 0);
   void Devices(uint32_t count);
 
+  // The next packet of this type as its struct, and a failure of the test when none comes.
+  template <typename Message>
+  Message Await(MessageType type, std::vector<UniqueFd>* fds = nullptr) {
+    Message message{};
+    auto packet = Next(type);
+    EXPECT_TRUE(packet && packet->bytes.size() >= sizeof message) << "type " << static_cast<int>(type);
+    if (packet && packet->bytes.size() >= sizeof message) std::memcpy(&message, packet->bytes.data(), sizeof message);
+    if (packet && fds != nullptr) *fds = std::move(packet->fds);
+    return message;
+  }
   // The next packet of this type; what comes before it is dropped. nullopt: none came in time.
   std::optional<Packet> Next(MessageType type, Millis timeout = kLong);
 

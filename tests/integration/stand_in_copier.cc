@@ -2,7 +2,9 @@
 //   (nothing)  ends when its socket does
 //   deaf       looks at nothing, and does not mind SIGTERM
 //   dies       ends at once
+// A RescueOrder over its socket (fill.h) makes it a rescuer.
 #include <dirent.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -15,7 +17,12 @@
 #include <sstream>
 #include <string>
 
+#include "client/core/wire/packet.h"
+#include "tests/integration/fill.h"
+
 namespace {
+
+using ckptd::harness::RescueOrder;
 
 std::string Content(const char* path) {
   std::ifstream file(path, std::ios::binary);
@@ -40,6 +47,24 @@ std::string Descriptors() {
   return out;
 }
 
+void Complete(const RescueOrder& order, const ckptd::Packet& packet) {
+  if (!CompleteFill(packet.fds[0].get(), packet.fds[2].get(), order.fill)) _exit(5);
+  const uint64_t one = 1;
+  if (write(packet.fds[1].get(), &one, sizeof one) < 0) _exit(6);
+}
+
+[[noreturn]] void Rescue(const RescueOrder& order, const ckptd::Packet& packet) {
+  std::signal(SIGTERM, SIG_IGN);
+  if (order.how == RescueOrder::kAtOnce) Complete(order, packet);
+  pollfd dead{packet.fds[3].get(), POLLIN, 0};
+  while (poll(&dead, 1, -1) != 1) {
+  }
+  usleep(order.delay_ms * 1000);
+  while (order.how == RescueOrder::kHangs) pause();
+  if (order.how == RescueOrder::kAfterDeath) Complete(order, packet);
+  _exit(0);
+}
+
 }  // namespace
 
 int main() {
@@ -55,8 +80,12 @@ int main() {
     std::signal(SIGTERM, SIG_IGN);
     for (;;) pause();
   }
-  char packet[16];
-  while (recv(3, packet, sizeof packet, 0) > 0) {
+  ckptd::Packet packet;
+  while (ckptd::ReceivePacket(3, ckptd::Wait::kYes, &packet) == 0) {
+    RescueOrder order{};
+    if (packet.bytes.size() != sizeof order || packet.fds.size() != 4) continue;
+    std::memcpy(&order, packet.bytes.data(), sizeof order);
+    Rescue(order, packet);
   }
   return 0;
 }
