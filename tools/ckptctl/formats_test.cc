@@ -84,6 +84,24 @@ TEST(FormatStatus, RanksWithTensorsOnGpus) {
   EXPECT_THAT(FormatStatus(view), HasSubstr("rank 0: waits for another trainer"));
 }
 
+TEST(FormatStatus, RanksThatAreToBeRescued) {
+  v1::StatusView view = View();
+  v1::RescueStatus* rescue = view.mutable_jobs(0)->mutable_ranks(0)->mutable_rescue();
+  EXPECT_THAT(FormatStatus(view), Not(HasSubstr("rescue"))) << "it is not wanted";
+  rescue->set_why("a step without a gate\x1b[2J");
+  EXPECT_THAT(FormatStatus(view), HasSubstr("  rescue    rank 0: not ready: a step without a gate?[2J\n"));
+  rescue->clear_why();
+  rescue->set_armed(true);
+  rescue->set_hold_seconds(1.5);
+  EXPECT_THAT(FormatStatus(view), HasSubstr("  rescue    rank 0: ready, takes at most 1.5 s\n"));
+}
+
+TEST(FormatStatus, ASlotThatWasRescued) {
+  v1::StatusView view = View();
+  for (v1::SlotStatus& slot : *view.mutable_jobs(0)->mutable_ranks(0)->mutable_slots()) slot.set_rescued(true);
+  EXPECT_THAT(FormatStatus(view), HasSubstr("sealed 120 rescued+disk"));
+}
+
 TEST(FormatStatus, TextOfOthersCannotSteerTheTerminal) {
   v1::StatusView view = View();
   view.mutable_jobs(0)->set_last_error("bad\x1b[2Jthing");
