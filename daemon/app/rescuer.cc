@@ -47,8 +47,7 @@ void Rescuer::Tell(const ProcessId& process, const RescueRequest& request) {
 bool Rescuer::ProcessDied(const ProcessId& process, const std::set<std::string>& jobs) {
   std::erase_if(waiting_, [&](const WaitingJoin& each) { return each.peer.process == process; });
   const Rescues::Told* told = rescues_.Find(process);
-  if (told == nullptr) return false;
-  const bool refused = Refused(process, *told);
+  const bool refused = told == nullptr || Refused(process, *told);
   if (!rescues_.Begin(process, jobs, refused, clock_.Monotonic())) return false;
   const Rescues::Rescue& rescue = *rescues_.FindRescue(process);
   Log(kInfo, "rescue.begin")

@@ -12,8 +12,7 @@ const Rescues::Told* Rescues::Find(const ProcessId& process) const {
 
 bool Rescues::Begin(const ProcessId& process, const std::set<std::string>& jobs, bool refused, Nanos now) {
   const auto told = told_.extract(process);
-  if (!told) return false;
-  const Nanos hold = told.mapped().hold;
+  const Nanos hold = told ? told.mapped().hold : Nanos(0);
   if (refused || hold <= Nanos(0)) {
     refused_.insert(process);
     return false;
@@ -45,8 +44,7 @@ std::vector<ProcessId> Rescues::TakeOverdue(Nanos now) {
 
 Rescues::Standing Rescues::Of(const ProcessId& process) const {
   if (rescues_.contains(process)) return Standing::kHeld;
-  if (refused_.contains(process)) return Standing::kRefused;
-  return told_.contains(process) ? Standing::kLives : Standing::kNone;
+  return refused_.contains(process) ? Standing::kRefused : Standing::kLives;
 }
 
 const Rescues::Rescue* Rescues::FindRescue(const ProcessId& process) const {

@@ -25,10 +25,9 @@ class Rescues {
   };
   // What a fill is worth that a process has not made by save().
   enum class Standing {
-    kNone,     // it never spoke of a rescue
     kLives,    // as far as we know
     kHeld,     // dead, and may be rescued; until it is reaped
-    kRefused,  // dead, and may not
+    kRefused,  // dead, and may not; until it is reaped
   };
   struct Rescue {
     std::set<std::string> jobs;

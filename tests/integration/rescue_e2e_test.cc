@@ -31,6 +31,7 @@ struct Plan {
   RescueOrder::How how = RescueOrder::kAfterDeath;
   Millis delay{0};
   Millis hold{2000};
+  bool silent = false;   // it never speaks of a rescue
   bool disarms = false;  // it says so last
   bool bye = false;
 };
@@ -118,13 +119,13 @@ class Trainer {
   }
 
   static pid_t Arm(RawTrainer& trainer, const Plan& plan, const Lent& lent) {
-    Tell(trainer, plan.hold);  // read before COPIER
     const auto copier = trainer.AskCopier(1);
     const pid_t pid = PidIn(Told(copier.socket.get()));
     const UniqueFd self = OpenPid(getpid());
     const RescueOrder order{lent.Order(plan.step), plan.how, static_cast<uint32_t>(plan.delay.count())};
     const int fds[] = {lent.bell(), lent.hint(), lent.slot(), self.get()};
     EXPECT_EQ(SendPacket(copier.socket.get(), {reinterpret_cast<const uint8_t*>(&order), sizeof order}, fds), 0);
+    if (!plan.silent) Tell(trainer, plan.hold);
     if (plan.how == RescueOrder::kAtOnce) usleep(200'000);  // its hint is read by now
     if (plan.disarms) Tell(trainer, Millis(0));
     if (plan.bye) {
@@ -269,6 +270,12 @@ TEST_F(RescueTest, ByeKillsItWhileItsTrainerLives) {
 TEST_F(RescueTest, WhatIsCompleteTooEarlyCountsAfterTheDeath) {
   DieWith({.how = RescueOrder::kAtOnce});
   ExpectLoads(NextLoad(), kRescued, Source::kRescued);
+}
+
+// Its trainer died before it could say that it wants that.
+TEST_F(RescueTest, WhatNobodySpokeOfIsNothing) {
+  DieWith({.how = RescueOrder::kAtOnce, .silent = true});
+  ExpectLoads(NextLoad(), kSaved, Source::kRegion);
 }
 
 TEST_F(RescueTest, WhatIsCompleteTooEarlyIsNothingWhenItMayNotBeRescued) {
