@@ -223,8 +223,8 @@ void PullThread::Watch(const Goal& goal) {
   if (rescue != nullptr) {
     CopierWatch watch = {};
     watch.hold_ns = kMostHoldNs;
-    std::vector<int> fds;
-    for (int fd : rescue->files()) fds.push_back(fd);
+    const auto files = rescue->files();
+    std::vector<int> fds(files.begin(), files.end());
     fds.push_back(self.get());
     CopierAnswer answer;
     if (!link_->Ask(watch, CopierMessageType::kWatch, fds, kAskTimeoutNs, &answer, &why)) rescue.reset();
@@ -333,7 +333,7 @@ void PullThread::Done(const Goal& goal) {
 }
 
 void PullThread::Failed(const std::string& why) {
-  std::shared_ptr<CopierLink> last = std::move(link_);  // closed without the mutex
+  std::shared_ptr<CopierLink> last = std::exchange(link_, nullptr);  // closed without the mutex
   if (last != nullptr) last->End();
   {
     MutexLock lock(state_.mutex);
