@@ -54,7 +54,8 @@ bool CopierLink::AwaitAnswer(uint64_t serial, uint64_t timeout_ns, CopierAnswer*
     if (shut_.load(std::memory_order_relaxed)) return Say(why, "the copier", "not needed any more");
     if (event.kind == CopierEvent::Kind::kTimeout) return Say(why, "the copier", "no answer in time");
     if (event.kind == CopierEvent::Kind::kClosed) return Say(why, "the copier", "ended");
-    if (event.kind != CopierEvent::Kind::kAnswer || event.answer.serial != serial) continue;
+    if (event.kind != CopierEvent::Kind::kAnswer) continue;
+    if (event.answer.serial != serial) return Say(why, "the copier", "answers what it was not asked");
     *answer = event.answer;
     return answer->outcome == static_cast<uint32_t>(CopierOutcome::kDone) || Say(why, "the copier", answer->sentence);
   }
@@ -114,6 +115,10 @@ DeviceError CopierLink::Hold(DeviceStream stream, const Line& line) {
 
 void CopierLink::Release(const Line& line) const {
   lines()[line.index].released.store(line.serial, std::memory_order_release);
+}
+
+bool CopierLink::IsReleased(const Line& line) const {
+  return lines()[line.index].released.load(std::memory_order_acquire) == line.serial;
 }
 
 bool CopierLink::End() const {

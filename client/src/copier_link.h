@@ -67,6 +67,7 @@ class CopierLink {
   DeviceError TellReady(DeviceStream stream, const Line& line);
   DeviceError Hold(DeviceStream stream, const Line& line);
   void Release(const Line& line) const;
+  [[nodiscard]] bool IsReleased(const Line& line) const;  // nothing was written over it
 
   // Kills it. True: nothing of it writes any more, and nothing of ours is open in it.
   bool End() const;

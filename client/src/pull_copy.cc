@@ -1,12 +1,12 @@
 // The copier is told, this process's own bytes are copied meanwhile, and then its answer is awaited. What ends the wait
 // otherwise, each by giving the capture up, which opens the gate:
 //
-//   the gate's deadline      a stream waits, and the copies are not done
+//   the gate's deadline      a stream waits, and the copies are not done: the gate is opened, and kept open
 //   no progress              copies are under way, and no chunk came for as long as a gate may wait
 //   the capture was given up by anybody, and the copier does not answer to that
 //
-// A copier that does not answer is killed. One that died leaves the capture to a push while no stream waits at the gate
-// line: a stream that waits there would hold our copies up too, where all streams share one queue.
+// A copier that does not answer, or lies, is killed. One that ended leaves the capture to a push while no stream waits
+// at the gate line: a stream that waits there would hold our copies up too, where all streams share one queue.
 #include "client/src/pull_copy.h"
 
 #include <algorithm>
@@ -27,6 +27,7 @@ namespace {
 constexpr uint64_t kHostBlock = 64 << 20;
 constexpr uint64_t kMostQuietNs = 10'000'000'000;
 constexpr uint64_t kMostStopNs = 2'000'000'000;
+constexpr uint64_t kLookAtLineNs = 10'000'000;
 
 class PullCopy {
  public:
@@ -76,13 +77,15 @@ class PullCopy {
     for (;;) {
       CopierEvent event = link_->Await(NextDeadline());
       uint64_t now = MonotonicNs();
-      if (event.kind == CopierEvent::Kind::kAnswer && event.answer.serial == capture_.line.serial) {
+      const bool answers = event.kind == CopierEvent::Kind::kAnswer;
+      const bool lies = answers && !IsTrue(event.answer);
+      if (answers && !lies) {
         Answered(event.answer);
         break;
       }
       if (event.kind == CopierEvent::Kind::kProgress) Progressed(now);
-      if (event.kind != CopierEvent::Kind::kClosed && !IsLate(now)) continue;
-      if (!Died()) return false;
+      if (!lies && event.kind != CopierEvent::Kind::kClosed && !IsLate(now)) continue;
+      if (!Ended(lies ? "the copier answered what is not so" : "the copier died")) return false;
       break;
     }
     *out = std::move(result_);
@@ -139,7 +142,7 @@ class PullCopy {
   uint64_t NextDeadline() {
     MutexLock lock(state_.mutex);
     uint64_t deadline = UINT64_MAX;
-    if (capture_.armed && !capture_.given_up) deadline = capture_.gate_deadline_ns;
+    if (capture_.armed) deadline = opened_ ? MonotonicNs() + kLookAtLineNs : capture_.gate_deadline_ns;
     if (progress_ns_ != 0) deadline = std::min(deadline, progress_ns_ + quiet_ns_);
     if (stopped_ns_ != 0) deadline = std::min(deadline, stopped_ns_ + std::min(quiet_ns_, kMostStopNs));
     return deadline;
@@ -148,15 +151,25 @@ class PullCopy {
   // True: the copier has had its time.
   bool IsLate(uint64_t now) {
     MutexLock lock(state_.mutex);
-    if (capture_.armed && !capture_.given_up && now >= capture_.gate_deadline_ns) {
-      GiveUpFor(code::GATE_DEADLINE, "the capture was not done at the gate's deadline; training goes on");
-    }
+    OpenInTime(now);
+    if (opened_ && !link_->IsReleased(capture_.line)) return true;  // it writes over it: only its end stops that
     if (progress_ns_ != 0 && now >= progress_ns_ + quiet_ns_) {
       GiveUpFor(code::DEVICE, "the copier makes no progress");
       return true;
     }
     if (stopped_ns_ == 0 && !IsOpen(capture_.bell_slot(), capture_.epoch)) stopped_ns_ = now;
     return stopped_ns_ != 0 && now >= stopped_ns_ + std::min(quiet_ns_, kMostStopNs);
+  }
+
+  // Also where the word is not ours to move any more: somebody else gave the capture up, or wrote over it. With the
+  // mutex held.
+  void OpenInTime(uint64_t now) {
+    if (opened_ || !capture_.armed || now < capture_.gate_deadline_ns) return;
+    opened_ = true;
+    if (!capture_.given_up) {
+      GiveUpFor(code::GATE_DEADLINE, "the capture was not done at the gate's deadline; training goes on");
+    }
+    link_->Release(capture_.line);
   }
 
   // With the mutex held.
@@ -170,6 +183,16 @@ class PullCopy {
     link_->End();
     MutexLock lock(state_.mutex);
     LosePull(state_, why);
+  }
+
+  // What is asked is answered once, in order, and done is what has every checksum. A copier that says otherwise is
+  // broken: what it still copies, nobody knows.
+  [[nodiscard]] bool IsTrue(const CopierAnswer& answer) const {
+    if (answer.serial != capture_.line.serial) return false;
+    if (answer.outcome != static_cast<uint32_t>(CopierOutcome::kDone)) return true;
+    const Attachment& attachment = *capture_.attachment;
+    const auto& check = attachment.chunk(capture_.slot, attachment.ready().chunk_count);
+    return ChunkDone(check.load(std::memory_order_acquire), capture_.epoch);
   }
 
   void Answered(const CopierAnswer& answer) {
@@ -195,17 +218,17 @@ class PullCopy {
   }
 
   // True when nothing can be done for this capture. A process that has ended writes no more; one that has not may.
-  bool Died() {
+  bool Ended(const char* why) {
     bool ended = link_->End();
     MutexLock lock(state_.mutex);
-    LosePull(state_, "the copier died");
+    LosePull(state_, why);
     bool push = ended && !capture_.armed && result_.kind == CopyResult::Kind::kDone &&
                 IsOpen(capture_.bell_slot(), capture_.epoch);
     if (push) {
       capture_.pulled = false;
       capture_.submitted = false;
     } else {
-      Fails("the copier died");
+      Fails(why);
       capture_.orphaned = !ended;
     }
     return !push;
@@ -218,6 +241,7 @@ class PullCopy {
   uint64_t began_ns_ = 0;     // the copies
   uint64_t progress_ns_ = 0;  // copies are under way since; of the last chunk
   uint64_t stopped_ns_ = 0;   // given up since
+  bool opened_ = false;       // the gate's deadline is over
   CopyResult result_;
 };
 
