@@ -149,6 +149,7 @@ void RankRunner::SendLayout(snapshot::ProcessId process, AttemptId attempt, regi
   if (!bell.ok()) return channel_.Refuse(process, MessageType::kLayout, bell.status());
   channel_.LayoutReady(process, attempt, set, **bell, services_.region.id());
   Feed(snapshot::LayoutChosen{process, set.layout()});
+  OnHint(process);  // a slot that it filled by a bell that is lost comes back now, not behind its next save
 }
 
 // What the bell says first: a capture that began meanwhile is not taken for an unused grant.
