@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "daemon/copier/failpoint.h"
 #include "daemon/copier/requests.h"
 
 namespace ckptd {
@@ -25,6 +26,7 @@ int Channel::Receive() {
   if (error == EAGAIN) return 0;
   if (error != 0 && error != EMSGSIZE) return error;
   if (IsHostDone(packet.bytes, packet.fds.size())) {
+    CKPTD_COPIER_FP("copy.host_done");
     host_done_ = ReadMessage<CopierSerial>(packet.bytes).serial;
   } else {
     waiting_.push_back(std::move(packet));

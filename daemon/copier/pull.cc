@@ -7,6 +7,7 @@
 
 #include "client/core/copy/capture_word.h"
 #include "client/core/copy/crc32c.h"
+#include "daemon/copier/failpoint.h"
 
 namespace ckptd {
 namespace {
@@ -37,9 +38,12 @@ Pull::Pull(const PullParts& parts, const CopierCopy& copy)
       check_(copy.epoch, copy.step, copy.attempt) {}
 
 PullEnd Pull::Run() {
+  CKPTD_COPIER_FP("copy.begin");
   AwaitReady();
+  CKPTD_COPIER_FP("copy.ready");
   if (Going()) SendCopying();
   if (Going()) Enqueue();
+  CKPTD_COPIER_FP("copy.enqueued");
   Follow();
   Complete();
   return Finish();
@@ -122,8 +126,10 @@ bool Pull::Release() {
   DeviceError error = parts_.stream.QueryEnd();
   if (error.fault == DeviceFault::kNotReady || !Check("copy", error)) return false;
   enqueued_ = false;
+  CKPTD_COPIER_FP("copy.copied");
   line_.released.store(copy_.serial, std::memory_order_release);
   released_ = true;
+  CKPTD_COPIER_FP("copy.released");
   return true;
 }
 
@@ -148,6 +154,7 @@ bool Pull::Publish() {
   check_.Add(crc_);
   crc_ = 0;
   chunk_ += 1;
+  CKPTD_COPIER_FP("copy.chunk");
   SendCopying();  // the trainer wakes the agent: it may stream the chunk already
   return true;
 }
@@ -158,6 +165,7 @@ void Pull::PublishCheck() {
 }
 
 void Pull::Complete() {
+  CKPTD_COPIER_FP("copy.complete");
   if (Going() && copy_.complete != 0 && !TryComplete(word_, copy_.epoch)) state_ = State::kStopped;
 }
 

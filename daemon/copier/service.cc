@@ -5,6 +5,7 @@
 #include <cinttypes>
 #include <cstring>
 
+#include "daemon/copier/failpoint.h"
 #include "daemon/copier/pull.h"
 #include "daemon/copier/requests.h"
 
@@ -53,6 +54,7 @@ Outcome Service::Do(Packet& packet, uint64_t* pinned_bytes) {
     case CopierMessageType::kSlots:
       return Slots(packet, pinned_bytes);
     case CopierMessageType::kImport:
+      CKPTD_COPIER_FP("import");
       return imports_.Add(*gpu_.device, ReadMessage<CopierImport>(packet.bytes), packet.fds);
     case CopierMessageType::kPlan:
       return Plan(packet);
@@ -68,6 +70,7 @@ Outcome Service::Do(Packet& packet, uint64_t* pinned_bytes) {
 }
 
 Outcome Service::Start(const Packet& packet) {
+  CKPTD_COPIER_FP("start");
   if (gpu_.device != nullptr) return Refuse("START came before");
   Mapping gate;
   Outcome outcome = MapGate(packet.fds[0].get(), &gate);
@@ -82,6 +85,7 @@ Outcome Service::Start(const Packet& packet) {
 Outcome Service::Slots(const Packet& packet, uint64_t* pinned_bytes) {
   estate_.reset();
   std::unique_ptr<SlotSet> slots;
+  CKPTD_COPIER_FP("slots");
   Outcome outcome = SlotSet::Open(ReadMessage<CopierSlots>(packet.bytes), packet.fds, &slots);
   if (!outcome.ok()) return outcome;
   if (slots_ != nullptr && slots_->slot_bytes() != slots->slot_bytes()) plan_.clear();
@@ -96,6 +100,7 @@ Outcome Service::Slots(const Packet& packet, uint64_t* pinned_bytes) {
 
 // A refused plan leaves none: the one before was to be replaced.
 Outcome Service::Plan(const Packet& packet) {
+  CKPTD_COPIER_FP("plan");
   plan_ = {};
   estate_.reset();
   if (slots_ == nullptr) return Refuse("PLAN comes behind SLOTS");
@@ -118,6 +123,7 @@ Outcome Service::Watch(Packet& packet) {
 }
 
 Outcome Service::Release() {
+  CKPTD_COPIER_FP("release");
   plan_ = {};
   estate_.reset();
   return imports_.CloseAll();
@@ -156,6 +162,7 @@ int Service::Answer(const Packet& packet, const Outcome& outcome, uint64_t pinne
   answer.serial = request.serial;
   answer.outcome = static_cast<uint32_t>(outcome.code);
   answer.pinned_bytes = pinned_bytes;
+  CKPTD_COPIER_FP("answer");
   size_t length = std::min(outcome.sentence.size(), sizeof answer.sentence - 1);
   std::memcpy(answer.sentence, outcome.sentence.data(), length);
   return channel_.Send({reinterpret_cast<const uint8_t*>(&answer), sizeof answer});

@@ -1,0 +1,106 @@
+// At every step of a pull, everything that can befall the copier, the agent or both: killed, stopped for longer than
+// the gate's deadline, and wrong in what they say and write. Training must go on to the state of an undisturbed run, no
+// step held up beyond the deadline, one save lost at most; another session, and everything after, as if nothing was.
+//
+// One test for each step; its cells run beside each other, for they mostly wait.
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <regex>
+#include <thread>
+
+#include "tests/crash/pull_cell.h"
+
+namespace ckptd::harness {
+namespace {
+
+constexpr size_t kBeside = 17;
+
+std::vector<std::string> PointsInSources() {
+  std::vector<std::string> points;
+  const std::regex pattern("CKPTD_COPIER_FP\\(\"([^\"]+)\"\\)");
+  for (const auto& entry : std::filesystem::directory_iterator(CKPTD_SOURCE_DIR "/daemon/copier")) {
+    if (entry.path().extension() != ".cc") continue;
+    std::ifstream file(entry.path());
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    for (std::sregex_iterator hit(text.begin(), text.end(), pattern), end; hit != end; ++hit)
+      points.push_back((*hit)[1]);
+  }
+  return points;
+}
+
+std::vector<std::string> Steps() {
+  std::vector<std::string> steps = PointsInSources();
+  steps.emplace_back("idle");  // COPY is sent, and not read
+  return steps;
+}
+
+// Before the gate there is one way less to be stuck: fewer blows are worth their time.
+bool IsWorthItUnarmed(const CellPlan& plan) {
+  const bool usual = plan.blow == Blow::kKillCopier || plan.blow == Blow::kStopCopier || plan.blow == Blow::kKillBoth ||
+                     plan.blow == Blow::kScribbledGate;
+  return usual && plan.point != "release";
+}
+
+std::vector<CellPlan> CellsOf(const std::string& point) {
+  std::vector<CellPlan> cells;
+  for (const bool armed : {true, false}) {
+    for (const Blow blow : kBlows) {
+      // Only the copier that moves the capture word comes to that point; else both kinds of memory in turn.
+      const bool vmm = point == "copy.complete" || (point.size() + static_cast<size_t>(blow)) % 2 == 0;
+      const CellPlan plan = {point, blow, armed, vmm};
+      if (armed || IsWorthItUnarmed(plan)) cells.push_back(plan);
+    }
+  }
+  return cells;
+}
+
+class PullMatrix : public testing::TestWithParam<std::string> {};
+
+TEST_P(PullMatrix, TrainingGoesOn) {
+#ifndef CKPTD_FAILPOINTS
+  GTEST_SKIP() << "skipped: this build has no failpoints (CKPTD_FAILPOINTS=OFF)";
+#endif
+  const std::vector<CellPlan> cells = CellsOf(GetParam());
+  const char* only = getenv("CKPTD_CELL");  // a part of a cell's name
+  std::mutex mutex;
+  size_t next = 0;
+  size_t ran = 0;
+  size_t dropped = 0;
+  Millis longest{0};
+  const auto work = [&] {
+    for (;;) {
+      std::unique_lock lock(mutex);
+      while (next < cells.size() && only != nullptr && cells[next].name().find(only) == std::string::npos) ++next;
+      if (next == cells.size()) return;
+      const CellPlan& plan = cells[next++];
+      lock.unlock();
+      PullCell cell(plan);
+      cell.Run();
+      lock.lock();
+      ran += 1;
+      dropped += cell.dropped() ? 1 : 0;
+      longest = std::max(longest, cell.longest());
+    }
+  };
+  std::vector<std::thread> workers;
+  for (size_t i = 0; i < kBeside; ++i) workers.emplace_back(work);
+  for (std::thread& worker : workers) worker.join();
+  printf("%s: %zu cells, %zu lost their save; the longest a step was held up: %ld ms, the gate's deadline is %ld ms\n",
+         GetParam().c_str(), ran, dropped, static_cast<long>(longest.count()),
+         static_cast<long>(PullCell::kGate.count()));
+}
+
+std::string StepName(const testing::TestParamInfo<std::string>& info) {
+  std::string name = info.param;
+  std::replace(name.begin(), name.end(), '.', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryStep, PullMatrix, testing::ValuesIn(Steps()), StepName);
+
+TEST(PullMatrixSteps, AreFound) { EXPECT_GE(PointsInSources().size(), 13u); }
+
+}  // namespace
+}  // namespace ckptd::harness
