@@ -48,7 +48,7 @@ job::AttemptCreated JobStorage::operator()(const job::CreateAttempt& request) co
 job::Listed JobStorage::operator()(const job::List& request) const {
   job::Listed listed;
   listed.op = request.op;
-  auto listing = ListJob(store_, job_);
+  auto listing = ListJob(store_, job_, request.before);
   listed.status = listing.status();
   if (!listing.ok()) return listed;
   listed.decisions = std::move(listing->decisions);

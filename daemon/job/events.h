@@ -233,6 +233,7 @@ struct CreateAttempt {
 // [async: Listed]
 struct List {
   OpId op = 0;
+  AttemptId before = UINT64_MAX;  // of the newest decision below it the lineage is wanted, of no other
 };
 // [async: DecisionCreated] exclusively; existing: answer with its content
 struct CreateDecision {

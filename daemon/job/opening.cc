@@ -93,7 +93,7 @@ void Coordinator::On(const AttemptCreated& event) {
   AskList();
 }
 
-void Coordinator::AskList() { op_ = context_.Request(List{}); }
+void Coordinator::AskList() { op_ = context_.Request(List{.before = attempt_}); }
 
 void Coordinator::On(const Listed& event) {
   if (event.op != op_ || (phase_ != Phase::kListing && phase_ != Phase::kCreating)) return;

@@ -66,9 +66,20 @@ absl::StatusOr<v1::Sidecar> TakeSidecar(const std::string& text, const std::stri
   return sidecar;
 }
 
-absl::Status AddDecision(Store& store, const std::string& job, AttemptId attempt, JobListing* listing) {
-  CKPTD_ASSIGN_OR_RETURN(auto decision, ReadDecision(store, job, attempt));
-  if (decision) listing->decisions.push_back(*std::move(decision));
+// By attempt. The newest that can be read below `before` comes first: it keeps its lineage.
+absl::Status AddDecisions(Store& store, const std::string& job, std::vector<AttemptId> attempts, AttemptId before,
+                          JobListing* listing) {
+  std::sort(attempts.begin(), attempts.end());
+  bool kept = false;
+  for (auto attempt = attempts.rbegin(); attempt != attempts.rend(); ++attempt) {
+    CKPTD_ASSIGN_OR_RETURN(auto decision, ReadDecision(store, job, *attempt));
+    if (!decision) continue;
+    const bool keep = !kept && *attempt < before;
+    kept = kept || keep;
+    if (!keep) google::protobuf::RepeatedPtrField<v1::LineageEntry>().Swap(decision->mutable_lineage());
+    listing->decisions.push_back(*std::move(decision));
+  }
+  std::reverse(listing->decisions.begin(), listing->decisions.end());
   return absl::OkStatus();
 }
 
@@ -83,18 +94,18 @@ absl::StatusOr<std::vector<std::string>> ListJobs(Store& store) {
   return jobs;
 }
 
-absl::StatusOr<JobListing> ListJob(Store& store, const std::string& job) {
+absl::StatusOr<JobListing> ListJob(Store& store, const std::string& job, AttemptId before) {
   JobListing listing;
+  std::vector<AttemptId> decisions;
   CKPTD_ASSIGN_OR_RETURN(auto records, store.List(AttemptsPath(job)));
   for (const DirEntry& entry : records) {
     if (auto attempt = ParseAttemptFileName(entry.name)) {
       listing.newest_attempt = std::max(listing.newest_attempt, *attempt);
     } else if (auto decided = ParseDecisionFileName(entry.name)) {
-      CKPTD_RETURN_IF_ERROR(AddDecision(store, job, *decided, &listing));
+      decisions.push_back(*decided);
     }
   }
-  std::sort(listing.decisions.begin(), listing.decisions.end(),
-            [](const auto& a, const auto& b) { return a.attempt() < b.attempt(); });
+  CKPTD_RETURN_IF_ERROR(AddDecisions(store, job, std::move(decisions), before, &listing));
   CKPTD_ASSIGN_OR_RETURN(auto entries, store.List(job));
   for (const DirEntry& entry : entries) {
     auto id = ParseStepDirectoryName(entry.name);

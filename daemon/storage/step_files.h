@@ -41,8 +41,9 @@ struct JobListing {
 
 // Names of jobs on this storage, sorted.
 [[nodiscard]] absl::StatusOr<std::vector<std::string>> ListJobs(Store& store);
-// Complete, or an error: never a short answer. A job that is not there is empty.
-[[nodiscard]] absl::StatusOr<JobListing> ListJob(Store& store, const std::string& job);
+// Complete, or an error: never a short answer. A job that is not there is empty. Of the decisions only the newest below
+// `before` keeps its lineage: each names all attempts before it, so that together they grow with their square.
+[[nodiscard]] absl::StatusOr<JobListing> ListJob(Store& store, const std::string& job, AttemptId before = UINT64_MAX);
 [[nodiscard]] absl::StatusOr<StepListing> ListStep(Store& store, const std::string& job, const SnapshotId& id);
 [[nodiscard]] absl::StatusOr<AttemptId> NewestAttempt(Store& store, const std::string& job);
 [[nodiscard]] absl::StatusOr<v1::AttemptRecord> ReadAttempt(Store& store, const std::string& job, AttemptId attempt);

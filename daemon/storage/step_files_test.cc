@@ -178,6 +178,30 @@ TEST_F(StepFilesTest, DecisionsAreSortedAndBoundToTheirNames) {
   EXPECT_EQ(CodeOf(ReadDecision(*store_, "gpt", 7).status()), ErrorCode::CORRUPT);
 }
 
+TEST_F(StepFilesTest, OnlyTheDecisionThatIsAskedForKeepsItsLineage) {
+  for (AttemptId attempt = 2; attempt <= 5; ++attempt) {
+    v1::DecisionRecord decision;
+    decision.set_job("gpt");
+    decision.set_attempt(attempt);
+    decision.mutable_parent()->set_step(attempt);
+    decision.add_lineage()->set_attempt(attempt - 1);
+    Put(DecisionPath("gpt", attempt), DecisionText(decision));
+  }
+  const auto with_lineage = [&](AttemptId before) {
+    std::vector<AttemptId> found;
+    const auto listing = ListJob(*store_, "gpt", before);
+    for (const auto& decision : listing->decisions) {
+      EXPECT_EQ(decision.parent().step(), decision.attempt());
+      if (decision.lineage_size() > 0) found.push_back(decision.attempt());
+    }
+    EXPECT_EQ(listing->decisions.size(), 4u);
+    return found;
+  };
+  EXPECT_THAT(with_lineage(UINT64_MAX), ElementsAre(5));
+  EXPECT_THAT(with_lineage(4), ElementsAre(3));
+  EXPECT_THAT(with_lineage(2), IsEmpty());
+}
+
 TEST_F(StepFilesTest, OnlyTheSidecarThatWasCommittedCounts) {
   Commit(kId);
   auto manifest = ReadManifest(*store_, "gpt", kId);
