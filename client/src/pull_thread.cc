@@ -302,6 +302,7 @@ bool PullThread::Export(const Goal& goal, std::string* why) {
     std::vector<UniqueFd> files;
     if (!exports.Batch(first, &import, &files, why)) return false;
     std::vector<int> fds;
+    fds.reserve(files.size());
     for (const UniqueFd& file : files) fds.push_back(file.get());
     CopierAnswer answer;
     if (!link_->Ask(import, CopierMessageType::kImport, fds, kAskTimeoutNs, &answer, why)) return false;

@@ -185,7 +185,7 @@ CKPT_API ckpt_status ckpt_register(ckpt* ck, const ckpt_table* table);
 /* ---- Save ------------------------------------------------------------------------------------------------------- */
 
 enum {
-  CKPT_SELFCHECK = 1,    /* digest lazy tensors now, compare with what was captured, drop the save when they differ */
+  CKPT_SELFCHECK = 1,     /* digest lazy tensors now, compare with what was captured, drop the save when they differ */
   CKPT_WAIT_FOR_SLOT = 2, /* no slot is free: wait for one, up to the handle's gate_timeout, instead of NO_FREE_SLOT */
   CKPT_UNCHANGED = 4 /* ckpt_step: no lazy tensor was updated since the step before: no gate is missing, and nothing of
                         this step is captured post mortem */
