@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "client/src/exports.h"
 #include "client/src/piece_copier.h"
 
 namespace ckptd {
@@ -50,7 +51,7 @@ std::shared_ptr<Rescue> Rescue::Make(std::shared_ptr<const Registration> registr
     *why = reason;
     return nullptr;
   }
-  auto rescue = std::make_shared<Rescue>(std::move(registration));
+  auto rescue = std::make_shared<Rescue>(std::move(registration), allocations);
   const std::shared_ptr<Device> device = rescue->registration_->devices.first_device();
   bool made = rescue->page_.Make(device, "rescue page", sizeof(RescuePage), why) && rescue->MakeAreas(why);
   return made ? rescue : nullptr;
@@ -148,20 +149,31 @@ DeviceError Rescue::Enqueue(const Published& published, uint64_t serial) {
   return error;
 }
 
-void Rescue::Publish(const Published& published) {
+bool Rescue::Publish(const Published& published) {
   MutexLock lock(mutex_);
-  if (broken_) return;
+  if (broken_) return true;
+  if (!StillThere(allocations_)) {
+    Break();
+    return false;
+  }
   const uint64_t serial = serial_ + 1;
   const size_t turn = serial % kRescueAreas;
   RescueArea& area = page().areas[turn];
   area.serial.store(0, std::memory_order_release);
-  if (!Fill(areas_[turn].get(), published)) return Disarm();
+  if (!Fill(areas_[turn].get(), published)) {
+    Disarm();
+    return true;
+  }
   area.step.store(published.step, std::memory_order_relaxed);
   area.attempt.store(published.attempt, std::memory_order_relaxed);
   area.serial.store(serial, std::memory_order_release);
   serial_ = serial;
-  if (!Enqueue(published, serial).ok()) return Break();
-  page().armed.store(1, std::memory_order_release);
+  if (Enqueue(published, serial).ok()) {
+    page().armed.store(1, std::memory_order_release);
+  } else {
+    Break();
+  }
+  return true;
 }
 
 }  // namespace ckptd

@@ -35,7 +35,8 @@ class Rescue {
   static std::shared_ptr<Rescue> Make(std::shared_ptr<const Registration> registration,
                                       const std::vector<DeviceAllocation>& allocations, std::string* why);
 
-  explicit Rescue(std::shared_ptr<const Registration> registration) : registration_(std::move(registration)) {}
+  Rescue(std::shared_ptr<const Registration> registration, std::vector<DeviceAllocation> allocations)
+      : registration_(std::move(registration)), allocations_(std::move(allocations)) {}
   Rescue(const Rescue&) = delete;
   Rescue& operator=(const Rescue&) = delete;
   ~Rescue() { Disarm(); }
@@ -46,8 +47,9 @@ class Rescue {
 
   // What is enqueued on this stream from now on is an update, or what the CPU does where there is none.
   void Begin(const DeviceStream* stream);
-  // Everything that is enqueued on the caller's stream makes the state of a step.
-  void Publish(const Published& published);
+  // Everything that is enqueued on the caller's stream makes the state of a step. False: the copier has other memory
+  // than the tensors by now.
+  [[nodiscard]] bool Publish(const Published& published);
   // Until the next Publish there is nothing to capture.
   void Disarm();
   [[nodiscard]] bool armed() const;
@@ -63,6 +65,7 @@ class Rescue {
   void Break();
 
   const std::shared_ptr<const Registration> registration_;
+  const std::vector<DeviceAllocation> allocations_;  // that the copier has open
   StreamPage page_;
   std::array<UniqueFd, kRescueAreas> areas_;  // slot_bytes long, sparse
   std::vector<Piece> host_pieces_;            // tensors in host memory, eager ones too, and `extra_`

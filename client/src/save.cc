@@ -259,9 +259,14 @@ struct Rescuing {
     rescue->Begin(&caller);
   }
 
-  void Publish(const SaveRequest& request, bool staged) const {
+  void Publish(State& state, const SaveRequest& request, bool staged) const {
     if (rescue == nullptr || (copying && !staged && !registration->devices.staged.empty())) return;
-    rescue->Publish({request.step, attempt, request.extra, request.extra_bytes, staged});
+    if (rescue->Publish({request.step, attempt, request.extra, request.extra_bytes, staged})) return;
+    MutexLock lock(state.mutex);
+    Pull& pull = state.pull;
+    if (pull.stage == Pull::Stage::kReady && pull.registration == registration) pull.stale = true;
+    state.DropRescue("its memory is exported anew");
+    state.changed.NotifyAll();
   }
 };
 
@@ -270,8 +275,9 @@ Rescuing FindRescue(const State& state, const SaveRequest& request) {
   std::shared_ptr<Rescue> rescue = state.Rescuer();
   if (rescue == nullptr) return {};
   const bool gated = state.registration->lazy.empty() || (state.gating_trusted && state.gated_step);
-  if (!gated) rescue->Disarm();
-  if (!gated || request.extra == nullptr) return {};
+  const bool known = gated && CheckMemory(*state.registration, request) == 0;
+  if (!known) rescue->Disarm();
+  if (!known || request.extra == nullptr) return {};
   return {std::move(rescue), state.registration, state.attempt, state.capture.phase != Capture::Phase::kIdle};
 }
 
@@ -297,7 +303,7 @@ int32_t PassStep(State& state, const SaveRequest& request) {
     rescuing = FindRescue(state, request);
     state.gated_step = false;
   }
-  rescuing.Publish(request, false);
+  rescuing.Publish(state, request, false);
   return 0;
 }
 
@@ -327,14 +333,14 @@ int32_t StartSave(State& state, const SaveRequest& request) {
   if (rc == 0) {
     rescuing.BeginStaging();
     rc = TakeEager(state.capture, request);
-    rescuing.Publish(request, rc == 0);
+    rescuing.Publish(state, request, rc == 0);
     const Registration& registration = *state.capture.registration;
     MutexLock lock(state.mutex);
     // The copy thread ends a capture that was given up: it waits for what is under way.
     if (rc != 0) GiveUp(state, -rc, LastSentence());
     HandOver(state, registration.eager_bytes + registration.shape->extra.bytes, begin);
   } else {
-    rescuing.Publish(request, false);
+    rescuing.Publish(state, request, false);
   }
   if (rc == -code::LAYOUT_PREPARING) Grow(state, request);
   state.Wake();  // after everything that the session thread should see

@@ -15,7 +15,7 @@ struct SaveRequest {
   uint32_t flags = 0;
 };
 
-// A step that is not saved; data is not looked at. 0.
+// A step that is not saved. 0.
 int32_t PassStep(State& state, const SaveRequest& request);
 
 // ckpt_save. Needs no answer from the agent: the grant stands in the ctl file.

@@ -187,6 +187,31 @@ TEST_F(RescuableTest, AnotherRegistrationIsPreparedAnew) {
   EXPECT_EQ(Left(), 2u);
 }
 
+TEST_F(RescuableTest, OtherMemoryAtTheSameAddressIsNotLeftBeforeItIsExported) {
+  MakeShareable({300'000});
+  Arm();
+  Train(1);
+  ASSERT_EQ(Left(), 1u);
+  memory_->ReplaceFirst();
+  Train(2);
+  EXPECT_EQ(trainer->Info().rescuable, 0u);
+  ASSERT_TRUE(Eventually([&] { return Why().empty(); })) << Why();
+  page_ = FindPage();
+  Train(3);
+  EXPECT_EQ(Left(), 3u);
+}
+
+TEST_F(RescuableTest, TensorsThatMovedAreNotLeft) {
+  MakeShareable({300'000});
+  Arm();
+  Train(1);
+  ASSERT_EQ(Left(), 1u);
+  ASSERT_EQ(Gate(), 0);
+  const void* moved = static_cast<const char*>(trainer->data[0]) + 512;
+  ASSERT_EQ(ckpt_step(trainer->handle, 2, "{}", 2, &moved, 0, nullptr), 0);
+  EXPECT_EQ(Left(), 0u);
+}
+
 TEST_F(RescuableTest, MemoryThatIsTakenBackIsNotLeft) {
   MakeShareable({300'000});
   Arm();

@@ -97,20 +97,19 @@ class ShareableMemory {
 
   explicit ShareableMemory(uint64_t chunks) : bytes_(chunks * kChunk) {
     EXPECT_EQ(cuMemAddressReserve(&base_, bytes_, 0, 0, 0), CUDA_SUCCESS);
-    for (uint64_t at = 0; at < bytes_; at += kChunk) {
-      CUmemAllocationProp prop = {};
-      prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-      CUmemGenericAllocationHandle memory = 0;
-      EXPECT_EQ(cuMemCreate(&memory, kChunk, &prop, 0), CUDA_SUCCESS);
-      EXPECT_EQ(cuMemMap(base_ + at, kChunk, 0, memory, 0), CUDA_SUCCESS);
-      EXPECT_EQ(cuMemRelease(memory), CUDA_SUCCESS);
-    }
+    for (uint64_t at = 0; at < bytes_; at += kChunk) MapAt(at);
   }
   ShareableMemory(const ShareableMemory&) = delete;
   ShareableMemory& operator=(const ShareableMemory&) = delete;
   ~ShareableMemory() {
     for (uint64_t at = 0; at < bytes_; at += kChunk) EXPECT_EQ(cuMemUnmap(base_ + at, kChunk), CUDA_SUCCESS);
     EXPECT_EQ(cuMemAddressFree(base_, bytes_), CUDA_SUCCESS);
+  }
+
+  // Other memory at the same address, as after empty_cache().
+  void ReplaceFirst() const {
+    EXPECT_EQ(cuMemUnmap(base_, kChunk), CUDA_SUCCESS);
+    MapAt(0);
   }
 
   // Makes the trainer's tensors anew, all of them here.
@@ -127,6 +126,15 @@ class ShareableMemory {
   }
 
  private:
+  void MapAt(uint64_t at) const {
+    CUmemAllocationProp prop = {};
+    prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    CUmemGenericAllocationHandle memory = 0;
+    EXPECT_EQ(cuMemCreate(&memory, kChunk, &prop, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemMap(base_ + at, kChunk, 0, memory, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemRelease(memory), CUDA_SUCCESS);
+  }
+
   const uint64_t bytes_;
   CUdeviceptr base_ = 0;
 };
