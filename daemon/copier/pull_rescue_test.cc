@@ -219,6 +219,7 @@ TEST_F(RescuableTest, MemoryThatIsTakenBackIsNotLeft) {
   ASSERT_EQ(ckpt_unexport(trainer->handle, kLong), 0) << ckpt_error();
   EXPECT_EQ(trainer->Info().rescuable, 0u);
   EXPECT_EQ(Why(), "its memory was taken back");
+  EXPECT_EQ(page_->armed.load(), 0u) << "the copier would take it";
 }
 
 TEST_F(RescuableTest, AfterAnErrorOfTheGpuNothingIsLeft) {
