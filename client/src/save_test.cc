@@ -1,4 +1,8 @@
+#include <dlfcn.h>
 #include <sys/mman.h>
+
+#include <fstream>
+#include <iterator>
 
 #include "client/src/test_image.h"
 #include "client/src/test_trainer.h"
@@ -28,6 +32,24 @@ TEST_F(SaveTest, FillsTheSlotAndTellsEveryChunk) {
   EXPECT_EQ(trainer->Poll(5).flags, static_cast<uint32_t>(CKPT_COPIED));
   agent.WaitForCount(MessageType::kSave, 1);
   agent.WaitForCount(MessageType::kDone, 1);
+}
+
+bool DriverIsLoaded() {
+  std::ifstream maps("/proc/self/maps");
+  return std::string(std::istreambuf_iterator<char>(maps), {}).find("libcuda.so.1") != std::string::npos;
+}
+
+// ctest lets the loader find the host device under the driver's name.
+TEST_F(SaveTest, WithoutGpuTensorsTheDriverIsNeverLoaded) {
+  trainer = std::make_unique<TestTrainer>(agent.socket(), 0, CKPT_AUTO, CKPT_POSTMORTEM);
+  Register({100'000, 333});
+  agent.Grant(1);
+  ASSERT_EQ(trainer->Save(5), 0) << ckpt_error();
+  ASSERT_EQ(ckpt_gate_stream(trainer->handle, nullptr, 0), 0);
+  ASSERT_TRUE(trainer->Copied(5));
+  EXPECT_FALSE(DriverIsLoaded());
+  if (dlopen("libcuda.so.1", RTLD_NOW) == nullptr) GTEST_SKIP() << "there is none to be loaded: run it by ctest";
+  EXPECT_TRUE(DriverIsLoaded());
 }
 
 TEST_F(SaveTest, EagerTensorsMayChangeAtOnce) {
