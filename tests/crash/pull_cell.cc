@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -96,6 +97,15 @@ GateLine* Newest(const SharedMemory& page) {
   auto& lines = reinterpret_cast<GatePage*>(page.maps().front().memory)->lines;
   return std::max_element(std::begin(lines), std::end(lines),
                           [](const GateLine& a, const GateLine& b) { return a.ready < b.ready; });
+}
+
+// Where a process has its first mapping of this name; null: it has none.
+char* MappedAt(pid_t pid, const std::string& name) {
+  std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find(name) != std::string::npos) return reinterpret_cast<char*>(std::stoul(line, nullptr, 16));
+  }
+  return nullptr;
 }
 
 Child::Spec TrainerSpec(const Node& node, const std::string& line, std::vector<std::string> environment) {
@@ -306,18 +316,20 @@ uint64_t PullCell::AwaitedSerial() const {
   return memory.maps().empty() ? 0 : Newest(memory)->ready.load();
 }
 
-// Whatever opens the gate is written over at once, as long as the copier lives.
+// Whatever opens the gate is written over at once, through the copier's own mapping: so nothing is behind its death.
 void PullCell::KeepGateShut() {
   const SharedMemory memory(trainer_->pid(), kGatePage);
-  if (memory.maps().empty()) {
+  char* const page = memory.maps().empty() ? nullptr : MappedAt(copier_, kGatePage);
+  if (page == nullptr) {
     ADD_FAILURE() << "no gate page: " << Tell();
     return;
   }
-  GateLine* newest = Newest(memory);
-  pollfd dead{copier_fd_.get(), POLLIN, 0};
+  const auto* released = reinterpret_cast<const char*>(&Newest(memory)->released);
+  uint64_t shut = UINT64_MAX;
+  const iovec from{&shut, sizeof shut};
+  const iovec to{page + (released - memory.maps().front().memory), sizeof shut};
   for (const auto end = std::chrono::steady_clock::now() + 3 * kStop; std::chrono::steady_clock::now() < end;) {
-    if (poll(&dead, 1, 0) > 0) return;
-    newest->released = UINT64_MAX;
+    if (process_vm_writev(copier_, &from, 1, &to, 1, 0) != sizeof shut) return;
   }
 }
 
@@ -330,7 +342,8 @@ void PullCell::Scribble(const std::vector<std::string>& parts) {
     EXPECT_FALSE(memories.back()->maps().empty()) << part << " " << Tell();
     scribblers.push_back(std::make_unique<Scribbler>(*memories.back(), plan_.point.size() + 11));
   }
-  std::this_thread::sleep_for(kStop);
+  pollfd dead{copier_fd_.get(), POLLIN, 0};  // who is dead writes no more
+  (void)poll(&dead, 1, static_cast<int>(kStop.count()));
 }
 
 // The agent serves, saves are captured again, and pulled again; then it may end. Pushed, where the bell's head was
