@@ -85,7 +85,8 @@ CUdeviceptr AllocateVmm(uint64_t bytes) {
   CUmemAllocationProp prop = {};
   prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  prop.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  prop.location.id = 0;
   CUmemGenericAllocationHandle handle = 0;
   CUdeviceptr base = 0;
   Must(cuMemCreate(&handle, bytes, &prop, 0), "cuMemCreate");

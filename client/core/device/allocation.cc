@@ -118,7 +118,8 @@ DeviceError AllocateShareable(const Device& device, uint64_t bytes, ImportedAllo
   if (DeviceError error = Driver::Load(&driver); !error.ok()) return error;
   CUmemAllocationProp wanted = {};
   wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  wanted.location = {CU_MEM_LOCATION_TYPE_DEVICE, device.ordinal()};
+  wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  wanted.location.id = device.ordinal();
   wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   size_t unit = 0;
   DeviceError error =
