@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -97,15 +96,6 @@ GateLine* Newest(const SharedMemory& page) {
   auto& lines = reinterpret_cast<GatePage*>(page.maps().front().memory)->lines;
   return std::max_element(std::begin(lines), std::end(lines),
                           [](const GateLine& a, const GateLine& b) { return a.ready < b.ready; });
-}
-
-// Where a process has its first mapping of this name; null: it has none.
-char* MappedAt(pid_t pid, const std::string& name) {
-  std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
-  for (std::string line; std::getline(maps, line);) {
-    if (line.find(name) != std::string::npos) return reinterpret_cast<char*>(std::stoul(line, nullptr, 16));
-  }
-  return nullptr;
 }
 
 Child::Spec TrainerSpec(const Node& node, const std::string& line, std::vector<std::string> environment) {
@@ -316,20 +306,20 @@ uint64_t PullCell::AwaitedSerial() const {
   return memory.maps().empty() ? 0 : Newest(memory)->ready.load();
 }
 
-// Whatever opens the gate is written over at once, through the copier's own mapping: so nothing is behind its death.
+// Whatever opens the gate is written over, as long as the copier lives. Nothing is written behind its death: libckpt
+// opens the gate for good when it is dead, so who finds it open looks at that first.
 void PullCell::KeepGateShut() {
   const SharedMemory memory(trainer_->pid(), kGatePage);
-  char* const page = memory.maps().empty() ? nullptr : MappedAt(copier_, kGatePage);
-  if (page == nullptr) {
+  if (memory.maps().empty()) {
     ADD_FAILURE() << "no gate page: " << Tell();
     return;
   }
-  const auto* released = reinterpret_cast<const char*>(&Newest(memory)->released);
-  uint64_t shut = UINT64_MAX;
-  const iovec from{&shut, sizeof shut};
-  const iovec to{page + (released - memory.maps().front().memory), sizeof shut};
+  GateLine* newest = Newest(memory);
+  pollfd dead{copier_fd_.get(), POLLIN, 0};
   for (const auto end = std::chrono::steady_clock::now() + 3 * kStop; std::chrono::steady_clock::now() < end;) {
-    if (process_vm_writev(copier_, &from, 1, &to, 1, 0) != sizeof shut) return;
+    const bool open = newest->released == newest->ready;
+    if (poll(&dead, 1, 0) > 0) return;
+    if (open) newest->released = UINT64_MAX;
   }
 }
 
