@@ -370,6 +370,13 @@ Options Parse(int argc, char** argv) {
   return options;
 }
 
+void Train(const Options& options, CUstream stream) {
+  Model model(options);
+  if (options.text("mode") != "alone") return Trainer(options, model, stream).Run();
+  for (uint64_t step = 1; step <= options["steps"]; ++step) model.Update(stream, step);
+  Say("DIGEST %" PRIu64 " %016" PRIx64, options["steps"], model.Digest());
+}
+
 void Run(const Options& options) {
   Must(cuInit(0), "cuInit");
   CUcontext context = nullptr;
@@ -377,10 +384,8 @@ void Run(const Options& options) {
   Must(cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
   Must(cuCtxPushCurrent(context), "cuCtxPushCurrent");
   Must(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-  Model model(options);
-  if (options.text("mode") != "alone") return Trainer(options, model, stream).Run();
-  for (uint64_t step = 1; step <= options["steps"]; ++step) model.Update(stream, step);
-  Say("DIGEST %" PRIu64 " %016" PRIx64, options["steps"], model.Digest());
+  Train(options, stream);
+  Must(cuStreamDestroy(stream), "cuStreamDestroy");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "tools/bench/gpu.h"
 
+#include <cuda.h>
 #include <dlfcn.h>
 
 #include "absl/strings/str_cat.h"
@@ -10,17 +11,14 @@ namespace ckptd::bench {
 namespace {
 
 constexpr int kAsOf = 12000;
-constexpr unsigned kTimed = 0;  // CU_EVENT_DEFAULT
-
-using FindFunction = int (*)(const char*, void**, int, uint64_t, int*);
 
 absl::Status Check(const char* call, int code) { return StatusOf(DeviceError{FaultOf(code), code, call}); }
 
 template <typename Function>
-absl::Status Find(FindFunction find, const char* name, Function* out) {
+absl::Status Find(decltype(&::cuGetProcAddress) find, const char* name, Function* out) {
   void* address = nullptr;
-  int ignored = 0;
-  int code = find(name, &address, kAsOf, 0, &ignored);
+  CUdriverProcAddressQueryResult ignored = CU_GET_PROC_ADDRESS_SUCCESS;
+  int code = find(name, &address, kAsOf, CU_GET_PROC_ADDRESS_DEFAULT, &ignored);
   *out = reinterpret_cast<Function>(address);
   return address != nullptr ? absl::OkStatus() : Check(name, code);
 }
@@ -36,7 +34,17 @@ std::string NameOf(const DeviceFacts& facts) {
   return absl::StrCat(facts.name, ", driver ", version / 1000, ".", version % 1000 / 10);
 }
 
+CUevent* HandleOf(DeviceEvent& event) { return reinterpret_cast<CUevent*>(&event.handle); }
+
 }  // namespace
+
+struct Gpu::Functions {
+  decltype(&::cuEventCreate) event_create = nullptr;
+  decltype(&::cuEventElapsedTime) event_elapsed = nullptr;
+  decltype(&::cuMemGetInfo) memory_info = nullptr;
+};
+
+Gpu::Gpu() : functions_(std::make_unique<Functions>()) {}
 
 absl::Status StatusOf(const DeviceError& error) {
   return error.ok() ? absl::OkStatus() : Error(ErrorCode::DEVICE, Sentence(error));
@@ -58,17 +66,17 @@ absl::StatusOr<std::unique_ptr<Gpu>> Gpu::Open() {
   CKPTD_RETURN_IF_ERROR(StatusOf(gpu->current_->error()));
   gpu->name_ = NameOf(gpu->device_->facts());
   CKPTD_RETURN_IF_ERROR(gpu->FindFunctions());
-  CKPTD_RETURN_IF_ERROR(Check("cuEventCreate", gpu->event_create_(&gpu->begin_.handle, kTimed)));
-  CKPTD_RETURN_IF_ERROR(Check("cuEventCreate", gpu->event_create_(&gpu->end_.handle, kTimed)));
+  CKPTD_RETURN_IF_ERROR(Check("cuEventCreate", gpu->functions_->event_create(HandleOf(gpu->begin_), CU_EVENT_DEFAULT)));
+  CKPTD_RETURN_IF_ERROR(Check("cuEventCreate", gpu->functions_->event_create(HandleOf(gpu->end_), CU_EVENT_DEFAULT)));
   return gpu;
 }
 
 absl::Status Gpu::FindFunctions() {
-  auto find = reinterpret_cast<FindFunction>(dlsym(Library(), "cuGetProcAddress_v2"));
+  auto find = reinterpret_cast<decltype(&::cuGetProcAddress)>(dlsym(Library(), "cuGetProcAddress_v2"));
   if (find == nullptr) return Error(ErrorCode::DEVICE, "the driver is older than 525");
-  CKPTD_RETURN_IF_ERROR(Find(find, "cuEventCreate", &event_create_));
-  CKPTD_RETURN_IF_ERROR(Find(find, "cuEventElapsedTime", &event_elapsed_));
-  return Find(find, "cuMemGetInfo", &memory_info_);
+  CKPTD_RETURN_IF_ERROR(Find(find, "cuEventCreate", &functions_->event_create));
+  CKPTD_RETURN_IF_ERROR(Find(find, "cuEventElapsedTime", &functions_->event_elapsed));
+  return Find(find, "cuMemGetInfo", &functions_->memory_info);
 }
 
 Gpu::~Gpu() {
@@ -80,7 +88,7 @@ Gpu::~Gpu() {
 absl::StatusOr<uint64_t> Gpu::FreeBytes() const {
   size_t free_bytes = 0;
   size_t total = 0;
-  CKPTD_RETURN_IF_ERROR(Check("cuMemGetInfo", memory_info_(&free_bytes, &total)));
+  CKPTD_RETURN_IF_ERROR(Check("cuMemGetInfo", functions_->memory_info(&free_bytes, &total)));
   return free_bytes;
 }
 
@@ -90,7 +98,9 @@ absl::Status Gpu::MarkEnd(DeviceStream stream) const { return StatusOf(device_->
 
 absl::StatusOr<double> Gpu::Seconds() const {
   float milliseconds = 0;
-  CKPTD_RETURN_IF_ERROR(Check("cuEventElapsedTime", event_elapsed_(&milliseconds, begin_.handle, end_.handle)));
+  CKPTD_RETURN_IF_ERROR(
+      Check("cuEventElapsedTime", functions_->event_elapsed(&milliseconds, static_cast<CUevent>(begin_.handle),
+                                                            static_cast<CUevent>(end_.handle))));
   return milliseconds / 1e3;
 }
 

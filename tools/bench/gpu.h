@@ -40,7 +40,7 @@ class Gpu {
   [[nodiscard]] absl::StatusOr<double> Seconds() const;
 
  private:
-  Gpu() = default;
+  Gpu();
   [[nodiscard]] absl::Status FindFunctions();
 
   std::unique_ptr<Device> device_;
@@ -48,10 +48,8 @@ class Gpu {
   std::string name_;
   DeviceEvent begin_;
   DeviceEvent end_;
-  // The driver's, with its types as they are in memory.
-  int (*event_create_)(void**, unsigned) = nullptr;
-  int (*event_elapsed_)(float*, void*, void*) = nullptr;
-  int (*memory_info_)(size_t*, size_t*) = nullptr;
+  struct Functions;  // the driver's, whose types stay in gpu.cc
+  std::unique_ptr<Functions> functions_;
 };
 
 }  // namespace ckptd::bench
