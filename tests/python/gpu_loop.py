@@ -119,6 +119,8 @@ def main():
         if dies and args.die == "queued":
             gpu.stall()
         save = checkpointer.step(step + 1)
+        if dies and args.die != "queued":
+            gpu.sync()  # the GPU has come to the end of the step
         if dies and args.die == "exception":
             raise RuntimeError("as when a collective fails")
         if dies:
