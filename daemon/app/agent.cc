@@ -69,6 +69,7 @@ Agent::Agent(Config config, Files& files, const Clock& clock)
     : config_(std::move(config)), files_(files), clock_(clock), started_(clock.Monotonic()), metrics_(kVersion, "") {}
 
 Agent::~Agent() {
+  scrubber_.reset();
   for (auto* pool : {&flush_work_, &fetch_work_, &chore_work_, &memory_work_, &record_work_}) {
     if (*pool != nullptr) (*pool)->Stop();
   }
@@ -76,7 +77,7 @@ Agent::~Agent() {
 
 bool Agent::StopWorkers() {
   const Nanos deadline = clock_.Monotonic() + (flushed_all_ ? kJoinWorkers : Nanos(0));
-  bool stopped = true;
+  bool stopped = scrubber_->StopWithin(deadline - clock_.Monotonic());
   for (auto* pool : {&flush_work_, &fetch_work_, &chore_work_, &record_work_}) {
     stopped = (*pool)->StopWithin(deadline - clock_.Monotonic()) && stopped;
   }
@@ -111,6 +112,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(Config config, Files& files,
   agent->MakeGpuParts();
   agent->MakeServices();
   agent->AdoptAll();
+  agent->scrubber_ = std::make_unique<Scrubber>(*agent->services_, agent->jobs_);
   agent->storage_watch_->Probe();
   agent->WatchCalls();
   return agent;
@@ -347,6 +349,7 @@ void Agent::SetDraining(bool on) {
 }
 
 void Agent::BeginShutdown() {
+  scrubber_->Stop();
   SetDraining(true);
   WaitForFlushes(clock_.Monotonic() + config_.agent.drain_timeout);
 }

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/app/job_runner.h"
+#include "daemon/app/scrubber.h"
 #include "daemon/app/services.h"
 #include "daemon/app/storage_watch.h"
 #include "daemon/metrics/agent_metrics.h"
@@ -52,6 +53,7 @@ class Agent final : public SessionHandler {
   [[nodiscard]] const std::map<std::string, std::unique_ptr<JobRunner>>& jobs() const { return jobs_; }
   [[nodiscard]] Services& services() { return *services_; }
   [[nodiscard]] AgentMetrics& metrics() { return metrics_; }
+  [[nodiscard]] const Scrubber& scrubber() const { return *scrubber_; }
   [[nodiscard]] Files& files() { return files_; }
   [[nodiscard]] Nanos started() const { return started_; }
   [[nodiscard]] const Config& config() const { return config_; }
@@ -136,6 +138,7 @@ class Agent final : public SessionHandler {
   std::unique_ptr<ThreadPool> chore_work_;
   std::unique_ptr<ThreadPool> flush_work_;
   std::unique_ptr<ThreadPool> memory_work_;
+  std::unique_ptr<Scrubber> scrubber_;
 };
 
 // Of both sockets; none = the agent's own.

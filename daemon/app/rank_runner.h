@@ -24,6 +24,8 @@
 
 namespace ckptd {
 
+[[nodiscard]] FlushSeal SealOf(const region::SlotRecord& record);
+
 class RankRunner {
  public:
   struct Options {
@@ -60,6 +62,8 @@ class RankRunner {
   [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] const LayoutIntake& intake() const { return intake_; }
   [[nodiscard]] bool flushing() const;
+  // Where the bytes of the slot, which holds `id`, are.
+  [[nodiscard]] absl::StatusOr<FlushSource> SourceOf(const snapshot::SlotId& slot, const SnapshotId& id);
   // Why the trainer's newest layout was refused; OK when it was not.
   [[nodiscard]] const absl::Status& layout_problem() const { return layout_problem_; }
   [[nodiscard]] RankMetrics& metrics() { return metrics_; }
@@ -91,7 +95,6 @@ class RankRunner {
   [[nodiscard]] region::LayoutSet* Set(const snapshot::SlotId& slot) { return region_.FindLayout(slot.layout); }
   [[nodiscard]] absl::StatusOr<Bells::Fill> TakeFill(const snapshot::SlotId& slot, Epoch epoch);
   [[nodiscard]] FlushKey KeyOf(const snapshot::SlotId& slot, Epoch epoch) const;
-  [[nodiscard]] absl::StatusOr<FlushSource> SourceOf(const snapshot::SlotId& slot, const SnapshotId& id);
   void Stream(snapshot::ProcessId process);
   void StreamSlot(const region::Bell& bell, uint32_t layout, uint32_t slot, const region::BellSlotView& view);
   void LayoutIsReady(snapshot::ProcessId process, AttemptId attempt, region::LayoutSet& set);

@@ -68,6 +68,14 @@ struct RetentionConfig {
   bool operator==(const RetentionConfig&) const = default;
 };
 
+// What lies still is read again after so long; 0 = never.
+struct ScrubConfig {
+  Nanos region_every = std::chrono::hours(24);
+  Nanos storage_every = std::chrono::hours(168);
+  AutoBytes rate;  // bytes per second; auto = 100 MiB
+  bool operator==(const ScrubConfig&) const = default;
+};
+
 struct GpuConfig {
   std::string copier;  // absolute path, "off", or empty = beside the agent's own executable
   bool operator==(const GpuConfig&) const = default;
@@ -90,6 +98,7 @@ struct Config {
   StorageConfig storage;
   DurabilityConfig durability;
   RetentionConfig retention;
+  ScrubConfig scrub;
   GpuConfig gpu;
   SecurityConfig security;
   MetricsConfig metrics;

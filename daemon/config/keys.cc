@@ -262,6 +262,17 @@ void AddPolicyKeys(std::vector<Key>* keys) {
                         "Also keep steps divisible by this; 0 none."));
 }
 
+void AddScrubKeys(std::vector<Key>* keys) {
+  constexpr Nanos kYear = std::chrono::hours(8760);
+  keys->push_back(Duration("scrub.region_every", Key::kLive, CKPTD_FIELD(scrub.region_every), Nanos(0), kYear,
+                           "A snapshot that lies in memory for so long is read again; 0s never."));
+  keys->push_back(Duration("scrub.storage_every", Key::kLive, CKPTD_FIELD(scrub.storage_every), Nanos(0), kYear,
+                           "The same for files of committed steps; what is bad is put back from memory where it is "
+                           "still there; 0s never."));
+  keys->push_back(Size("scrub.rate", CKPTD_FIELD(scrub.rate), Key::kLive, Shape::kAny, kMiB, 1024 * kGiB,
+                       "Bytes per second that are read for it; auto is 100 MiB."));
+}
+
 void AddGpuKeys(std::vector<Key>* keys) {
   auto path = [](absl::string_view text) { return text.empty() || text == "off" || IsPath(text, kPathBytes); };
   keys->push_back(Text("gpu.copier", Key::kRestart, CKPTD_FIELD(gpu.copier), "absolute path, off, or empty", path,
@@ -283,22 +294,26 @@ void AddOutsideKeys(std::vector<Key>* keys) {
 }  // namespace
 
 absl::Span<const Section> Sections() {
-  static constexpr std::array<Section, 9> kSections = {{{"agent", "The process and its sockets."},
-                                                        {"region", "Memory for snapshots."},
-                                                        {"storage", "Where checkpoints become durable."},
-                                                        {"durability", "What is flushed, and what saves do meanwhile."},
-                                                        {"retention", "Which committed steps are kept."},
-                                                        {"peers", "Other nodes. No keys yet."},
-                                                        {"gpu", "Trainers with tensors on GPUs."},
-                                                        {"security", "Who may connect."},
-                                                        {"metrics", "Prometheus and the status page."}}};
+  static constexpr std::array<Section, 10> kSections = {
+      {{"agent", "The process and its sockets."},
+       {"region", "Memory for snapshots."},
+       {"storage", "Where checkpoints become durable."},
+       {"durability", "What is flushed, and what saves do meanwhile."},
+       {"retention", "Which committed steps are kept."},
+       {"scrub", "Looking for what went bad while it lay still."},
+       {"peers", "Other nodes. No keys yet."},
+       {"gpu", "Trainers with tensors on GPUs."},
+       {"security", "Who may connect."},
+       {"metrics", "Prometheus and the status page."}}};
   return kSections;
 }
 
 absl::Span<const Key> Keys() {
   static const std::vector<Key>* const keys = [] {
     auto* all = new std::vector<Key>;  // never destroyed: used until the last instruction of main
-    for (auto add : {AddAgentKeys, AddRegionKeys, AddStorageKeys, AddPolicyKeys, AddGpuKeys, AddOutsideKeys}) add(all);
+    for (auto add :
+         {AddAgentKeys, AddRegionKeys, AddStorageKeys, AddPolicyKeys, AddScrubKeys, AddGpuKeys, AddOutsideKeys})
+      add(all);
     return all;
   }();
   return *keys;

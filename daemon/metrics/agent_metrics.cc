@@ -22,9 +22,12 @@ AgentMetrics::AgentMetrics(absl::string_view version, absl::string_view revision
   for (Family<Gauge>* family : {&flushes_queued, &region_size, &region_used, &clients, &copiers, &process_resident,
                                 &process_fds, &process_start})
     (void)family->With({});
-  for (Family<Counter>* family : {&log_lines_dropped, &copier_starts, &copier_deaths, &process_cpu})
+  for (Family<Counter>* family : {&mended, &log_lines_dropped, &copier_starts, &copier_deaths, &process_cpu})
     (void)family->With({});
-  for (const char* tier : {"region", "storage"}) (void)verify_failures.With({tier});
+  for (const char* tier : {"region", "storage"}) {
+    (void)verify_failures.With({tier});
+    (void)scrubbed_bytes.With({tier});
+  }
   for (const char* outcome : {"captured", "none", "xid", "late"}) (void)rescues.With({outcome});
   for (Family<Counter>* family : {&written_bytes, &read_bytes}) (void)family->With({"storage"});
 }

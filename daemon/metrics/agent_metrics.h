@@ -73,6 +73,10 @@ struct AgentMetrics {
       {"ckptd_rescues_total", "Trainers that died and were to be rescued, by what became of it.", {"outcome"}}};
   Family<Counter> verify_failures{
       {"ckptd_verify_failures_total", "Snapshots whose checksums were wrong when read back.", {"tier"}}};
+  Family<Counter> scrubbed_bytes{
+      {"ckptd_scrubbed_bytes_total", "Bytes of snapshots that lay still and were read again.", {"tier"}}};
+  Family<Counter> mended{
+      {"ckptd_mended_total", "Times that the files of one rank of a committed step were put back from memory.", {}}};
   Family<Counter> errors{{"ckptd_errors_total", "Errors, by name.", {"kind"}}};
   Family<Counter> log_lines_dropped{{"ckptd_log_lines_dropped_total", "Log lines that stderr did not take.", {}}};
 
@@ -96,8 +100,8 @@ struct AgentMetrics {
     visit_all(build_info, saves, saves_dropped, save_stall, capture_duration, captured_bytes, persist_duration,
               written_bytes, read_bytes, flushes_queued, flushes_superseded, restores, restore_duration,
               last_success_timestamp, last_success_step, tier_lag_steps, region_size, region_used, clients, pinned,
-              gpus, copiers, copier_starts, copier_deaths, rescues, verify_failures, errors, log_lines_dropped,
-              process_cpu, process_resident, process_fds, process_start);
+              gpus, copiers, copier_starts, copier_deaths, rescues, verify_failures, scrubbed_bytes, mended, errors,
+              log_lines_dropped, process_cpu, process_resident, process_fds, process_start);
   }
 };
 

@@ -116,6 +116,12 @@ absl::Status CheckStep(Store& store, const std::string& job, const SnapshotId& i
   return absl::OkStatus();
 }
 
+absl::Status CheckStoredRank(Store& store, const std::string& job, const SnapshotId& id, Rank rank,
+                             const CheckedReadOptions& options) {
+  CKPTD_ASSIGN_OR_RETURN(auto manifest, ReadManifest(store, job, id));
+  return CheckRank(store, job, manifest, rank, options);
+}
+
 absl::StatusOr<v1::Sidecar> CommittedSidecar(Store& store, const std::string& job, const SnapshotId& id, Rank rank) {
   CKPTD_ASSIGN_OR_RETURN(auto manifest, ReadManifest(store, job, id));
   return ReadCommittedSidecar(store, job, manifest, rank);

@@ -22,6 +22,10 @@ namespace ckptd {
 [[nodiscard]] absl::Status CheckStep(Store& store, const std::string& job, const SnapshotId& id,
                                      const CheckedReadOptions& options);
 
+// The same of one rank: sidecar and images.
+[[nodiscard]] absl::Status CheckStoredRank(Store& store, const std::string& job, const SnapshotId& id, Rank rank,
+                                           const CheckedReadOptions& options);
+
 // The sidecar of one rank, bound by the commit.
 [[nodiscard]] absl::StatusOr<v1::Sidecar> CommittedSidecar(Store& store, const std::string& job, const SnapshotId& id,
                                                            Rank rank);

@@ -15,7 +15,8 @@ namespace {
 constexpr size_t kBufferBytes = 1u << 20;
 
 absl::StatusOr<uint32_t> ChunkCrc(const SlotFile& file, uint64_t offset, uint64_t length,
-                                  std::vector<std::byte>& buffer, Progress& progress) {
+                                  std::vector<std::byte>& buffer, Progress& progress,
+                                  const std::function<void(uint64_t bytes)>& on_read) {
   uint32_t crc = 0;
   while (length > 0) {
     if (progress.cancelled()) return Error(ErrorCode::CANCELLED, absl::StrCat(file.path(), ": check cancelled"));
@@ -23,6 +24,7 @@ absl::StatusOr<uint32_t> ChunkCrc(const SlotFile& file, uint64_t offset, uint64_
     CKPTD_RETURN_IF_ERROR(file.Read(offset, std::span(buffer).first(piece)));
     crc = Crc32c(crc, buffer.data(), piece);
     progress.Add(piece);
+    if (on_read) on_read(piece);
     offset += piece;
     length -= piece;
   }
@@ -31,11 +33,12 @@ absl::StatusOr<uint32_t> ChunkCrc(const SlotFile& file, uint64_t offset, uint64_
 
 }  // namespace
 
-absl::Status VerifySlot(const SlotFile& file, const SlotRecord& record, Progress& progress) {
+absl::Status VerifySlot(const SlotFile& file, const SlotRecord& record, Progress& progress,
+                        const std::function<void(uint64_t bytes)>& on_read) {
   std::vector<std::byte> buffer(std::min<uint64_t>(kBufferBytes, record.chunk_bytes));
   for (size_t chunk = 0; chunk < record.chunk_crcs.size(); ++chunk) {
-    CKPTD_ASSIGN_OR_RETURN(uint32_t crc,
-                           ChunkCrc(file, chunk * record.chunk_bytes, record.ChunkLength(chunk), buffer, progress));
+    CKPTD_ASSIGN_OR_RETURN(
+        uint32_t crc, ChunkCrc(file, chunk * record.chunk_bytes, record.ChunkLength(chunk), buffer, progress, on_read));
     if (crc != record.chunk_crcs[chunk])
       return Error(ErrorCode::CORRUPT, absl::StrCat(file.path(), ": chunk ", chunk, " of snapshot ",
                                                     ToString(record.id()), " has another checksum"));

@@ -14,8 +14,10 @@
 
 namespace ckptd::region {
 
-// CORRUPT naming the first bad chunk, or that the file is short; CANCELLED after progress.Cancel(). Any thread.
-[[nodiscard]] absl::Status VerifySlot(const SlotFile& file, const SlotRecord& record, Progress& progress);
+// CORRUPT naming the first bad chunk, or that the file is short; CANCELLED after progress.Cancel(). `on_read`, if any,
+// is told of each piece that was read, and may take its time. Any thread.
+[[nodiscard]] absl::Status VerifySlot(const SlotFile& file, const SlotRecord& record, Progress& progress,
+                                      const std::function<void(uint64_t bytes)>& on_read = nullptr);
 
 // VerifySlot on `executor`; `done` runs there, once. An error (and no `done`) when the executor takes no work.
 [[nodiscard]] absl::StatusOr<std::shared_ptr<Progress>> StartVerify(std::shared_ptr<const SlotFile> file,

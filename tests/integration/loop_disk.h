@@ -19,6 +19,7 @@ class LoopDisk {
   [[nodiscard]] bool mounted() const { return guard_ > 0; }
   [[nodiscard]] const std::string& skipped() const { return skipped_; }  // why it is not mounted
   [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] const std::string& image() const { return image_; }  // what it keeps its blocks in
   void Freeze() const;
   void Thaw() const;
 

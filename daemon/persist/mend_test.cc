@@ -1,0 +1,82 @@
+#include "daemon/persist/mend.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "daemon/base/errors.h"
+#include "daemon/format/paths.h"
+#include "daemon/os/posix_files.h"
+#include "daemon/os/testing/temp_dir.h"
+#include "daemon/persist/testing/saved_step.h"
+#include "daemon/storage/checked_read.h"
+#include "daemon/storage/posix_store.h"
+#include "daemon/storage/step_files.h"
+
+namespace ckptd {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kChunk = 64 << 10;
+constexpr char kJob[] = "gpt";
+constexpr SnapshotId kId{3, 1000};
+
+class MendTest : public ::testing::Test {
+ protected:
+  MendTest() {
+    PosixStoreOptions options;
+    options.root = dir_.path();
+    options.make_queue = [] { return MakeInlineIoQueue(4); };
+    store_ = *OpenPosixStore(PosixFiles(), SystemClock(), options);
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      // Chunk 1 spans the two images.
+      slots_.emplace_back(std::vector<uint64_t>{kChunk + 9 * 4096, kChunk + 4096}, kChunk, rank);
+    }
+    EXPECT_TRUE(SaveStep(*store_, SystemClock(), kJob, kId, slots_).ok());
+  }
+  [[nodiscard]] std::string Path(Rank rank, uint32_t image) const {
+    return dir_.path() + "/" + InStep(kJob, kId, ImageFileName(rank, 2, image));
+  }
+  [[nodiscard]] absl::Status Check() const {
+    CKPTD_ASSIGN_OR_RETURN(auto manifest, ReadManifest(*store_, kJob, kId));
+    for (Rank rank = 0; rank < 2; ++rank) {
+      CKPTD_ASSIGN_OR_RETURN(auto sidecar, ReadCommittedSidecar(*store_, kJob, manifest, rank));
+      CKPTD_RETURN_IF_ERROR(ReadChecked(*store_, ToStoredRank(kJob, sidecar), {}));
+    }
+    return absl::OkStatus();
+  }
+  [[nodiscard]] absl::Status Mend(Rank rank) {
+    return MendImages(*store_, SystemClock(), SourceOf(kJob, rank, 2, kId, slots_[rank]), SealOf(slots_[rank]));
+  }
+
+  TempDir dir_;
+  std::unique_ptr<Store> store_;
+  std::vector<TestSlot> slots_;
+};
+
+TEST_F(MendTest, ImagesAreWholeAgainUnderTheOldCommit) {
+  fs::resize_file(Path(1, 0), 100);
+  fs::remove(Path(1, 1));
+  ASSERT_EQ(CodeOf(Check()), ErrorCode::CORRUPT);
+  absl::Status mended = Mend(1);
+  EXPECT_TRUE(mended.ok()) << mended;
+  absl::Status good = Check();
+  EXPECT_TRUE(good.ok()) << good;
+}
+
+TEST_F(MendTest, OtherRanksStayAsTheyAre) {
+  fs::resize_file(Path(0, 1), 100);
+  EXPECT_TRUE(Mend(1).ok());
+  EXPECT_EQ(fs::file_size(Path(0, 1)), 100u);
+}
+
+// What the slot holds now is not what was committed: the commit does not know it, and a restore refuses it.
+TEST_F(MendTest, AnotherContentIsNotTakenForTheOldOne) {
+  slots_[1] = TestSlot({kChunk + 9 * 4096, kChunk + 4096}, kChunk, 77);
+  EXPECT_EQ(CodeOf(Mend(1)), ErrorCode::CORRUPT);
+  EXPECT_EQ(CodeOf(Check()), ErrorCode::CORRUPT);
+}
+
+}  // namespace
+}  // namespace ckptd
