@@ -60,19 +60,17 @@ run_pytest() {
     --durations=10 --junit-xml="$LOGS/python/pytest-$name.xml"
 }
 
-# Training loops use one core each: two pytests at once, and what measures time behind them.
+# Training loops use one core each: one worker a core, a file's tests on one of them; what measures time behind all others.
 leg_python() {
-  local matrix=0 rest=0 alone=0
+  local most=0 alone=0
   # fakecuda: the host device, a GPU for the tests
   torch_env_build && build_preset release "${PROGRAMS[@]}" fakecuda || return 1
   cd "$CKPTD_ROOT" || return 1
   export CKPTD_BUILD="$CKPTD_ROOT/build/release" PYTHONPATH="$CKPTD_ROOT/client/python" PYTHONDONTWRITEBYTECODE=1
-  run_pytest matrix tests/python/matrix >"$LOGS/python/matrix.log" &
-  run_pytest rest tests/python --ignore=tests/python/matrix --ignore=tests/python/test_overhead.py || rest=$?
-  wait $! || matrix=$?
-  cat "$LOGS/python/matrix.log"
+  run_pytest most tests/python --ignore=tests/python/test_overhead.py \
+    -n "$(nproc)" --maxprocesses=8 --dist=loadfile || most=$?
   run_pytest alone tests/python/test_overhead.py || alone=$?
-  return $((matrix | rest | alone))
+  return $((most | alone))
 }
 
 # Files to look at: all at night, else what changed since origin/main, or in the last commit when that is where we are.
