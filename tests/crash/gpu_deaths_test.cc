@@ -13,6 +13,7 @@
 #include <random>
 #include <thread>
 
+#include "absl/strings/str_join.h"
 #include "tests/crash/pull_cell.h"
 #include "tests/integration/sanitized.h"
 
@@ -118,12 +119,31 @@ class GpuDeaths : public testing::Test {
     EXPECT_LE(since(), kAtOnce * kSlower) << "the device's memory is not back, seed " << seed_ << node_.AgentLog();
   }
 
+  // The agent's descriptors but for those of slots: how many slots there are changes while one is being replaced.
+  [[nodiscard]] std::vector<std::string> Descriptors() const {
+    std::vector<std::string> found;
+    std::error_code gone;
+    for (const auto& entry : fs::directory_iterator("/proc/" + std::to_string(node_.agent()->pid()) + "/fd", gone)) {
+      const std::string target = fs::read_symlink(entry.path(), gone).string();
+      if (!target.empty() && !target.starts_with(node_.region())) found.push_back(target);
+    }
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+
+  struct Held {
+    Usage usage;
+    std::vector<std::string> descriptors;
+    size_t files = 0;
+  };
+
   // Flushes under way hold descriptors: the least of a second without a trainer.
-  Usage AtRest() {
-    Usage least = UsageOf(node_.agent()->pid());
+  Held AtRest() {
+    Held least{UsageOf(node_.agent()->pid()), Descriptors(), ListFiles(node_.region()).size()};
     for (int i = 0; i < 20; ++i) {
       std::this_thread::sleep_for(Millis(50));
-      least.fds = std::min(least.fds, UsageOf(node_.agent()->pid()).fds);
+      std::vector<std::string> now = Descriptors();
+      if (now.size() < least.descriptors.size()) least.descriptors = std::move(now);
     }
     return least;
   }
@@ -152,29 +172,29 @@ class GpuDeaths : public testing::Test {
 TEST_F(GpuDeaths, LeaveNothing) {
   const uint64_t kills = FromEnvironment("CKPTD_KILLS", 100);
   const uint64_t warm = std::min<uint64_t>(50, kills / 2);
-  Usage early;
-  size_t files = 0;
+  Held early;
   for (uint64_t i = 0; i < kills && !HasFailure(); ++i) {
     KillOne();
-    if (i + 1 != warm) continue;
-    early = AtRest();
-    files = ListFiles(node_.region()).size();
+    if (i + 1 == warm) early = AtRest();
   }
-  const Usage late = AtRest();
+  const Held late = AtRest();
   printf(
       "seed %lu: %lu deaths, %d after a capture, %d after a pull; 0.9 of the device could be had after %ld ms at "
       "most\n",
       seed_, kills, captured_, pulled_, static_cast<long>(longest_.count()));
-  printf("after %lu and all: %lu and %lu descriptors, %lu and %lu threads, %lu and %lu KiB, %zu and %zu region files\n",
-         warm, early.fds, late.fds, early.threads, late.threads, early.anonymous_kib, late.anonymous_kib, files,
-         ListFiles(node_.region()).size());
+  printf("after %lu and all: %zu and %zu descriptors, %lu and %lu threads, %lu and %lu KiB, %zu and %zu region files\n",
+         warm, early.descriptors.size(), late.descriptors.size(), early.usage.threads, late.usage.threads,
+         early.usage.anonymous_kib, late.usage.anonymous_kib, early.files, late.files);
   EXPECT_GT(captured_, static_cast<int>(kills / 4)) << "killed too early to prove anything";
   EXPECT_GT(pulled_, static_cast<int>(kills / 10)) << "killed too early to prove anything";
   ExpectNothingHeld();
-  EXPECT_LE(late.fds, early.fds + 2);  // a slot that is being replaced has two files
-  EXPECT_LE(late.threads, early.threads);
-  EXPECT_LE(ListFiles(node_.region()).size(), files + 2);
-  EXPECT_TRUE(kSanitized || late.anonymous_kib <= early.anonymous_kib + 4096);  // a sanitizer's own memory grows
+  EXPECT_LE(late.descriptors.size(), early.descriptors.size())
+      << absl::StrJoin(early.descriptors, "\n") << "\n---- and then\n"
+      << absl::StrJoin(late.descriptors, "\n");
+  EXPECT_LE(late.usage.threads, early.usage.threads);
+  EXPECT_LE(late.files, early.files + 2);  // a slot that is being replaced has two files
+  EXPECT_TRUE(kSanitized ||
+              late.usage.anonymous_kib <= early.usage.anonymous_kib + 4096);  // a sanitizer's own memory grows
   EXPECT_EQ(node_.StopAgent(), 0);
   ExpectNothingLeftBehind(node_);
 }
