@@ -129,7 +129,8 @@ struct Tally {
   void Print(const char* place, uint64_t cases) const {
     printf("%-8s %6lu cases: %lu wrong, %lu harmless, noticed", place, cases, wrong, harmless);
     for (const auto& [kind, count] : noticed) printf(" %s %lu,", kKinds[static_cast<size_t>(kind)], count);
-    printf(" mended %lu, not mended %lu\n", mended, not_mended);
+    if (mended + not_mended != 0) printf(" mended %lu, not mended %lu", mended, not_mended);
+    printf("\n");
   }
 };
 

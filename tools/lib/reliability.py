@@ -1,0 +1,184 @@
+"""Measures what ckptd promises and writes it into tests/RELIABILITY.md: see tools/reliability --help.
+
+A figure is a section of that file: the command, when, on what, and the lines that it printed. Sections of figures that
+are not measured now stay as they are. What is written is what was printed; no number is made here.
+"""
+
+import argparse
+import datetime
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE = ROOT / "tests" / "RELIABILITY.md"
+HEAD = """# What was promised, measured
+
+Each figure with the command that makes it again; `tools/reliability` runs them and writes this file. N tried and N lost
+stand in the lines. For independent random trials with none lost, the chance of a loss is below 3/N (95 %); sweeps count
+distinct states and tell which removed protections they noticed instead.
+"""
+
+
+@dataclass(frozen=True)
+class Figure:
+    name: str
+    title: str
+    command: str  # run by bash at the top of the repository
+    lines: str  # what of its output is kept
+    preset: str = "dev"
+
+
+FIGURES = [
+    Figure(
+        "kills",
+        "Trainer and agent killed at random moments (SIGKILL): resumed bit for bit, nothing captured lost",
+        "CKPTD_KILLS=1000 build/dev/bin/random_kill_test",
+        r"^seed .*",
+    ),
+    Figure(
+        "points",
+        "Killed at every labelled point of save, flush, commit, restore, mending and start-up",
+        "build/dev/bin/labelled_kill_test",
+        r"^\[==========\] \d+ tests? .* ran.*|^\[  (?:PASSED|FAILED)  \] \d+ tests?.*",
+    ),
+    Figure(
+        "power",
+        "Power failures, simulated: every disk that may be left, recovered by the real code; protections removed",
+        "CKPTD_CRASH_STATES=1000000 build/dev/bin/crash_states_test",
+        r"^.*(?:distinct|states  ).*",
+    ),
+    Figure(
+        "corruption",
+        "Stored bytes that go bad: journal, images, sidecars, manifests. noticed = an error instead of wrong bytes",
+        "CKPTD_CORRUPTIONS=100000 build/dev/bin/corruption_test && "
+        "CKPTD_CORRUPTIONS=100000 build/dev/bin/corrupt_slot_test",
+        r"^.* cases: .*",
+    ),
+    Figure(
+        "protocol",
+        "The protocol of ranks and agents, simulated with faults: steps without a broken invariant; rules removed",
+        "CKPTD_STEPS=100000000 build/dev/bin/protocol_run && build/dev/bin/protocol_run --mutants",
+        r"^(?:seed \d+.*|.*\d+ steps.*|VIOLATION .*)",
+    ),
+    Figure(
+        "leaks",
+        "What is left after crashes, and what an agent takes",
+        "build/dev/bin/leak_test",
+        r"^(?:after \d+ and .*|start \d+ ms.*|region of .*)",
+    ),
+    Figure(
+        "gpu-deaths",
+        "Trainers with GPU state that die (host device): what the device lent comes back",
+        "CKPTD_KILLS=1000 build/dev/bin/gpu_deaths_test",
+        r"^(?:seed .*|after \d+ and all.*)",
+    ),
+    Figure(
+        "gate",
+        "Copier and agent killed, stopped and corrupted at every step of a pull with the gate armed (host device)",
+        "build/dev/bin/pull_matrix_test",
+        r"^.* cells, .*",
+    ),
+    Figure(
+        "fuzz",
+        "Fuzzing of everything that is read from outside, address and undefined-behaviour sanitizers",
+        "tests/fuzz/run --seconds 600",
+        r"^\w+: \d+ runs, .*",
+        preset="asan",
+    ),
+    Figure(
+        "systemd",
+        "The service under the real systemd; exposure of its unit (2.0 or less is asserted)",
+        "bash tests/package/systemd.sh . build/dev",
+        r"^.*(?:[Ee]xposure|: ok|ok:).*",
+    ),
+]
+
+
+def machine():
+    memory = int(re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())[1]) / (1 << 20)
+    system = re.search(r'^PRETTY_NAME="?([^"\n]+)', Path("/etc/os-release").read_text(), re.MULTILINE)[1]
+    return f"{len(os.sched_getaffinity(0))} cores, {memory:.0f} GiB, {system}"
+
+
+def commit():
+    git = ["git", "-C", str(ROOT), "-c", "safe.directory=*"]
+    name = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True).stdout.strip()
+    dirty = subprocess.run([*git, "status", "--porcelain", "--", ".", ":!tests/RELIABILITY.md"], capture_output=True)
+    return name + (", with changes that are not committed" if dirty.stdout.strip() else "")
+
+
+def sections():
+    """name: text, in the order of the file."""
+    text = FILE.read_text() if FILE.exists() else ""
+    found = re.findall(r"^## (\S+): (.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    return {name: f"## {name}: {body.rstrip()}\n" for name, body in found}
+
+
+def measure(figure):
+    """The figure's section, and whether its command succeeded."""
+    began = time.monotonic()
+    ran = subprocess.run(["bash", "-c", figure.command], cwd=ROOT, capture_output=True, text=True, errors="replace")
+    seconds = time.monotonic() - began
+    kept = re.findall(figure.lines, ran.stdout, re.MULTILINE)
+    ok = ran.returncode == 0 and bool(kept)
+    log = ROOT / "build" / "logs" / f"reliability-{figure.name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(ran.stdout + ran.stderr)
+    verdict = "passed" if ok else f"FAILED (exit {ran.returncode}, {len(kept)} lines; log {log.relative_to(ROOT)})"
+    when = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    facts = f"{when}, {seconds:.0f} s, {machine()}, commit {commit()}: **{verdict}**"
+    quoted = "\n".join(kept)
+    return f"## {figure.name}: {figure.title}\n\n`{figure.command}`\n\n{facts}\n\n```\n{quoted}\n```\n", ok
+
+
+def write(known):
+    order = [figure.name for figure in FIGURES]
+    names = sorted(known, key=lambda name: order.index(name) if name in order else len(order))
+    FILE.write_text(HEAD + "".join(f"\n{known[name]}" for name in names))
+
+
+def build(figures):
+    for preset in sorted({figure.preset for figure in figures}):
+        if subprocess.run(["bash", "tools/build", preset], cwd=ROOT).returncode != 0:
+            return False
+    return True
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        prog="tools/reliability", description="Measures what ckptd promises; writes tests/RELIABILITY.md."
+    )
+    parser.add_argument("figure", nargs="*", help="only these; else all")
+    parser.add_argument("--list", action="store_true", help="the figures and their commands")
+    parser.add_argument("--no-build", action="store_true", help="take what build/dev and build/asan hold")
+    options = parser.parse_args()
+    if options.list:
+        for figure in FIGURES:
+            print(f"{figure.name:11} {figure.title}\n{'':11} {figure.command}")
+        return 0
+    chosen = [figure for figure in FIGURES if figure.name in options.figure or not options.figure]
+    unknown = set(options.figure) - {figure.name for figure in FIGURES}
+    if unknown:
+        print(f"tools/reliability: no figure named {', '.join(sorted(unknown))}; --list names them", file=sys.stderr)
+        return 2
+    if not options.no_build and not build(chosen):
+        return 1
+    failed = 0
+    for figure in chosen:
+        print(f"{figure.name}: {figure.command}", flush=True)
+        section, ok = measure(figure)
+        failed += not ok
+        known = sections()
+        known[figure.name] = section
+        write(known)
+        print(section.split("```\n")[1] + ("" if ok else "FAILED\n"), flush=True)
+    print(f"{len(chosen) - failed} of {len(chosen)} figures stand; {FILE.relative_to(ROOT)}")
+    return 1 if failed else 0
+
+
+sys.exit(main())
