@@ -2,8 +2,13 @@
 //
 // Reading takes up where the last one ended, so whoever reads whenever the descriptor is readable never reads much at
 // once. Where the log may not be read nothing is known, which is no error: few may read it. One thread.
+//
+// Only root may open it on most machines. An agent that is not root gets it from whoever starts it, as its standard
+// input (StandardInput=file:/dev/kmsg).
 #ifndef CKPTD_DAEMON_OS_KERNEL_LOG_H_
 #define CKPTD_DAEMON_OS_KERNEL_LOG_H_
+
+#include <unistd.h>
 
 #include <cstddef>
 #include <deque>
@@ -20,7 +25,8 @@ inline constexpr char kKernelLog[] = "/dev/kmsg";
 
 class KernelLog {
  public:
-  explicit KernelLog(const std::string& path = kKernelLog);
+  // `given` where it is the kernel's log, else `path`. Never closes `given`.
+  explicit KernelLog(const std::string& path = kKernelLog, int given = STDIN_FILENO);
 
   [[nodiscard]] int fd() const { return fd_.get(); }  // -1: the log cannot be read
   // At most `most` records. False: it has ended, nothing more will come.

@@ -79,6 +79,24 @@ TEST_F(KernelLogTest, EndsWithItsWriter) {
   EXPECT_FALSE(log.Read(1));
 }
 
+TEST(KernelLog, IsTakenFromWhoHasItOpen) {
+  const UniqueFd given(open(kKernelLog, O_RDONLY | O_CLOEXEC));
+  if (!given.valid()) GTEST_SKIP() << kKernelLog << " cannot be opened here";
+  KernelLog log("/no/such/kmsg", given.get());
+  ASSERT_GE(log.fd(), 0);
+  EXPECT_NE(log.fd(), given.get()) << "it closes its own only";
+  EXPECT_EQ(log.GpuErrorSince(std::chrono::hours(24 * 365 * 100)), std::nullopt) << "reads to the end, and not on";
+}
+
+TEST_F(KernelLogTest, WhatElseIsOpenIsLeftAlone) {
+  Write(kXid);
+  const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  for (const int given : {to_.get(), null.get(), -1}) {
+    KernelLog log("/no/such/kmsg", given);
+    EXPECT_EQ(log.fd(), -1) << given;
+  }
+}
+
 TEST(KernelLog, UnreadableIsNoStatement) {
   KernelLog log("/no/such/kmsg");
   EXPECT_EQ(log.fd(), -1);

@@ -16,8 +16,10 @@
 #include <csignal>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
+#include "daemon/os/capabilities.h"
 #include "daemon/os/pidfd.h"
 
 #ifndef P_PIDFD
@@ -61,7 +63,7 @@ struct ChildPlan {
   int socket;
   int outcome;
   pid_t parent;
-  bool root;
+  bool may_change_ids;
   int highest_fd;
 };
 
@@ -91,10 +93,10 @@ void SetDescriptors(const ChildPlan& plan) {
   KeepNothing(plan);
 }
 
-// Also as root, whose trainer may sit in a container with few of them: without new privileges no program gets them
-// back.
+// Also of a trainer that is root, perhaps in a container with few of them. From one user to another they stay, so they
+// go by hand; without new privileges no program gets them back.
 void DropCapabilities(const ChildPlan& plan) {
-  prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);  // what systemd may have lent us
+  prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);  // what systemd lends us
   __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
   const __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {};
   if (syscall(SYS_capset, &header, none) != 0) Fail(plan, Step::kIdentity);
@@ -103,7 +105,7 @@ void DropCapabilities(const ChildPlan& plan) {
 // By system call: the C library would tell all threads of this process, of which only one was copied.
 void SetIdentity(const ChildPlan& plan) {
   const SpawnOptions& options = *plan.options;
-  if (plan.root) {
+  if (plan.may_change_ids) {
     if (syscall(SYS_setgroups, options.groups.size(), options.groups.data()) != 0 ||
         syscall(SYS_setresgid, options.gid, options.gid, options.gid) != 0 ||
         syscall(SYS_setresuid, options.uid, options.uid, options.uid) != 0) {
@@ -199,17 +201,18 @@ pid_t Fork(const ChildPlan& plan) {
 }  // namespace
 
 absl::StatusOr<SpawnedProcess> Spawn(const SpawnOptions& options) {
-  const bool root = geteuid() == 0;
-  if (!root && options.uid != geteuid()) {
-    return Error(ErrorCode::PERMISSION, absl::StrCat(options.program, " cannot be started as uid ", options.uid,
-                                                     " by an agent of uid ", geteuid(), ", which is not root"));
+  const std::vector<std::string> missing = MissingToRunAsOthers();
+  if (!missing.empty() && options.uid != geteuid()) {
+    return Error(ErrorCode::PERMISSION,
+                 absl::StrCat(options.program, " cannot be started as uid ", options.uid, " by an agent of uid ",
+                              geteuid(), ", which lacks ", absl::StrJoin(missing, ", ")));
   }
   SpawnedProcess child;
   CKPTD_ASSIGN_OR_RETURN(ChildEnds ends, MakeEnds(options.program, &child));
   const std::vector<char*> argv = Pointers(options.arguments);
   const std::vector<char*> envp = Pointers(options.environment);
-  const ChildPlan plan{options.program.c_str(), argv.data(), envp.data(), &options,   ends.socket.get(),
-                       ends.outcome.get(),      getpid(),    root,        HighestFd()};
+  const ChildPlan plan{options.program.c_str(), argv.data(), envp.data(),     &options,   ends.socket.get(),
+                       ends.outcome.get(),      getpid(),    missing.empty(), HighestFd()};
   child.pid = Fork(plan);
   if (child.pid < 0) return ErrnoError(errno, "start", options.program);
   // Nobody else reaps it, so its pid is its own until we do.

@@ -35,7 +35,7 @@ struct SpawnedProcess {
 
 // The program gets descriptor 3 and /dev/null, no capabilities, no core files, no new privileges, default signals, and
 // SIGKILL when the calling *thread* ends. It runs with these ids; PERMISSION when they are not the caller's own and the
-// caller is not root. What the caller has on stderr it keeps only as the caller's own user: a stranger must not write
+// caller lacks one of CAP_SETUID, CAP_SETGID and CAP_KILL. What the caller has on stderr it keeps only as the caller's own user: a stranger must not write
 // into our log.
 [[nodiscard]] absl::StatusOr<SpawnedProcess> Spawn(const SpawnOptions& options);
 

@@ -2,12 +2,16 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/capability.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <csignal>
+#include <functional>
 
 #include "daemon/base/errors.h"
 #include "daemon/os/pidfd.h"
@@ -46,9 +50,32 @@ class SpawnTest : public ::testing::Test {
     return poll(&wait, 1, 10'000) == 1;
   }
 
+  // As an agent of its unit file: what `check` returns in a process of this user with these capabilities, also ambient.
+  static int WithCapabilities(uid_t uid, const std::vector<int>& capabilities, const std::function<int()>& check) {
+    const pid_t child = fork();
+    if (child == 0) _exit(Become(uid, capabilities) ? check() : 99);
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 98;
+  }
+  static bool Become(uid_t uid, const std::vector<int>& capabilities) {
+    if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) != 0 || setresgid(uid, uid, uid) != 0 || setresuid(uid, uid, uid) != 0) {
+      return false;
+    }
+    __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3] = {};
+    for (const int each : capabilities) sets[0].effective |= CAP_TO_MASK(each);
+    sets[0].permitted = sets[0].inheritable = sets[0].effective;
+    if (syscall(SYS_capset, &header, sets) != 0) return false;
+    return std::all_of(capabilities.begin(), capabilities.end(),
+                       [](int each) { return prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, each, 0, 0) == 0; });
+  }
+
   SpawnOptions options_;
   std::optional<ProcessEnd> end_;
 };
+
+constexpr uid_t kAgent = 45678;
 
 TEST_F(SpawnTest, TheProgramHasItsSocketAndNothingElseOfOurs) {
   UniqueFd leak(dup(2));  // without close-on-exec
@@ -96,7 +123,60 @@ TEST_F(SpawnTest, RootStartsItAsAnotherUser) {
     EXPECT_THAT(status, HasSubstr(std::string(set) + ":\t0000000000000000"));
 }
 
-TEST_F(SpawnTest, AnotherUserNeedsRoot) {
+TEST_F(SpawnTest, WhoHasTheCapabilitiesStartsItAsAnotherUserWithout) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  for (const uid_t uid : {12345U, 0U}) {
+    options_.uid = uid;
+    options_.gid = 23456;
+    options_.groups = {34567};
+    const int result = WithCapabilities(kAgent, {CAP_SETUID, CAP_SETGID, CAP_KILL}, [this, uid] {
+      const std::string status = Run("exec cat /proc/self/status >&3");
+      const std::string id = std::to_string(uid);
+      EXPECT_THAT(status, HasSubstr("Uid:\t" + id + "\t" + id + "\t" + id + "\t" + id));
+      EXPECT_THAT(status, HasSubstr("Gid:\t23456\t23456\t23456\t23456"));
+      EXPECT_THAT(status, HasSubstr("Groups:\t34567"));
+      for (const char* set : {"CapInh", "CapPrm", "CapEff", "CapAmb"})
+        EXPECT_THAT(status, HasSubstr(std::string(set) + ":\t0000000000000000"));
+      return HasFailure() ? 1 : 0;
+    });
+    EXPECT_EQ(result, 0) << uid;
+  }
+}
+
+TEST_F(SpawnTest, WhoHasTheCapabilitiesEndsWhatItStartedAsAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  options_.uid = options_.gid = 12345;
+  options_.arguments = {"sh", "-c", "read x <&3"};
+  const int result = WithCapabilities(kAgent, {CAP_SETUID, CAP_SETGID, CAP_KILL}, [this] {
+    auto child = Spawn(options_);
+    if (!child.ok() || !Await(child->outcome.get())) return 1;
+    if (!KillProcess(child->pidfd.get()).ok() || !Await(child->pidfd.get())) return 2;
+    return ReapChild(child->pidfd.get())->signal == SIGKILL ? 0 : 3;
+  });
+  EXPECT_EQ(result, 0);
+}
+
+// Also root itself, which may have been started without.
+TEST_F(SpawnTest, WithoutOneOfTheCapabilitiesTheMissingOneIsNamed) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  options_.uid = 12345;
+  const std::vector<std::pair<std::string, std::vector<int>>> cases = {{"CAP_SETUID", {CAP_SETGID, CAP_KILL}},
+                                                                       {"CAP_SETGID", {CAP_SETUID, CAP_KILL}},
+                                                                       {"CAP_KILL", {CAP_SETUID, CAP_SETGID}}};
+  for (const uid_t uid : {kAgent, uid_t{0}}) {
+    for (const auto& [missing, held] : cases) {
+      const int result = WithCapabilities(uid, held, [this, &missing = missing] {
+        const absl::Status refused = Spawn(options_).status();
+        EXPECT_EQ(CodeOf(refused), ErrorCode::PERMISSION) << refused;
+        EXPECT_THAT(std::string(refused.message()), ::testing::EndsWith("which lacks " + missing));
+        return HasFailure() ? 1 : 0;
+      });
+      EXPECT_EQ(result, 0) << uid << " without " << missing;
+    }
+  }
+}
+
+TEST_F(SpawnTest, AnotherUserNeedsCapabilities) {
   const pid_t user = fork();
   if (user == 0) {
     if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0) _exit(3);
