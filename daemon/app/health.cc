@@ -57,4 +57,12 @@ absl::Status HealthOf(Agent& agent) {
   return CodeOf(storage) == ErrorCode::STORAGE_HUNG ? storage : absl::OkStatus();
 }
 
+std::string StatusLine(Agent& agent) {
+  Services& services = agent.services();
+  const size_t problems = ProblemsOf(agent).size();
+  return absl::StrCat(agent.draining() ? "draining, saves are refused" : "running", "; jobs: ", agent.jobs().size(),
+                      ", connected trainers: ", services.server.sessions(), ", flushes: ", services.flusher.active(),
+                      problems == 0 ? "" : absl::StrCat("; problems: ", problems, ", see ckptctl status"));
+}
+
 }  // namespace ckptd

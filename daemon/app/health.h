@@ -23,6 +23,9 @@ struct Problem {
 // "Is this agent well?" for probes that restart what is not: OK, or why it cannot do its work.
 [[nodiscard]] absl::Status HealthOf(Agent& agent);
 
+// How it goes, in one line.
+[[nodiscard]] std::string StatusLine(Agent& agent);
+
 }  // namespace ckptd
 
 #endif  // CKPTD_DAEMON_APP_HEALTH_H_

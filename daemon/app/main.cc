@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/app/agent.h"
+#include "daemon/app/health.h"
 #include "daemon/app/notify.h"
 #include "daemon/app/surface.h"
 #include "daemon/base/status_macros.h"
@@ -99,7 +100,7 @@ void Reload(Agent& agent, const Flags& flags, const Config& defaults) {
     for (const std::string& key : reloaded->applied) Log(kInfo, "config.applied").Field("key", key);
     for (const std::string& key : reloaded->need_restart) Log(kWarning, "config.needs_restart").Field("key", key);
   }
-  NotifyReady("running");
+  NotifyReady(StatusLine(agent));
 }
 
 absl::Status WatchSignals(Agent& agent, SignalFd& signals, const Flags& flags, const Config& defaults) {
@@ -132,8 +133,8 @@ int End(Agent& agent, Surface* surface, const absl::Status& status) {
 }
 
 absl::Status Serve(Agent& agent) {
-  StartWatchdog(agent.loop());
-  NotifyReady("running");
+  NotifyReady(StatusLine(agent));
+  StartWatchdog(agent.loop(), [&agent] { return StatusLine(agent); });
   Log(kInfo, "agent.ready").Field("socket", agent.config().agent.socket).Field("storage", agent.config().storage.root);
   ReserveHeap();
   CKPTD_RETURN_IF_ERROR(agent.Run());

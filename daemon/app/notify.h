@@ -2,6 +2,7 @@
 #ifndef CKPTD_DAEMON_APP_NOTIFY_H_
 #define CKPTD_DAEMON_APP_NOTIFY_H_
 
+#include <functional>
 #include <string>
 
 #include "daemon/base/clock.h"
@@ -10,13 +11,13 @@
 namespace ckptd {
 
 void NotifyReady(const std::string& status);
-void NotifyStatus(const std::string& status);  // one line, shown by systemctl status
 void NotifyReloading();
 // Stopping, and `more_time` from now until the next call: flushes may take long.
 void NotifyStopping(const std::string& status, Nanos more_time);
 
-// Pings at half the interval systemd asked for, from the control loop itself: a loop that hangs is killed.
-void StartWatchdog(Loop& loop);
+// Pings at half the interval systemd asked for or more often, from the control loop itself: a loop that hangs is
+// killed. Each ping brings the status that `systemctl status` shows.
+void StartWatchdog(Loop& loop, const std::function<std::string()>& status);
 
 }  // namespace ckptd
 

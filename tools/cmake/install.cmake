@@ -1,5 +1,5 @@
 # `cmake --install`: the FHS, for packages. Target `bundle`: the same things as a relocatable tar (bundle.cmake).
-# Packages of a distribution pass -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_INSTALL_SYSCONFDIR=/etc.
+# Packages of a distribution say --prefix /usr.
 include(GNUInstallDirs)
 
 set(programs ckptd ckptd-copier ckptd-bench)
@@ -20,7 +20,12 @@ install(TARGETS ckpt LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES client/include/ckpt/ckpt.h client/include/ckpt/ckpt.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ckpt)
 install(DIRECTORY client/python/ckptd DESTINATION lib/python3/dist-packages
         FILES_MATCHING PATTERN "*.py" PATTERN py.typed PATTERN __pycache__ EXCLUDE)
-install(FILES deploy/config/ckptd.toml DESTINATION ${CMAKE_INSTALL_SYSCONFDIR}/ckptd)
+install(CODE "
+  set(SERVICE_SOURCE \"${CMAKE_SOURCE_DIR}\")
+  set(SERVICE_BINDIR \"${CMAKE_INSTALL_BINDIR}\")
+  set(SERVICE_DOCDIR \"${CMAKE_INSTALL_DOCDIR}\")
+  set(SERVICE_SYSCONFDIR \"${CMAKE_INSTALL_SYSCONFDIR}\")")
+install(SCRIPT ${CMAKE_SOURCE_DIR}/tools/cmake/install_service.cmake)
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 set(bundle_script ${CMAKE_COMMAND} -D BUILD=${CMAKE_BINARY_DIR} -D SOURCE=${CMAKE_SOURCE_DIR}

@@ -21,7 +21,7 @@ packages_list() {
         libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev libboost-dev liburing-dev \
         libsystemd-dev nlohmann-json3-dev libtomlplusplus-dev libgtest-dev libgmock-dev python3 python3-venv ;;
     sanitize) echo clang clang-tidy clang-format "libclang-rt-$clang-dev" llvm ;;
-    test) echo binutils procps python3-dev strace util-linux ;;
+    test) echo binutils procps python3-dev strace systemd util-linux ;;
     *) echo "packages_list: no set named $1" >&2; return 1 ;;
   esac
 }
