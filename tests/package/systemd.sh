@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# systemd.sh SOURCE BUILD: ckptd as `cmake --install` leaves it on a machine, under the real systemd.
+# systemd.sh SOURCE BUILD [CHECKS]: ckptd as `cmake --install` leaves it on a machine, under the real systemd.
 #
 # systemd runs as the first process of a machine of namespaces (systemd/machine.sh); what is asked of the service stands
-# in systemd/checks.sh. Exit 77 = skipped: the last line says why.
+# in systemd/checks.sh; CHECKS is a list of names, all when there is none. Exit 77 = skipped: the last line says why.
 set -u
-export SOURCE=$1 BUILD=$2
+export SOURCE=$1 BUILD=$2 ONLY=${3:-}
 HERE=$(cd "$(dirname "$0")" && pwd)/systemd
 FAILURES=0
 fail() { echo "FAILED: $1"; FAILURES=$((FAILURES + 1)); }
@@ -28,10 +28,11 @@ finish() {
   [ -n "${CKPTD_KEEP:-}" ] || rm -rf "$PLACE"
 }
 trap finish EXIT
+trap "exit 143" INT TERM
 unshare --mount bash -c "mkdir '$PLACE/cgroup' && mount -t cgroup2 cgroup2 '$PLACE/cgroup'" || skip "no cgroup v2 here"
 
 install_into_stage || { tail -n 5 "$PLACE/install.log"; exit 1; }
-run_check check_install
+run_check install
 stage_tests
 if ! machine_start; then
   echo "FAILED: systemd does not start; its console:"

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # A machine that runs systemd, made of this one: its own processes, network, /dev, /run and /tmp, and this machine's
 # files with everything that is written to them in memory. Nothing of this machine is touched, and it is gone when its
-# first process is. Source this; needs root, $STAGE (files that go over this machine's) and $PLACE (a folder).
+# first process is, which ends with whoever started it. Source this; needs root, $STAGE (files that go over this machine's) and $PLACE (a folder).
 
 MACHINE_PID=''
 
@@ -50,7 +50,7 @@ machine_start() {
   local i outer
   MACHINE_CGROUP=ckptd-test-$$
   export PLACE STAGE
-  unshare --mount bash "${BASH_SOURCE[0]}" namespaces "$MACHINE_CGROUP" >"$PLACE/console.log" 2>&1 </dev/null &
+  setpriv --pdeathsig KILL unshare --mount bash "${BASH_SOURCE[0]}" namespaces "$MACHINE_CGROUP" >"$PLACE/console.log" 2>&1 </dev/null &
   outer=$!
   for ((i = 0; i < 200; i++)); do
     MACHINE_PID=$(cat "/proc/$outer/task/$outer/children" 2>/dev/null)
