@@ -100,7 +100,8 @@ check_start() {
   inside systemd-tmpfiles --create ckptd.conf || fail "tmpfiles"
   inside useradd --groups ckptd alice || fail "no user alice"
   inside useradd mallory || fail "no user mallory"
-  inside systemctl start ckptd || fail "start: $(inside systemctl status ckptd --no-pager -l)"
+  inside systemctl enable --now --quiet ckptd || fail "start: $(inside systemctl status ckptd --no-pager -l)"
+  is "at boot" "$(inside systemctl is-enabled ckptd)" enabled
   is "type and state" "$(show Type) $(show ActiveState) $(show SubState)" "notify active running"
   has "status text" "$(show StatusText)" "^running; jobs: 0, connected trainers: 0, flushes: 0$"
   is "user and group" "$(status_of | awk '/^[UG]id:/ {print $2, $3, $4, $5}' | sort -u)" \
@@ -257,7 +258,7 @@ check_drain() {
   wait "$TRAINER"
   inside ckptctl verify "$(inside find "$STORAGE/drain" -name 'step-*5.a*' -type d | head -n 1)" >/dev/null ||
     fail "drain: what is on storage is not whole"
-  inside findmnt "$REGION" >/dev/null || fail "the region goes with the service"
+  [ -n "$(inside find "$REGION/drain" -name 'slot-*')" ] || fail "the region goes with the service"
   set_unit ''
   inside systemctl start ckptd || fail "drain: it does not start"
 }

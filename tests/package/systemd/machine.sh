@@ -15,7 +15,9 @@ machine_boot() {
   mount -t overlay -o "lowerdir=/,upperdir=$PLACE/mem/upper,workdir=$PLACE/mem/work" overlay "$root"
   cp -a --no-preserve=ownership "$STAGE/." "$root"
   mount -t proc proc "$root/proc"
-  mount -t sysfs sysfs "$root/sys"
+  mount --bind "$root/proc/sys" "$root/proc/sys"
+  mount -o remount,bind,ro "$root/proc/sys" # most of it is this machine's
+  mount -t sysfs -o ro sysfs "$root/sys"
   mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"
   mount -t tmpfs -o mode=755 tmpfs "$root/run"
   mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
