@@ -161,7 +161,10 @@ check_reload() {
   ! inside systemctl reload ckptd 2>/dev/null || fail "reload takes a file with an error"
   has "what reload says of an error" "$(log)" "keep_last"
   is "main process after reload" "$(show MainPID) $(show ActiveState)" "$pid active"
+  ! inside systemctl restart ckptd 2>/dev/null || fail "it starts with a file with an error"
+  is "with a file with an error" "$(show ActiveState) $(show Result) $(show ExecMainStatus)" "failed exit-code 2"
   inside rm /etc/ckptd/ckptd.toml
+  restart reload
 }
 
 # killed NAME: the agent was, whichever way, while NAME trains.
