@@ -57,6 +57,8 @@ void Agent::OnProcessDead(const ProcessId& process) {
   for (const auto& [job, rank] : claims_.EndProcess(static_cast<uint32_t>(process.pid), process.start_time)) {
     held_ranks_of.insert(job);
   }
+  for (const std::string& job : held_ranks_of)
+    Log(kInfo, "trainer.died").Job(job).Field("pid", static_cast<uint64_t>(process.pid));
   registrar_->ProcessEnded(PackProcess(process));
   const bool held = rescuer_->ProcessDied(process, held_ranks_of);
   for (auto& [name, job] : jobs_) job->OnProcessDead(PackProcess(process));

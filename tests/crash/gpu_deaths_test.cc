@@ -121,14 +121,7 @@ class GpuDeaths : public testing::Test {
 
   // The agent's descriptors but for those of slots: how many slots there are changes while one is being replaced.
   [[nodiscard]] std::vector<std::string> Descriptors() const {
-    std::vector<std::string> found;
-    std::error_code gone;
-    for (const auto& entry : fs::directory_iterator("/proc/" + std::to_string(node_.agent()->pid()) + "/fd", gone)) {
-      const std::string target = fs::read_symlink(entry.path(), gone).string();
-      if (!target.empty() && !target.starts_with(node_.region())) found.push_back(target);
-    }
-    std::sort(found.begin(), found.end());
-    return found;
+    return DescriptorsOf(node_.agent()->pid(), node_.region());
   }
 
   struct Held {

@@ -3,6 +3,7 @@
 #define CKPTD_TESTS_INTEGRATION_CTL_FIXTURE_H_
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -65,6 +66,16 @@ class CkptctlTest : public ::testing::Test {
     for (const std::string& each : child.lines()) said.out += each + "\n";
     std::ifstream file(errors);
     said.error.assign(std::istreambuf_iterator<char>(file), {});
+    return said;
+  }
+
+  // Asks until the exit code is `code`, for 15 s at most; what was said last.
+  Said Await(int code, const std::string& question = "status") {
+    Said said = Run(question);
+    for (int i = 0; i < 150 && said.code != code; ++i) {
+      usleep(100'000);
+      said = Run(question);
+    }
     return said;
   }
 

@@ -38,16 +38,6 @@ class HealthTest : public CkptctlTest {
     if (!failpoints.empty()) environment.push_back("CKPTD_FAILPOINTS=" + failpoints);
     ASSERT_TRUE(node_->StartAgent(environment)) << node_->AgentLog();
   }
-
-  // Asks until the exit code is `code`; what was said last.
-  Said Await(int code) {
-    Said said = Run("status");
-    for (int i = 0; i < 150 && said.code != code; ++i) {
-      usleep(100'000);
-      said = Run("status");
-    }
-    return said;
-  }
 };
 
 TEST_F(HealthTest, AHealthyAgentSaysSo) {

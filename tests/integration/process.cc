@@ -195,6 +195,18 @@ Usage UsageOf(pid_t pid) {
   return usage;
 }
 
+std::vector<std::string> DescriptorsOf(pid_t pid, const std::string& but) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> found;
+  std::error_code gone;
+  for (const auto& entry : fs::directory_iterator("/proc/" + std::to_string(pid) + "/fd", gone)) {
+    const std::string target = fs::read_symlink(entry.path(), gone).string();
+    if (!target.empty() && !target.starts_with(but)) found.push_back(target);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
 std::string Field(const std::string& line, const std::string& name) {
   size_t at = line.find(" " + name + "=");
   if (at == line.npos) return "";

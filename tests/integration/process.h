@@ -84,6 +84,9 @@ struct Usage {
 };
 Usage UsageOf(pid_t pid);
 
+// What its descriptors lead to, sorted; those that begin with `but` are left out.
+std::vector<std::string> DescriptorsOf(pid_t pid, const std::string& but);
+
 // `value` of "name=value" in a line, or "" .
 std::string Field(const std::string& line, const std::string& name);
 uint64_t NumberField(const std::string& line, const std::string& name);

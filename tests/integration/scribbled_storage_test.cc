@@ -48,20 +48,11 @@ class ScribbledStorage : public CkptctlTest {
     ASSERT_FALSE(memory_->maps().empty());
     scribbler_.emplace(*memory_, 7);
     trainer_->Signal(SIGCONT);
-    full_ = Await(1);
+    full_ = Await(1, "status -o json");
     ASSERT_EQ(full_.code, 1) << full_ << node_->AgentLog();
   }
 
   [[nodiscard]] std::string Ballast() const { return tmpfs_.path() + "/ballast"; }
-  // Asks until the exit code is `code`; what was said last.
-  Said Await(int code) {
-    Said said = Run("status -o json");
-    for (int i = 0; i < 150 && said.code != code; ++i) {
-      usleep(100'000);
-      said = Run("status -o json");
-    }
-    return said;
-  }
   // Oldest first.
   [[nodiscard]] std::vector<uint64_t> Committed() const {
     std::vector<uint64_t> steps;
@@ -116,7 +107,7 @@ TEST_F(ScribbledStorage, WithRoomAgainSavesBecomeDurable) {
   fs::remove(Ballast());
   while (trainer_->Last("DURABLE") < durable + 100)
     ASSERT_TRUE(trainer_->WaitFor("DURABLE")) << trainer_->Errors() << node_->AgentLog();
-  const Said well = Await(0);
+  const Said well = Await(0, "status -o json");
   EXPECT_EQ(well.code, 0) << well;
   ASSERT_NO_FATAL_FAILURE(Reboot());
   auto again = node_->Train(Args("--steps 100000000 --every 5 --step-ms 5"));

@@ -33,14 +33,6 @@ class ScrubTest : public CkptctlTest {
     }
     return false;
   }
-  Said Await(int code) {
-    Said said = Run("status");
-    for (int i = 0; i < 100 && said.code != code; ++i) {
-      usleep(100'000);
-      said = Run("status");
-    }
-    return said;
-  }
   [[nodiscard]] std::string NewestSlot() {
     std::vector<std::string> slots = FilesWith(node_->region(), "/slot-");
     EXPECT_EQ(slots.size(), 2u);

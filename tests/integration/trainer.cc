@@ -6,8 +6,10 @@
 //
 // One line an event on stdout, flushed at once:
 //   RESTORED step=N source=N attempt=N snapshot_attempt=N | SKIPPED step=N code=NAME | STEP N | SAVE N | DROPPED N NAME
-//   GATE NAME | GROWN N | CAPTURED N | DURABLE N | SUPERSEDED N | CLOSED NAME | DIGEST HEX
+//   GATE NAME | GROWN N | FORKED PID | CAPTURED N | DURABLE N | SUPERSEDED N | CLOSED NAME | DIGEST HEX
 // Exit: 0 done; 1 the state is wrong or could not be restored (a sentence on stderr); 2 wrong usage.
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -46,6 +48,7 @@ struct Options {
   std::string want = "newest";  // newest, fresh, or a step
   uint64_t grow_step = 0;       // --grow-at STEP: from then on there is one more tensor, of `grow_bytes`
   uint64_t grow_bytes = 1 << 20;
+  uint64_t fork_step = 0;  // --fork-after STEPS: then it has a worker, as data loaders have, which outlives it
   uint64_t kill_step = 0;  // --kill-at STEP:POINT
   std::string kill_point;  // restore, load, save, gate, captured, durable
   bool gate = true;
@@ -192,6 +195,7 @@ class Trainer {
       Say("STEP %" PRIu64, step);
       if (step == options_.grow_step) Grow(step);
       if (step % options_.every == 0 || step == options_.steps) Save(step);
+      if (step == start + options_.fork_step) Fork();
       Report();
     }
     Finish();
@@ -202,6 +206,14 @@ class Trainer {
   void Register() {
     table_ = model_.Table();
     ck_.Register(table_, 256);
+  }
+
+  // The worker holds every descriptor open until somebody kills it.
+  static void Fork() {
+    const pid_t worker = fork();
+    if (worker != 0) return Say("FORKED %d", worker);
+    close(STDOUT_FILENO);
+    for (;;) pause();
   }
 
   void Grow(uint64_t step) {
@@ -325,7 +337,7 @@ void Usage() {
   fputs(
       "usage: ckpt-trainer [--job NAME] [--socket PATH] [--rank N] [--world N] [--steps N] [--every N]\n"
       "  [--tensors N] [--bytes N] [--step-ms N] [--seed N] [--want newest|fresh|STEP] [--restore-ms N]\n"
-      "  [--gate-ms N] [--close-ms N] [--grow-at STEP] [--grow-bytes N] [--kill-at "
+      "  [--gate-ms N] [--close-ms N] [--grow-at STEP] [--grow-bytes N] [--fork-after STEPS] [--kill-at "
       "STEP:restore|load|save|gate|captured|durable] [--no-gate] "
       "[--no-restore]\n",
       stderr);
@@ -345,7 +357,7 @@ Options ParseOptions(int argc, char** argv) {
       {"steps", &options.steps},       {"every", &options.every},           {"tensors", &options.tensors},
       {"bytes", &options.bytes},       {"step-ms", &options.step_ms},       {"seed", &options.seed},
       {"gate-ms", &options.gate_ms},   {"restore-ms", &options.restore_ms}, {"close-ms", &options.close_ms},
-      {"grow-at", &options.grow_step}, {"grow-bytes", &options.grow_bytes}};
+      {"grow-at", &options.grow_step}, {"grow-bytes", &options.grow_bytes}, {"fork-after", &options.fork_step}};
   std::map<std::string, std::string*> texts = {
       {"job", &options.job}, {"socket", &options.socket}, {"want", &options.want}};
   for (int i = 1; i < argc; ++i) {

@@ -66,10 +66,10 @@ FIGURES = [
         r"^(?:seed \d+.*|.*\d+ steps.*|VIOLATION .*)",
     ),
     Figure(
-        "leaks",
-        "What is left after crashes, and what an agent takes",
-        "build/dev/bin/leak_test",
-        r"^(?:after \d+ and .*|start \d+ ms.*|region of .*)",
+        "deaths",
+        "Trainers that die with live workers (forked children): noticed, and what is left behind; what an agent takes",
+        "CKPTD_KILLS=1000 build/dev/bin/deaths_test && build/dev/bin/leak_test",
+        r"^(?:\d+ deaths .*|after \d+ and .*|start \d+ ms.*|region of .*)",
     ),
     Figure(
         "gpu-deaths",
