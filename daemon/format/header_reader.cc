@@ -37,9 +37,6 @@ absl::StatusOr<std::vector<ImageInfo>> ReadLayoutHeaders(absl::string_view heade
                                                          absl::string_view origin, const HeaderLimits& limits) {
   std::vector<ImageInfo> images;
   ImageError error = ParseHeaders(Std(headers), max_slot_bytes, limits, &images);
-  // All bytes are in memory: a read beyond them is a header that claims more than was sent.
-  if (error.kind == ImageErrorKind::kRead)
-    error = {ImageErrorKind::kTruncated, headers.size(), "the headers end early"};
   if (!error.ok()) return AsStatus(error, ErrorCode::INVALID_ARGUMENT, origin);
   return images;
 }

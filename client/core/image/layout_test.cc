@@ -131,8 +131,17 @@ TEST(Layout, WalkLimits) {
   EXPECT_EQ(ParseHeaders(headers, layout.slot_bytes, {.max_tensors = 4}, &images).kind, K::kOk);
   EXPECT_EQ(ParseHeaders(headers, layout.slot_bytes, {.max_tensors = 3}, &images).kind, K::kLimit);
   EXPECT_EQ(ParseHeaders(headers, layout.slot_bytes - 1, {}, &images).kind, K::kTruncated);
-  EXPECT_EQ(ParseHeaders(headers + "x", layout.slot_bytes + 4096, {}, &images).kind, K::kRead);
-  EXPECT_EQ(ParseHeaders("", 4096, {}, &images).kind, K::kRead);
+  EXPECT_EQ(ParseHeaders(headers + "x", layout.slot_bytes + 4096, {}, &images).kind, K::kTruncated);
+  EXPECT_EQ(ParseHeaders("", 4096, {}, &images).kind, K::kTruncated);
+}
+
+TEST(Layout, AClaimBeyondTheTextIsTruncatedBeforeItIsRead) {
+  std::string claim("\x00\x00\x00\x03\0\0\0\0{}", 10);  // 48 MiB
+  std::vector<ImageInfo> images;
+  ImageError error = ParseHeaders(claim, uint64_t{1} << 46, {}, &images);
+  EXPECT_EQ(error.kind, K::kTruncated);
+  EXPECT_EQ(error.message, "image 0: the image has 10 bytes where 50331656 are needed");
+  EXPECT_TRUE(images.empty());
 }
 
 TEST(Layout, WalkRefusesUnalignedImages) {

@@ -84,7 +84,8 @@ using ReadAt = std::function<int(uint64_t offset, char* into, size_t size)>;
 ImageError WalkImages(uint64_t bytes, const ReadAt& read, const HeaderLimits& limits, std::vector<ImageInfo>* images);
 
 // The same when only the headers are at hand, back to back without the data (this is how they travel in a memfd).
-// The images' total_bytes then say how long the slot is: at most `max_slot_bytes`.
+// The images' total_bytes then say how long the slot is: at most `max_slot_bytes`. Takes no more memory than the text
+// warrants, whatever it claims.
 ImageError ParseHeaders(std::string_view headers, uint64_t max_slot_bytes, const HeaderLimits& limits,
                         std::vector<ImageInfo>* images);
 

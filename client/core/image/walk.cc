@@ -1,5 +1,4 @@
 // The images of a slot, one after the other. A slot is refused as a whole: half of a rank's state is of no use.
-#include <cerrno>
 #include <cstring>
 
 #include "client/core/image/parser.h"
@@ -68,11 +67,14 @@ ImageError ParseHeaders(std::string_view headers, uint64_t max_slot_bytes, const
   HeaderLimits left = limits;
   uint64_t available = max_slot_bytes;
   auto read_image = [&](uint64_t offset, char* into, size_t size) {
-    if (offset > headers.size() || size > headers.size() - offset) return EINVAL;
     std::memcpy(into, headers.data() + offset, size);
     return 0;
   };
   do {
+    // What a header claims and is not there must not be allocated either.
+    uint64_t claimed = 0;
+    ImageError there = HeaderBytes(headers, headers.size(), left, &claimed);
+    if (!there.ok()) return InImage(images->size(), std::move(there));
     if (ImageError bad = NextImage(read_image, &available, &left, images); !bad.ok()) return bad;
     headers.remove_prefix(images->back().header_bytes);
   } while (!headers.empty());
