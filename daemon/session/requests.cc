@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "client/core/image/text.h"
 #include "daemon/base/status_macros.h"
 #include "proto/local/rescue.h"
 
@@ -33,12 +35,17 @@ absl::StatusOr<std::string> Text(const char (&field)[kSize], absl::string_view n
   return std::string(field, end);
 }
 
-// Text that is only shown: whatever is not printable ASCII or UTF-8 continuation is replaced.
+// Text that is shown, and sent on in messages that nobody can read when it is not UTF-8: what is not is replaced.
 template <size_t kSize>
 std::string ShownText(const char (&field)[kSize]) {
   std::string text(field, std::find(field, field + kSize, '\0'));
   for (char& c : text) {
     if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = ' ';
+  }
+  size_t good = ValidUtf8Prefix(text);
+  while (good < text.size()) {
+    text[good] = '?';
+    good += ValidUtf8Prefix(std::string_view(text).substr(good));
   }
   return text;
 }
@@ -121,7 +128,7 @@ absl::StatusOr<Request> DecodeCapture(std::span<const std::byte> packet, Message
   return CaptureRequest{type, raw.attempt, raw.step, raw.epoch, raw.layout, raw.slot, CheckedCode(raw.code)};
 }
 
-// For what is shown and sent on as text, which must be UTF-8.
+// The same in ASCII.
 template <size_t kSize>
 std::string PlainText(const char (&field)[kSize]) {
   std::string text = ShownText(field);

@@ -137,6 +137,20 @@ TEST(Decode, RescueWithinBounds) {
   EXPECT_FALSE(Decode(cut).ok());
 }
 
+// A tensor's name in it, cut in the middle of a letter by the field's end; and whatever a stray write left there.
+TEST(Decode, TheReasonOfAFailedLoadIsUtf8) {
+  LoadedMessage loaded{};
+  loaded.ticket = 7;
+  std::strcpy(loaded.reason,
+              "tensor gr\xc3\xb6\xc3\x9f"
+              "e\n\xff\xed\xa0\x80 cut \xc3");
+  auto request = Decode(Pack(MessageType::kLoaded, loaded));
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(std::get<LoadedRequest>(*request).reason,
+            "tensor gr\xc3\xb6\xc3\x9f"
+            "e ???? cut ?");
+}
+
 TEST(Decode, RandomBytesNeverCrash) {
   std::mt19937_64 random(7);
   for (int i = 0; i < 20000; ++i) {
