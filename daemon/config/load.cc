@@ -15,7 +15,9 @@
 namespace ckptd {
 namespace {
 
-constexpr size_t kFileBytes = 1 << 20;
+// Eight times what all keys with their help need. The library destroys tables within tables by recursion: a key of a
+// hundred thousand dots ends the agent, also at a reload.
+constexpr size_t kFileBytes = 32 << 10;
 
 // Levenshtein, one row at a time.
 size_t EditDistance(absl::string_view a, absl::string_view b) {
@@ -98,6 +100,8 @@ class Loader {
   }
 
   static std::string Suggestion(absl::string_view what, absl::string_view name) {
+    constexpr size_t kCompared = 64;  // no key is half as long, and comparing takes time
+    name = name.substr(0, kCompared);
     if (what == "key ") return NearestKey(name);
     auto nearer = [&](const Section& a, const Section& b) {
       return EditDistance(name, a.name) < EditDistance(name, b.name);

@@ -151,8 +151,18 @@ TEST(Load, NotToml) {
   EXPECT_THAT(ErrorOf("[agent\n"), HasSubstr("ckptd.toml:1: "));
   EXPECT_THAT(ErrorOf("[agent]\nsocket = "), HasSubstr("ckptd.toml:2: "));
   EXPECT_THAT(ErrorOf("[agent]\nsocket = \"/a\"\nsocket = \"/b\""), HasSubstr("ckptd.toml:3: "));
-  EXPECT_THAT(ErrorOf(std::string((1 << 20) + 1, ' ')), HasSubstr("at most"));
+  EXPECT_THAT(ErrorOf(std::string((32 << 10) + 1, ' ')), HasSubstr("at most 32768"));
   EXPECT_FALSE(LoadConfig("a = " + std::string(100'000, '['), "f", Config()).ok());
+}
+
+// What a file of the largest size can nest fits the stack, and a word of that size is compared with every key in time.
+TEST(Load, AsDeepAndAsLongAsAFileMayBe) {
+  std::string deep;
+  while (deep.size() < (32 << 10) - 4) deep += "a.";
+  EXPECT_THAT(ErrorOf(deep + "a=1"), HasSubstr("ckptd.toml:1: unknown"));
+  EXPECT_THAT(ErrorOf("region." + std::string(32000, 'a') + " = 1"), HasSubstr("ckptd.toml:1: unknown key"));
+  while (deep.size() < 200'000) deep += "a.";
+  EXPECT_THAT(ErrorOf(deep + "a=1"), HasSubstr("at most"));
 }
 
 TEST(Keys, NamesAreUniqueAndTheirDefaultsValid) {
