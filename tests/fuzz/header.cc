@@ -29,12 +29,21 @@ bool Same(const ImageInfo& a, const ImageInfo& b) {
                     [](const TensorEntry& x, const TensorEntry& y) { return Same(x, y); });
 }
 
+unsigned __int128 BitsOf(const TensorEntry& tensor) {
+  unsigned __int128 bits = DtypeBits(tensor.dtype);
+  for (uint64_t dimension : tensor.shape) {
+    bits *= dimension;
+    FUZZ_CHECK(dimension <= kMaxFormatNumber && bits <= UINT64_MAX);
+  }
+  return bits;
+}
+
 // The rules of the format, said a second time.
 void CheckRules(const ImageInfo& image, const HeaderLimits& limits) {
   uint64_t end = 0;
   for (const TensorEntry& tensor : image.tensors) {
     FUZZ_CHECK(tensor.begin == end && tensor.end >= tensor.begin && tensor.end <= kMaxFormatNumber);
-    FUZZ_CHECK(TensorBytes(tensor.dtype, tensor.shape) == tensor.end - tensor.begin);
+    FUZZ_CHECK(BitsOf(tensor) == static_cast<unsigned __int128>(tensor.end - tensor.begin) * 8);
     FUZZ_CHECK(tensor.name.size() <= limits.max_name_bytes && tensor.shape.size() <= limits.max_dims);
     FUZZ_CHECK(ValidUtf8Prefix(tensor.name) == tensor.name.size());
     FUZZ_CHECK(image.Find(tensor.name) == &tensor);

@@ -1,15 +1,17 @@
 // Feeds a text to the readers of everything that lies beside the images on storage: sidecar, manifest, attempt and
 // decision record, deletion marker (daemon/format/records.h, daemon/json).
 //
-// What is accepted must come out of the printer as a text that reads back equal; and a rank's sidecar alone must make a
-// manifest that reads back.
+// What is accepted must follow the rules of the format, and come out of the printer as a text that reads back equal;
+// and a rank's sidecar alone must make a manifest that reads back.
 #include "daemon/format/records.h"
 
 #include <google/protobuf/util/message_differencer.h>
 
-#include <optional>
+#include <set>
 
 #include "client/core/copy/crc32c.h"
+#include "daemon/base/ids.h"
+#include "proto/local/region.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace ckptd::fuzz {
@@ -32,9 +34,45 @@ Message WithoutMark(Message message) {
   return message;
 }
 
+// The rules of manifest.proto, said a second time.
+void CheckFileName(const std::string& name) {
+  FUZZ_CHECK(name.rfind("rank-", 0) == 0 && name.find('/') == std::string::npos);
+}
+
+void CheckRules(const v1::Sidecar& sidecar) {
+  FUZZ_CHECK(CheckJobName(sidecar.job()).ok() && sidecar.attempt() > 0 && sidecar.rank() < sidecar.world_size());
+  unsigned __int128 sum = 0;
+  for (const v1::SidecarImage& image : sidecar.images()) {
+    CheckFileName(image.name());
+    FUZZ_CHECK(image.bytes() % kImageAlignment == 0 && image.header_bytes() <= image.bytes());
+    sum += image.bytes();
+  }
+  const uint64_t chunks = static_cast<uint64_t>(sidecar.chunk_crc32c_size());
+  FUZZ_CHECK(sum > 0 && sum == sidecar.slot_bytes());
+  FUZZ_CHECK(sidecar.chunk_bytes() >= kMinChunkBytes && sidecar.chunk_bytes() <= kMaxChunkBytes);
+  FUZZ_CHECK(chunks * sidecar.chunk_bytes() >= sum && (chunks - 1) * sidecar.chunk_bytes() < sum);
+}
+
+void CheckRules(const v1::Manifest& manifest) {
+  FUZZ_CHECK(CheckJobName(manifest.job()).ok() && manifest.attempt() > 0);
+  unsigned __int128 sum = 0;
+  std::set<uint32_t> ranks;
+  std::set<std::string> names;
+  for (const v1::ManifestFile& file : manifest.files()) {
+    CheckFileName(file.name());
+    CheckFileName(file.sidecar());
+    FUZZ_CHECK(file.attempt() == manifest.attempt() && names.insert(file.name()).second);
+    ranks.insert(file.rank());
+    sum += file.bytes();
+  }
+  FUZZ_CHECK(sum == manifest.total_bytes());
+  FUZZ_CHECK(!ranks.empty() && ranks.size() == manifest.world_size() && *ranks.rbegin() == ranks.size() - 1);
+}
+
 void CheckSidecar(absl::string_view text) {
   auto sidecar = ParseSidecar(text, "input");
   if (!sidecar.ok()) return;
+  CheckRules(*sidecar);
   const std::string printed = SidecarText(*sidecar);
   auto again = ParseSidecar(printed, "again");
   FUZZ_CHECK(again.ok());
@@ -49,6 +87,7 @@ void CheckSidecar(absl::string_view text) {
 void CheckManifest(absl::string_view text) {
   auto manifest = ParseManifest(text, "input");
   if (!manifest.ok()) return;
+  CheckRules(*manifest);
   const std::string printed = ManifestText(*manifest);
   auto again = ParseManifest(printed, "again");
   FUZZ_CHECK(again.ok());

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <set>
 
 #include "client/core/copy/crc32c.h"
 #include "daemon/base/clock.h"
@@ -83,18 +84,29 @@ void WriteRegion(const std::string& dir, Input input) {
   WriteSlots(rank, files);
 }
 
+// A snapshot that is taken over has a file that no other slot has, and a record whose checksum is right.
+void CheckSlot(const region::LayoutSet& set, uint32_t slot, std::set<uint64_t>& file_ids) {
+  const region::SlotSnapshot& now = set.Slot(slot);
+  FUZZ_CHECK(set.max_epoch() >= now.epoch);
+  FUZZ_CHECK(now.file_id == 0 || file_ids.insert(now.file_id).second);
+  if (now.state != SlotStateCode::kSealed) return;
+  FUZZ_CHECK(set.DescriptorsForRestore(slot).ok() && now.record != nullptr);
+  const std::vector<uint32_t>& crcs = now.record->chunk_crcs;
+  RecordHead head = now.record->head;
+  head.crc = 0;
+  const uint32_t crc = Crc32c(Crc32c(0, &head, sizeof(head)), crcs.data(), crcs.size() * sizeof(uint32_t));
+  FUZZ_CHECK(crc == now.record->head.crc && crcs.size() == set.head().block.chunk_count);
+}
+
 AdoptReport Adopt(const std::string& dir) {
   auto opened = Region::Open(PosixFiles(), SystemClock(), {.dir = dir, .uid = geteuid()});
   if (!opened.ok()) (void)std::fprintf(stderr, "%s\n", opened.status().ToString().c_str());
   FUZZ_CHECK(opened.ok());
+  std::set<uint64_t> file_ids;
   for (const auto& [name, job] : (*opened)->jobs()) {
     for (const auto& [number, rank] : job->ranks()) {
       for (const auto& [layout, set] : rank->layouts()) {
-        for (uint32_t slot = 0; slot < set->slot_count(); ++slot) {
-          const bool sealed = set->Slot(slot).state == SlotStateCode::kSealed;
-          FUZZ_CHECK(!sealed || (set->DescriptorsForRestore(slot).ok() && set->Slot(slot).record != nullptr));
-          FUZZ_CHECK(set->max_epoch() >= set->Slot(slot).epoch);
-        }
+        for (uint32_t slot = 0; slot < set->slot_count(); ++slot) CheckSlot(*set, slot, file_ids);
       }
     }
     FUZZ_CHECK(job->Facts().job == name);

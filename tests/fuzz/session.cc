@@ -1,6 +1,7 @@
 // Feeds what trainers send over time: a sequence of frames, each a packet of one connection or something that happens
 // to it. Packets are decoded (daemon/session/requests.h) and passed on to the bookkeeping of the session as the agent
-// does it: claims, copiers, rescues and turns at pinning.
+// does it: claims, copiers, rescues and turns at pinning; and, of rank 0 of job gpt, to the machine of its slots, with
+// what bells and coordinator say in between (slots.h).
 //
 //   byte 0   low 3 bits: what happens, see On; then 3 bits: the connection, of which two belong to a process
 //   packet   u16 length, then the bytes
@@ -20,10 +21,11 @@
 #include "daemon/session/rescues.h"
 #include "proto/local/rescue.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/slots.h"
 
 namespace ckptd::fuzz {
 
-const Allowed kAllowed = {64 << 10, 64};
+const Allowed kAllowed = {128 << 10, 128};
 
 namespace {
 
@@ -118,7 +120,11 @@ class World {
         return EndCopier(in.Take<uint8_t>());
       case 5:
         if (!copiers_running_.empty()) copiers_.GiveUp(*copiers_running_.begin());
-        return;
+        return slots_.Answer(in.Take<uint8_t>() % 4 != 0);
+      case 6:
+        return slots_.Bell(Number(session), in);
+      case 7:
+        return slots_.Coordinator(in);
       default:
         return Packet(session, in.Bytes(in.Take<uint16_t>()));
     }
@@ -134,28 +140,37 @@ class World {
     if (connection.greeted) std::visit([&](const auto& typed) { Do(session, connection, typed); }, *request);
   }
 
-  void Bind(uint32_t session, Connection& connection, const std::string& job, Rank rank, Ticket ticket) {
+  bool Bind(uint32_t session, Connection& connection, const std::string& job, Rank rank, Ticket ticket) {
     const ProcessId process = ProcessOf(session);
     const Holder holder{static_cast<uint32_t>(process.pid), process.start_time, session / 4, ticket, IdOf(session)};
     const auto before = claims_.Find(job, rank);
     const bool taken = claims_.Claim(job, rank, holder).ok();
     FUZZ_CHECK(!taken || !before || (before->pid == holder.pid && before->start_time == holder.start_time));
-    if (!taken) return;
+    if (!taken) return false;
     connection.job = job;
     connection.rank = rank;
     connection.ticket = ticket;
     held_.insert({job, rank});
     FUZZ_CHECK(claims_.SessionOf(job, rank, ticket) == IdOf(session));
+    return true;
   }
 
+  static bool HasSlots(const Connection& connection) { return connection.job == "gpt" && connection.rank == 0; }
+
   void Do(uint32_t session, Connection& connection, const JoinRequest& join) {
-    if (!rescues_.Delays(join.job)) Bind(session, connection, join.job, join.rank, join.ticket);
+    if (rescues_.Delays(join.job) || !Bind(session, connection, join.job, join.rank, join.ticket)) return;
+    if (HasSlots(connection)) slots_.Join(Number(session), join.ticket);
   }
   void Do(uint32_t session, Connection& connection, const ResumeRequest& resume) {
-    Bind(session, connection, resume.job, resume.rank, resume.ticket);
+    if (!Bind(session, connection, resume.job, resume.rank, resume.ticket) || !HasSlots(connection)) return;
+    slots_.Resume(Number(session), resume);
+  }
+  void Do(uint32_t /*session*/, Connection& connection, const LoadedRequest& loaded) {
+    if (HasSlots(connection)) slots_.Loaded(loaded);
   }
   void Do(uint32_t session, Connection& connection, const LayoutRequest& /*layout*/) {
     if (connection.job.empty()) return;
+    if (HasSlots(connection)) slots_.Layout(Number(session));
     (void)turns_.Ask({Number(session), connection.job, connection.rank});
     (void)turns_.Next(now_);
   }
@@ -176,6 +191,7 @@ class World {
   }
   void Do(uint32_t session, Connection& connection, const ByeRequest& /*bye*/) {
     if (!connection.job.empty()) (void)claims_.Release(connection.job, connection.rank, connection.ticket);
+    if (HasSlots(connection)) slots_.Bye(connection.ticket);
     turns_.Leave({Number(session), connection.job, connection.rank});
     connection.job.clear();
     const ProcessId process = ProcessOf(session);
@@ -199,6 +215,7 @@ class World {
       jobs.insert(job);
     turns_.ProcessEnded(Number(session));
     dead_.insert(process);
+    slots_.Died(Number(session));
     (void)copiers_.ProcessDied(process);
     if (rescues_.Begin(process, jobs, gpu_error, now_))
       FUZZ_CHECK(rescues_.FindRescue(process)->deadline - now_ <= Nanos(kMostHoldNs));
@@ -218,6 +235,7 @@ class World {
   void Settle() {
     for (const ProcessId& process : copiers_.TakeReaped()) {
       FUZZ_CHECK(dead_.erase(process) == 1);
+      slots_.Reaped(static_cast<uint64_t>(process.pid - 100) * 1000 + process.start_time);
       for (const auto& [copier, owner] : owner_) FUZZ_CHECK(owner != process);
       (void)rescues_.End(process);
       FUZZ_CHECK(rescues_.Of(process) == Rescues::Standing::kLives);
@@ -242,6 +260,7 @@ class World {
   Copiers copiers_;
   Rescues rescues_;
   PinTurns turns_;
+  Slots slots_;
   Nanos now_ = std::chrono::seconds(100);
   uint64_t generation_[kSessions / 2] = {1, 1, 1, 1};
   Connection connections_[kSessions];
@@ -262,13 +281,13 @@ void Run(Input input) {
 
 // Magic and length of each packet.
 void Repair(std::vector<uint8_t>& input) {
-  constexpr uint8_t kArguments[8] = {2, 0, 1, 2, 1, 0, 2, 2};  // bytes behind the first of a frame
+  constexpr uint8_t kArguments[6] = {2, 0, 1, 2, 1, 1};  // bytes behind the first of a frame
   for (size_t at = 0; at < input.size();) {
     const int what = input[at] & 7;
-    const bool packet = what == 0 || what > 5;
+    if (what > 5) return;  // as long as what it says
     const size_t begin = at + 1 + kArguments[what];
     uint16_t size = 0;
-    if (packet && begin <= input.size()) std::memcpy(&size, input.data() + at + 1, sizeof(size));
+    if (what == 0 && begin <= input.size()) std::memcpy(&size, input.data() + at + 1, sizeof(size));
     if (size >= sizeof(MessageHead) && begin + size <= input.size()) {
       const uint32_t length = size;
       std::memcpy(input.data() + begin + offsetof(MessageHead, magic), &kMessageMagic, sizeof(kMessageMagic));

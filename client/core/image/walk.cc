@@ -1,4 +1,5 @@
 // The images of a slot, one after the other. A slot is refused as a whole: half of a rank's state is of no use.
+#include <cerrno>
 #include <cstring>
 
 #include "client/core/image/parser.h"
@@ -67,6 +68,7 @@ ImageError ParseHeaders(std::string_view headers, uint64_t max_slot_bytes, const
   HeaderLimits left = limits;
   uint64_t available = max_slot_bytes;
   auto read_image = [&](uint64_t offset, char* into, size_t size) {
+    if (offset > headers.size() || size > headers.size() - offset) return EINVAL;
     std::memcpy(into, headers.data() + offset, size);
     return 0;
   };
