@@ -114,6 +114,7 @@ def pytest_addoption(parser):
     parser.addoption("--kills", type=int, default=20 if night else 1, help="kills of each row of the matrix")
     parser.addoption("--all-rules", action="store_true", default=night, help="every row without each of its rules")
     seed = os.environ.get("CKPTD_SEED") or str(int.from_bytes(os.urandom(4), "little"))
+    os.environ["CKPTD_SEED"] = seed  # the workers of pytest-xdist draw the same
     parser.addoption("--seed", default=seed, help="what is drawn; else $CKPTD_SEED, else random")
 
 
