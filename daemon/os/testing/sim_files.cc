@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,7 +26,10 @@ struct SimState {
   size_t fail_at = SIZE_MAX;
   int fail_error = 0;
   size_t syncs = 0;
-  size_t drop_sync = SIZE_MAX;
+  std::set<size_t> drop_syncs;
+  uint64_t free = UINT64_MAX;
+  size_t kill_at = SIZE_MAX;
+  bool replace = false;
   bool links = true;
   bool renames = true;
   bool lose_link_reply = false;
@@ -37,17 +41,27 @@ struct SimState {
   }
 
   absl::Status Call(absl::string_view operation, const std::string& path) {
+    if (log.size() >= kill_at) return FileError(EIO, operation, path);
     if (calls++ != fail_at) return absl::OkStatus();
     return FileError(fail_error, operation, path);
   }
 
   absl::Status Sync(InodeId inode, const std::string& path) {
     absl::Status injected = Call("fsync", path);
+    if (!injected.ok() && log.size() >= kill_at) return injected;
     if (!injected.ok()) {
       Do({.kind = Op::kSyncFailed, .inode = inode, .text = absl::StrCat("failed fsync ", path)});
       return injected;
     }
-    if (syncs++ != drop_sync) Do({.kind = Op::kSync, .inode = inode, .text = absl::StrCat("fsync ", path)});
+    if (!drop_syncs.contains(syncs++)) Do({.kind = Op::kSync, .inode = inode, .text = absl::StrCat("fsync ", path)});
+    return absl::OkStatus();
+  }
+
+  absl::Status Allocate(InodeId inode, uint64_t size, absl::string_view operation, const std::string& path) {
+    const uint64_t has = live.at(inode).content.size();
+    const uint64_t more = size > has ? size - has : 0;
+    if (more > free) return FileError(ENOSPC, operation, path);
+    if (free != UINT64_MAX) free -= more;
     return absl::OkStatus();
   }
 
@@ -72,14 +86,15 @@ struct SimState {
   // The directory in which `path` may become a new name.
   absl::StatusOr<InodeId> FindFree(absl::string_view operation, const std::string& path) const {
     CKPTD_ASSIGN_OR_RETURN(InodeId parent, FindDirectory(ParentOf(path)));
-    if (Find(path).ok()) return FileError(EEXIST, operation, path);
+    const bool replaced = replace && (operation == "link" || operation == "rename");
+    if (!replaced && Find(path).ok()) return FileError(EEXIST, operation, path);
     return parent;
   }
 
   uint64_t LinksTo(InodeId id) const {
     uint64_t links = 0;
     for (const auto& [directory, inode] : live) {
-      for (const auto& [name, target] : inode.entries) links += target == id ? 1 : 0;
+      for (const auto& [name, target] : inode->entries) links += target == id ? 1 : 0;
     }
     return links;
   }
@@ -114,7 +129,9 @@ class SimFile final : public File {
 
   absl::Status PWrite(uint64_t offset, std::span<const std::byte> bytes) override {
     absl::Status injected = state_->Call("write", path_);
+    if (state_->log.size() >= state_->kill_at) return injected;
     if (direct_ && !Aligned(offset, bytes)) return FileError(EINVAL, "write", path_);
+    injected.Update(state_->Allocate(inode_, offset + bytes.size(), "write", path_));
     if (!injected.ok()) bytes = bytes.first(bytes.size() / 2);
     std::string data(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     std::string text = absl::StrCat("write ", path_, " ", offset, "+", bytes.size());
@@ -135,6 +152,7 @@ class SimFile final : public File {
 
   absl::Status Fallocate(uint64_t size) override {
     CKPTD_RETURN_IF_ERROR(state_->Call("fallocate", path_));
+    CKPTD_RETURN_IF_ERROR(state_->Allocate(inode_, size, "fallocate", path_));
     state_->Do({.kind = Op::kSize, .inode = inode_, .size = size, .text = absl::StrCat("fallocate ", path_)});
     return absl::OkStatus();
   }
@@ -173,8 +191,20 @@ class SimFile final : public File {
 
 }  // namespace
 
-SimFiles::SimFiles() : state_(std::make_shared<SimState>()) {
-  state_->base[sim::kRoot] = Inode{.type = FileType::kDirectory, .mode = 0755, .content = {}, .entries = {}};
+namespace {
+
+sim::Tree EmptyRoot() {
+  sim::Tree tree;
+  tree.Put(sim::kRoot, std::make_shared<Inode>(Inode{.type = FileType::kDirectory, .mode = 0755}));
+  return tree;
+}
+
+}  // namespace
+
+SimFiles::SimFiles() : SimFiles(EmptyRoot()) {}
+SimFiles::SimFiles(sim::Tree image) : state_(std::make_shared<SimState>()) {
+  state_->next_inode = std::prev(image.end())->first + 1;
+  state_->base = std::move(image);
   state_->live = state_->base;
 }
 SimFiles::SimFiles(SimFiles&&) noexcept = default;
@@ -185,23 +215,31 @@ size_t SimFiles::OpCount() const { return state_->log.size(); }
 std::string SimFiles::OpName(size_t op) const { return state_->log.at(op).text; }
 
 SimFiles SimFiles::CrashImage(size_t op_count, uint64_t seed) const {
-  SimFiles image;
-  image.state_->base = sim::Crash(state_->base, state_->log, op_count, seed);
-  image.state_->live = image.state_->base;
-  image.state_->next_inode = state_->next_inode;
-  return image;
+  sim::Disk disk(state_->base);
+  for (size_t i = 0; i < op_count; ++i) disk.Play(state_->log[i]);
+  return SimFiles(disk.Fail(sim::Lot(seed)));
 }
+
+const sim::Tree& SimFiles::base() const { return state_->base; }
+const std::vector<sim::Op>& SimFiles::log() const { return state_->log; }
+const sim::Tree& SimFiles::live() const { return state_->live; }
 
 size_t SimFiles::CallCount() const { return state_->calls; }
 void SimFiles::FailCall(size_t n, int error) {
   state_->fail_at = state_->calls + n;
   state_->fail_error = error;
 }
-void SimFiles::DropSync(size_t n) { state_->drop_sync = state_->syncs + n; }
+void SimFiles::DropSync(size_t n) { state_->drop_syncs = {state_->syncs + n}; }
+void SimFiles::DropSyncs(std::set<size_t> which) { state_->drop_syncs = std::move(which); }
 size_t SimFiles::SyncCount() const { return state_->syncs; }
 void SimFiles::DisableLinks() { state_->links = false; }
 void SimFiles::DisableRenames() { state_->renames = false; }
 void SimFiles::LoseReplyOfNextLink() { state_->lose_link_reply = true; }
+void SimFiles::KillAt(size_t op_count) { state_->kill_at = op_count; }
+void SimFiles::Revive() { state_->kill_at = SIZE_MAX; }
+bool SimFiles::Killed() const { return state_->log.size() >= state_->kill_at; }
+void SimFiles::ReplaceNames() { state_->replace = true; }
+void SimFiles::SetFree(uint64_t bytes) { state_->free = bytes; }
 size_t SimFiles::OpenFiles() const { return state_->open_files; }
 
 absl::StatusOr<std::unique_ptr<File>> SimFiles::Open(const std::string& path, const OpenOptions& options) {

@@ -7,16 +7,19 @@
 // no later Sync changes that (what ext4 and XFS do).
 //
 // Sync never makes a name durable and a rename is two independent entries: harsher than real journals on purpose.
-// One thread.
+// A block that is written is whole or missing (4 KiB is not torn further), and a block that is missing inside of the
+// file's size reads as zeros. One thread.
 #ifndef CKPTD_DAEMON_OS_TESTING_SIM_FILES_H_
 #define CKPTD_DAEMON_OS_TESTING_SIM_FILES_H_
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "daemon/os/files.h"
+#include "daemon/os/testing/sim_log.h"
 
 namespace ckptd {
 
@@ -24,7 +27,8 @@ struct SimState;  // the tree and its log
 
 class SimFiles final : public Files {
  public:
-  SimFiles();  // an empty, durable "/"
+  SimFiles();                          // an empty, durable "/"
+  explicit SimFiles(sim::Tree image);  // after a power failure
   SimFiles(SimFiles&&) noexcept;
   SimFiles& operator=(SimFiles&&) noexcept;
   ~SimFiles() override;
@@ -33,6 +37,10 @@ class SimFiles final : public Files {
   [[nodiscard]] size_t OpCount() const;
   [[nodiscard]] std::string OpName(size_t op) const;  // "link /a/b" for messages
   [[nodiscard]] SimFiles CrashImage(size_t op_count, uint64_t seed) const;
+  // For whoever looks at every disk of a log: what was durable before it, its operations, and all inodes at its end.
+  [[nodiscard]] const sim::Tree& base() const;
+  [[nodiscard]] const std::vector<sim::Op>& log() const;
+  [[nodiscard]] const sim::Tree& live() const;
 
   // Calls: every call of Files and File counts, also those that change nothing.
   [[nodiscard]] size_t CallCount() const;
@@ -40,6 +48,7 @@ class SimFiles final : public Files {
   void FailCall(size_t n, int error);
   // The n-th Sync or SyncDir from now says OK and does nothing. For checks of the checks.
   void DropSync(size_t n);
+  void DropSyncs(std::set<size_t> which);  // counted from the first ever
   [[nodiscard]] size_t SyncCount() const;
   // Link and RenameNoReplace answer UNIMPLEMENTED, as on file systems without them.
   void DisableLinks();
@@ -47,6 +56,15 @@ class SimFiles final : public Files {
   // The next Link takes effect and says kAlreadyExists, as NFS does after a lost reply.
   void LoseReplyOfNextLink();
   [[nodiscard]] size_t OpenFiles() const;
+  // The process is killed when the log has `op_count` operations: from then on every call fails and changes nothing,
+  // until Revive(), when the next process finds what the kernel knew.
+  void KillAt(size_t op_count);
+  void Revive();
+  [[nodiscard]] bool Killed() const;
+  // Link and RenameNoReplace replace a name that is there, as they never should.
+  void ReplaceNames();
+  // From now on only so many bytes can be allocated; a write that does not fit leaves its first half.
+  void SetFree(uint64_t bytes);
 
   absl::StatusOr<std::unique_ptr<File>> Open(const std::string& path, const OpenOptions& options) override;
   absl::Status Mkdir(const std::string& path, uint32_t mode) override;

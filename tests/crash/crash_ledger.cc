@@ -1,0 +1,117 @@
+#include "tests/crash/crash_ledger.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tests/crash/crash_disk.h"
+#include "tests/crash/store_around.h"
+
+namespace ckptd::crash {
+
+void Promise::TellDurable(const SnapshotId& id) {
+  if (id.attempt < attempt && id > parent && broken.empty()) {
+    broken = absl::StrCat("R2: step ", ToString(id), " was called durable when attempt ", attempt, " stood on ",
+                          ToString(parent));
+  }
+  least = std::max(least, id);
+}
+
+void Promise::TellStanding(AttemptId by, const SnapshotId& on, bool rolled_back) {
+  if (by <= attempt) return;
+  constexpr StepId kSteps = 10;  // more than any workload saves
+  if (on < least && broken.empty()) {
+    broken = absl::StrCat("R2: restore() gave ", ToString(on), ", ", ToString(least), " was durable");
+  }
+  for (StepId step = on.step + 1; rolled_back && step < kSteps; ++step) {
+    for (AttemptId other = 1; other < by; ++other) undone.insert({other, step});
+  }
+  attempt = by;
+  parent = on;
+}
+
+const Promise& Ledger::Walk::At(size_t op) {
+  for (; next_ < ledger_.changes_.size() && ledger_.changes_[next_].op <= op; ++next_) {
+    ledger_.changes_[next_].change(promise_);
+  }
+  return promise_;
+}
+
+namespace {
+
+class WitnessStore final : public StoreAround {
+ public:
+  WitnessStore(Store& inner, const SimFiles& files, Ledger& ledger)
+      : StoreAround(inner), files_(files), ledger_(ledger) {}
+
+  absl::Status CreateExclusive(const std::string& name, absl::string_view bytes) override {
+    Coming(name);
+    absl::Status status = inner_.CreateExclusive(name, bytes);
+    if (status.ok() || absl::IsAlreadyExists(status)) Named(name);
+    return status;
+  }
+
+  absl::StatusOr<std::unique_ptr<PartWriter>> OpenForWrite(const std::string& name, uint64_t size) override {
+    Coming(name);
+    auto writer = inner_.OpenForWrite(name, size);
+    if (!writer.ok()) return writer;
+    return std::make_unique<Writer>(*std::move(writer), *this, name);
+  }
+
+  absl::Status Delete(const std::string& name) override {
+    Leaving(name);
+    absl::Status status = inner_.Delete(name);
+    if (status.ok()) Gone(name);
+    return status;
+  }
+  absl::Status DeleteDirectory(const std::string& directory) override {
+    absl::Status status = inner_.DeleteDirectory(directory);
+    if (status.ok()) Gone(directory);
+    return status;
+  }
+
+ private:
+  struct Writer final : WriterAround {
+    Writer(std::unique_ptr<PartWriter> inner, WitnessStore& store, std::string name)
+        : WriterAround(std::move(inner)), store(store), name(std::move(name)) {}
+    absl::Status Finish() override {
+      absl::Status status = inner_->Finish();
+      if (status.ok() || absl::IsAlreadyExists(status)) store.Named(name);
+      return status;
+    }
+    WitnessStore& store;
+    const std::string name;
+  };
+
+  void Note(Ledger::Change change) { ledger_.Note(files_.OpCount(), std::move(change)); }
+
+  // The directories on the way may be made anew as well.
+  void Coming(const std::string& name) {
+    Note([name](Promise& promise) {
+      for (std::string each = name; !each.empty(); each.resize(each.rfind('/') + 1 == 0 ? 0 : each.rfind('/'))) {
+        promise.gone.erase(each);
+      }
+    });
+  }
+  void Named(const std::string& name) {
+    const uint64_t hash = HashOfFile(files_.live(), absl::StrCat(kRoot, "/", name));
+    Note([name, hash](Promise& promise) { promise.named[name] = hash; });
+  }
+  void Leaving(const std::string& name) {
+    Note([name](Promise& promise) { promise.named.erase(name); });
+  }
+  void Gone(const std::string& name) {
+    Note([name](Promise& promise) { promise.gone.insert(name); });
+  }
+
+  const SimFiles& files_;
+  Ledger& ledger_;
+};
+
+}  // namespace
+
+std::unique_ptr<Store> MakeWitnessStore(Store& inner, const SimFiles& files, Ledger& ledger) {
+  return std::make_unique<WitnessStore>(inner, files, ledger);
+}
+
+}  // namespace ckptd::crash

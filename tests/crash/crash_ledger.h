@@ -1,0 +1,76 @@
+// What has been told to somebody, and when: the promise that every disk after that moment has to keep.
+//
+// Two kinds. To trainers: this step is durable; restore() stands on that step, and what came after it is undone. Inside
+// the agent, by store.h: this name holds these bytes; this name is gone. A fact is noted with the number of operations
+// that the log has then, so it binds the disks of later power failures only. What begins (a deletion, a roll-back) ends
+// a promise when it begins, what is done makes a new one when it is done: between the two both are right.
+#ifndef CKPTD_TESTS_CRASH_CRASH_LEDGER_H_
+#define CKPTD_TESTS_CRASH_CRASH_LEDGER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "daemon/base/ids.h"
+#include "daemon/os/testing/sim_files.h"
+#include "daemon/storage/store.h"
+
+namespace ckptd::crash {
+
+inline constexpr char kRoot[] = "/store";
+inline constexpr char kJob[] = "gpt";
+
+struct Promise {
+  SnapshotId least;                       // restore() gives this one or a newer one
+  std::set<SnapshotId> undone;            // rolled back: never given again
+  std::map<std::string, uint64_t> named;  // name: hash of its content
+  std::set<std::string> gone;             // names
+  bool exact = false;                     // restore() gives `least`, nothing else
+  AttemptId attempt = 0;                  // the newest that restore() answered, and on which step
+  SnapshotId parent;
+  std::string broken;  // what was told contradicts what was told before
+
+  void TellDurable(const SnapshotId& id);
+  // restore() may have chosen this older step, or stands on it.
+  void BeginRollBack(const SnapshotId& id) { least = id; }
+  void TellStanding(AttemptId by, const SnapshotId& on, bool rolled_back);
+};
+
+class Ledger {
+ public:
+  explicit Ledger(Promise promise = {}) : first_(std::move(promise)) {}
+
+  using Change = std::function<void(Promise&)>;
+  void Note(size_t op, Change change) { changes_.push_back({op, std::move(change)}); }
+
+  // Steps through the log: At() with rising numbers.
+  class Walk {
+   public:
+    explicit Walk(const Ledger& ledger) : ledger_(ledger), promise_(ledger.first_) {}
+    const Promise& At(size_t op);
+
+   private:
+    const Ledger& ledger_;
+    Promise promise_;
+    size_t next_ = 0;
+  };
+
+ private:
+  struct Noted {
+    size_t op;
+    Change change;
+  };
+  Promise first_;
+  std::vector<Noted> changes_;
+};
+
+// Notes in `ledger` what `inner` answers. All outlive it.
+[[nodiscard]] std::unique_ptr<Store> MakeWitnessStore(Store& inner, const SimFiles& files, Ledger& ledger);
+
+}  // namespace ckptd::crash
+
+#endif  // CKPTD_TESTS_CRASH_CRASH_LEDGER_H_

@@ -1,0 +1,342 @@
+#include "tests/crash/crash_node.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/job/lineage.h"
+#include "daemon/metrics/agent_metrics.h"
+#include "daemon/persist/records_io.h"
+#include "daemon/persist/testing/saved_step.h"
+#include "daemon/recover/step_check.h"
+#include "daemon/storage/posix_store.h"
+#include "daemon/storage/step_files.h"
+#include "tests/crash/crash_content.h"
+
+namespace ckptd::crash {
+namespace {
+
+const Clock& StoppedClock() {
+  static const FakeClock clock;
+  return clock;
+}
+
+AgentMetrics& Metrics() {
+  static AgentMetrics metrics("test", "test");
+  return metrics;
+}
+
+std::unique_ptr<Store> OpenStore(SimFiles& files, const std::string& agent) {
+  PosixStoreOptions options;
+  options.root = kRoot;
+  options.owner = agent;
+  options.make_queue = [] { return MakeInlineIoQueue(2); };
+  options.io_bytes = 8192;
+  std::unique_ptr<Store> store = *MakePosixStore(files, StoppedClock(), options);
+  (void)store->Probe();  // what is wrong comes with the first call
+  return store;
+}
+
+job::Config ConfigOf(const NodeOptions& options) {
+  job::Config config;
+  config.job = kJob;
+  config.agent = options.agent;
+  config.members = {options.agent};
+  config.incarnation = options.seed + 1;
+  config.retention = options.retention;
+  config.rules = options.rules;
+  return config;
+}
+
+uint64_t NextId() {
+  static uint64_t last = 100;
+  return ++last;
+}
+
+}  // namespace
+
+// Requests to the storage wait for their turn; the rest is done at once.
+struct NodeEffects {
+  Node& node;
+
+  void operator()(const job::PersistSeen& e) const { node.memory_.seen = e.attempt; }
+  void operator()(const job::ForwardState& e) const { node.TakeState(e.state); }
+  void operator()(const job::SendState& e) const { node.events_.push_back(job::StateReceived{e.state}); }
+  void operator()(const job::SendReport& e) const { node.events_.push_back(job::ReportReceived{e.report}); }
+  void operator()(const job::Refuse& e) const {
+    node.refused_ = Error(e.code, e.message);
+    node.lives_[e.rank].load = v1::RankReport::NONE;
+  }
+  void operator()(const job::AcceptJoin& e) const {
+    node.lives_[e.rank].load = v1::RankReport::WAIT;
+    node.lives_[e.rank].loaded = 0;
+  }
+  void operator()(const job::StartTimer& e) const {
+    if (e.kind == job::TimerKind::kRetry) node.retries_.push_back(e);
+  }
+  void operator()(const job::DeleteEnded&) const {}
+  template <typename Request>
+  void operator()(const Request& request) const {
+    node.requests_.push_back(request);
+  }
+};
+
+Node::Node(SimFiles& files, Memory& memory, NodeOptions options, Ledger* ledger)
+    : files_(files),
+      memory_(memory),
+      options_(std::move(options)),
+      ledger_(ledger),
+      posix_(OpenStore(files, options_.agent)),
+      store_(posix_.get()),
+      machine_(ConfigOf(options_)),
+      lives_(options_.world),
+      random_(static_cast<uint32_t>(options_.seed)) {
+  if (options_.around) store_ = (around_ = options_.around(*store_, files)).get();
+  if (ledger_ != nullptr) store_ = (witness_ = MakeWitnessStore(*store_, files_, *ledger_)).get();
+  storage_.emplace(*store_, Metrics(), kJob);
+  (void)RemoveJobLeftovers(*store_, kJob);
+  Feed(job::Started{memory_.seen, /*region_id=*/7, /*lost=*/0});
+  for (auto& [rank, seat] : memory_.seats) {
+    if (!seat.running) continue;
+    lives_[rank].load = v1::RankReport::RUN;
+    Feed(job::Resumed{rank, seat.process});
+    Feed(job::RankChanged{FactsOf(rank)});
+  }
+  JoinAll();
+  for (const auto& [id, persisted] : memory_.sealed) {
+    for (Rank rank = 0; rank < options_.world; ++rank) {
+      if (!persisted.contains(rank)) StartFlush(id, rank);
+    }
+  }
+}
+
+void Node::Note(Ledger::Change change) {
+  if (ledger_ != nullptr) ledger_->Note(files_.OpCount(), std::move(change));
+}
+
+absl::Status Node::Restore() { return RestoreWanted({}); }
+void Node::BeginRestore() { BeginRestore({}); }
+
+absl::Status Node::RollBack(const SnapshotId& id) {
+  Note([id](Promise& promise) { promise.BeginRollBack(id); });
+  v1::Want want;
+  want.set_kind(v1::Want::STEP);
+  want.set_step(id.step);
+  return RestoreWanted(want);
+}
+
+void Node::BeginRestore(const v1::Want& want) {
+  for (auto& [rank, seat] : memory_.seats) Feed(job::Reaped{rank, seat.process});
+  memory_.want = want;
+  for (Rank rank = 0; rank < options_.world; ++rank) {
+    memory_.seats[rank] = {NextId(), NextId(), false, 0};
+    lives_[rank] = {};
+  }
+  JoinAll();
+}
+
+absl::Status Node::RestoreWanted(const v1::Want& want) {
+  BeginRestore(want);
+  while (!Running() && refused_.ok() && Work()) continue;
+  if (!refused_.ok()) return std::exchange(refused_, absl::OkStatus());
+  return Running() ? absl::OkStatus() : absl::UnavailableError("restore() has no answer and nothing is left to do");
+}
+
+bool Node::Running() const {
+  return std::all_of(memory_.seats.begin(), memory_.seats.end(), [](const auto& seat) { return seat.second.running; });
+}
+
+void Node::JoinAll() {
+  for (const auto& [rank, seat] : memory_.seats) {
+    if (seat.running) continue;
+    job::Join join;
+    join.rank = rank;
+    join.ticket = seat.ticket;
+    join.process = seat.process;
+    join.world_size = options_.world;
+    join.want = memory_.want;
+    Feed(join);
+  }
+}
+
+void Node::Save(StepId step) {
+  const SnapshotId id{machine_.view().seen, step};
+  memory_.sealed[id] = {};
+  for (Rank rank = 0; rank < options_.world; ++rank) {
+    memory_.seats[rank].pos = step;
+    StartFlush(id, rank);
+  }
+  for (Rank rank = 0; rank < options_.world; ++rank) Feed(job::RankChanged{FactsOf(rank)});
+}
+
+bool Node::Work() {
+  const size_t choices = requests_.size() + flushes_.size();
+  if (choices == 0) return false;
+  const size_t choice = random_() % choices;
+  choice < requests_.size() ? DoRequest(choice) : DoFlush(choice - requests_.size());
+  return true;
+}
+
+void Node::Retry() {
+  for (std::unique_ptr<Flush>& flush : std::exchange(failed_, {})) StartFlush(flush->id, flush->rank);
+  for (const job::StartTimer& timer : std::exchange(retries_, {})) Feed(job::TimerFired{timer.kind, timer.key});
+}
+
+void Node::Delete(const SnapshotId& id) { Feed(job::DeleteRequested{NextId(), id}); }
+
+void Node::SetPinned(const SnapshotId& id, bool pinned) {
+  if (ckptd::SetPinned(*store_, kJob, id, pinned).ok()) Feed(job::PinChanged{id, pinned});
+}
+
+void Node::Feed(job::Event event) {
+  events_.push_back(std::move(event));
+  if (std::exchange(feeding_, true)) return;
+  while (!events_.empty()) {
+    const job::Event next = std::move(events_.front());
+    events_.pop_front();
+    job::Effects effects;
+    machine_.Step(next, effects);
+    for (const job::Effect& effect : effects) std::visit(NodeEffects{*this}, effect);
+  }
+  feeding_ = false;
+}
+
+void Node::DoRequest(size_t index) {
+  const job::Effect request = std::move(requests_[index]);
+  requests_.erase(requests_.begin() + static_cast<ptrdiff_t>(index));
+  std::visit(
+      [&](const auto& e) {
+        if constexpr (std::is_invocable_v<JobStorage, decltype(e)>) Feed((*storage_)(e));
+      },
+      request);
+}
+
+void Node::StartFlush(const SnapshotId& id, Rank rank) {
+  auto flush = std::make_unique<Flush>();
+  flush->rank = rank;
+  flush->id = id;
+  TestSlot& slot = SlotOf(id, rank, options_.world);
+  flush->source = SourceOf(kJob, rank, options_.world, id, slot);
+  for (uint32_t chunk = 0; chunk < slot.ChunkCrcs().size(); ++chunk) flush->chunks.push_back(chunk);
+  std::shuffle(flush->chunks.begin(), flush->chunks.end(), random_);
+  flush->flush = std::make_unique<RankFlush>(*store_, StoppedClock(), flush->source);
+  flushes_.push_back(std::move(flush));
+}
+
+void Node::DoFlush(size_t index) {
+  Flush& flush = *flushes_[index];
+  absl::Status status;
+  if (!flush.chunks.empty()) {
+    status = flush.flush->WriteChunk(flush.chunks.back());
+    flush.chunks.pop_back();
+    if (status.ok()) return;
+  } else {
+    FlushSeal seal = SealOf(SlotOf(flush.id, flush.rank, options_.world));
+    seal.parent = memory_.parent;
+    status = flush.flush->Finish(seal);
+  }
+  std::unique_ptr<Flush> ended = std::move(flushes_[index]);
+  flushes_.erase(flushes_.begin() + static_cast<ptrdiff_t>(index));
+  ended->flush.reset();
+  EndFlush(*ended, status);
+  if (!status.ok()) failed_.push_back(std::move(ended));
+}
+
+void Node::EndFlush(const Flush& flush, const absl::Status& status) {
+  if (!status.ok()) return;
+  const auto sealed = memory_.sealed.find(flush.id);
+  if (sealed == memory_.sealed.end()) return;
+  sealed->second.insert(flush.rank);
+  Feed(job::RankChanged{FactsOf(flush.rank)});
+}
+
+void Node::TakeState(const job::StatePtr& state) {
+  for (Rank rank = 0; rank < options_.world; ++rank) TakeStateOfRank(*state, rank);
+  Told(*state);
+  for (const auto& [rank, seat] : memory_.seats) events_.push_back(job::RankChanged{FactsOf(rank)});
+}
+
+void Node::TakeStateOfRank(const v1::State& state, Rank rank) {
+  const auto found = memory_.seats.find(rank);
+  if (found == memory_.seats.end()) return;
+  Memory::Seat& seat = found->second;
+  RankLife& life = lives_[rank];
+  if (state.phase() == v1::State::GATHER) {
+    if (life.load == v1::RankReport::FAILED || life.load == v1::RankReport::LOADED) life.load = v1::RankReport::WAIT;
+    life.failure = absl::OkStatus();
+    return;
+  }
+  const auto& claims = state.decision().ranks();
+  const bool named =
+      std::any_of(claims.begin(), claims.end(), [&](const auto& c) { return c.ticket() == seat.ticket; });
+  if (!named || life.load == v1::RankReport::NONE || seat.running) return;
+  if (life.loaded != state.attempt()) {
+    life.loaded = state.attempt();
+    life.failure = Load(job::ToId(state.decision().parent()), rank);
+    life.load = life.failure.ok() ? v1::RankReport::LOADED : v1::RankReport::FAILED;
+  }
+  if (state.phase() != v1::State::RUN || life.load != v1::RankReport::LOADED) return;
+  life.load = v1::RankReport::RUN;
+  seat.running = true;
+}
+
+// Into the trainer's tensors, as the agent does it; from the region where it is there.
+absl::Status Node::Load(const SnapshotId& id, Rank rank) {
+  if (id.none() || memory_.sealed.contains(id)) return absl::OkStatus();
+  CKPTD_ASSIGN_OR_RETURN(auto sidecar, CommittedSidecar(*store_, kJob, id, rank));
+  CKPTD_RETURN_IF_ERROR(ReadHeaders(*store_, kJob, sidecar, 1 << 20).status());
+  const std::span<std::byte> saved = SlotOf(id, rank, options_.world).bytes();
+  bool same = sidecar.slot_bytes() == saved.size();
+  CheckedReadOptions read;
+  read.sink = [&](uint64_t offset, std::span<const std::byte> bytes) {
+    same = same && offset + bytes.size() <= saved.size() &&
+           std::memcmp(bytes.data(), saved.data() + offset, bytes.size()) == 0;
+    return absl::OkStatus();
+  };
+  CKPTD_RETURN_IF_ERROR(ReadChecked(*store_, ToStoredRank(kJob, sidecar), read));
+  if (!same) wrong_ = absl::StrCat("R1: rank ", rank, " of step ", ToString(id), " was given bytes it never saved");
+  return absl::OkStatus();
+}
+
+// What trainers learn: where they stand, and what is durable.
+void Node::Told(const v1::State& state) {
+  if (state.phase() != v1::State::RUN) return;
+  const SnapshotId parent = job::ToId(state.decision().parent());
+  if (lives_[0].loaded == state.attempt() && memory_.seats.at(0).running && told_ != state.attempt()) {
+    told_ = state.attempt();
+    memory_.parent = parent;
+    const bool back = memory_.want.kind() == v1::Want::STEP;
+    Note([parent, attempt = told_, back](Promise& promise) { promise.TellStanding(attempt, parent, back); });
+  }
+  const SnapshotId durable = job::ToId(state.durable());
+  if (durable <= told_durable_) return;
+  told_durable_ = durable;
+  Note([durable](Promise& promise) { promise.TellDurable(durable); });
+  // The region keeps what no newer step has made superfluous.
+  std::erase_if(memory_.sealed, [&](const auto& sealed) { return sealed.first < durable; });
+}
+
+job::RankReportPtr Node::FactsOf(Rank rank) const {
+  const Memory::Seat& seat = memory_.seats.at(rank);
+  auto facts = std::make_shared<v1::RankReport>();
+  facts->set_rank(rank);
+  facts->set_seen(memory_.seen);
+  facts->set_ticket(seat.ticket);
+  facts->set_load(lives_[rank].load);
+  facts->set_pos(seat.pos);
+  for (const auto& [id, persisted] : memory_.sealed) {
+    job::SetRef(id, facts->add_sealed());
+    if (persisted.contains(rank)) job::SetRef(id, facts->add_persisted());
+  }
+  if (!lives_[rank].failure.ok()) {
+    facts->set_failure_code(static_cast<uint32_t>(CodeOf(lives_[rank].failure)));
+    facts->set_failure(std::string(lives_[rank].failure.message()));
+    facts->set_failed_source(v1::RankReport::STORAGE);
+  }
+  return facts;
+}
+
+}  // namespace ckptd::crash

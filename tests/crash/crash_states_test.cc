@@ -1,0 +1,69 @@
+// The durable life of a job, and the power fails: at every operation, and every subset or many of what no fsync had
+// covered. No state may break what was told (crash_explore.h). 100,000 distinct states, a million in the night;
+// $CKPTD_CRASH_STATES says another number.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "daemon/base/log.h"
+#include "tests/crash/crash_parts.h"
+#include "tests/crash/crash_workloads.h"
+#include "tests/integration/sanitized.h"
+
+namespace ckptd::crash {
+namespace {
+
+constexpr auto kSilent = static_cast<LogLevel>(0);  // damage is what this test makes
+
+uint64_t States() {
+  if (const char* given = std::getenv("CKPTD_CRASH_STATES")) return std::strtoull(given, nullptr, 10);
+  if (std::getenv("CKPTD_NIGHTLY") != nullptr && *std::getenv("CKPTD_NIGHTLY") != '\0') return 1'000'000;
+  return harness::kSanitized ? 5'000 : 100'000;
+}
+
+// Workload by workload: one that has fewer states than its share leaves the rest to those after it.
+Tally ExploreAll(const std::vector<Workload>& workloads, uint64_t states) {
+  Tally sum;
+  for (size_t i = 0; i < workloads.size(); ++i) {
+    const uint64_t wanted = (states - std::min(states, sum.distinct)) / (workloads.size() - i);
+    const auto begin = std::chrono::steady_clock::now();
+    const Tally tally = ExploreInParts(
+        2, [&](uint64_t part) { return Explore(workloads[i], {.part = part, .parts = 2, .states = wanted / 2 + 1}); });
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    std::printf("%-30s %9lu states tried, %8lu distinct, %lu violations, %.1f s\n", workloads[i].name.c_str(),
+                tally.tried, tally.distinct, tally.violations, seconds);
+    EXPECT_EQ(tally.violations, 0u) << workloads[i].name << ": " << tally.first;
+    sum.tried += tally.tried;
+    sum.distinct += tally.distinct;
+    sum.violations += tally.violations;
+  }
+  return sum;
+}
+
+TEST(CrashStates, NoneBreaksWhatWasTold) {
+  SetLogLevel(kSilent);
+  const uint64_t states = States();
+  const Tally sum = ExploreAll(Workloads(), states);
+  std::printf("%lu states tried, %lu distinct, %lu violations\n", sum.tried, sum.distinct, sum.violations);
+  EXPECT_GE(sum.distinct, states);
+}
+
+// Else the states above would be those of jobs that never came to a commit.
+TEST(CrashStates, EveryWorkloadCommitsAndDeletes) {
+  SetLogLevel(kSilent);
+  for (const Workload& workload : Workloads()) {
+    const auto run = workload.make(0);
+    ASSERT_NE(run, nullptr) << workload.name;
+    const Promise promise = Ledger::Walk(run->ledger).At(run->files.OpCount());
+    EXPECT_FALSE(promise.least.none()) << workload.name;
+    EXPECT_EQ(promise.broken, "") << workload.name;
+    EXPECT_EQ(run->files.OpenFiles(), 0u) << workload.name;
+  }
+}
+
+}  // namespace
+}  // namespace ckptd::crash

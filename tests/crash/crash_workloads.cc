@@ -1,0 +1,331 @@
+#include "tests/crash/crash_workloads.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/format/paths.h"
+
+namespace ckptd::crash {
+namespace {
+
+constexpr SnapshotId kFirst{1, 1};
+constexpr SnapshotId kSecond{1, 2};
+
+// An empty storage that has always been there.
+SimFiles EmptyStorage() {
+  SimFiles files;
+  (void)files.Mkdir(kRoot, 0755);
+  (void)files.SyncDir("/");
+  return files.CrashImage(files.OpCount(), 0);
+}
+
+NodeOptions OptionsOf(const Mutant& mutant, uint32_t world, uint32_t keep_last, uint64_t seed = 1) {
+  NodeOptions options;
+  options.world = world;
+  options.retention.keep_last = keep_last;
+  options.seed = seed;
+  options.around = mutant.around;
+  if (mutant.rules) mutant.rules(options.rules);
+  return options;
+}
+
+using Script = std::function<void(Run&)>;
+
+// The run of `script` over `files`, without the fsyncs that the mutant drops: their numbers come from a run with them.
+// Null where it has none of them.
+std::unique_ptr<Run> RunScript(const Mutant& mutant, const NodeOptions& options, const std::function<SimFiles()>& start,
+                               const Promise& promise, const Script& script) {
+  const auto life = [&](const std::set<size_t>& dropped) {
+    auto run = std::make_unique<Run>(Run{start(), Ledger(promise), options, 0, ""});
+    run->files.DropSyncs(dropped);
+    if (mutant.replace) run->files.ReplaceNames();
+    script(*run);
+    return run;
+  };
+  std::unique_ptr<Run> run = life({});
+  if (mutant.sync.empty()) return run;
+  const auto classes = SyncClasses(run->files, 0);
+  const auto dropped = classes.find(mutant.sync);
+  return dropped == classes.end() ? nullptr : life(dropped->second);
+}
+
+void WorkSome(Node& node, int times) {
+  for (int i = 0; i < times; ++i) (void)node.Work();
+}
+
+// Saves of which two are on their way at once, and what retention makes of them.
+void ThreeSteps(Node& node) {
+  (void)node.Restore();
+  node.Save(1);
+  node.Drain();
+  node.Save(2);
+  WorkSome(node, 6);
+  node.Save(3);
+  node.Drain();
+}
+
+std::unique_ptr<Run> Simple(const Mutant& mutant, const NodeOptions& options,
+                            const std::function<void(Node&)>& script) {
+  return RunScript(mutant, options, EmptyStorage, {}, [&](Run& run) {
+    Memory memory;
+    Node node(run.files, memory, run.recovery, &run.ledger);
+    script(node);
+  });
+}
+
+Workload Steps(const Mutant& mutant, const std::string& name, uint32_t world) {
+  constexpr size_t kOrders = 8;
+  return {name, kOrders, [=](size_t i) { return Simple(mutant, OptionsOf(mutant, world, 1, i + 1), ThreeSteps); }};
+}
+
+Workload WithoutLinks(const Mutant& mutant) {
+  return {"no hard links", 1, [=](size_t) {
+            const auto start = [] {
+              SimFiles files = EmptyStorage();
+              files.DisableLinks();
+              return files;
+            };
+            return RunScript(mutant, OptionsOf(mutant, 1, 1), start, {}, [](Run& run) {
+              Memory memory;
+              Node node(run.files, memory, run.recovery, &run.ledger);
+              ThreeSteps(node);
+            });
+          }};
+}
+
+Workload RollBack(const Mutant& mutant) {
+  return {"roll-back", 4, [=](size_t i) {
+            return Simple(mutant, OptionsOf(mutant, 2, 3, i + 1), [](Node& node) {
+              ThreeSteps(node);
+              (void)node.RollBack(kFirst);
+              node.Save(2);
+              node.Drain();
+              node.Save(3);
+              node.Drain();
+            });
+          }};
+}
+
+Workload Deletion(const Mutant& mutant) {
+  return {"pins and deletion", 4, [=](size_t i) {
+            return Simple(mutant, OptionsOf(mutant, 2, 2, i + 1), [](Node& node) {
+              ThreeSteps(node);
+              node.SetPinned(kSecond, true);
+              node.Save(4);
+              node.Drain();
+              node.Save(5);
+              node.Drain();
+              node.SetPinned(kSecond, false);
+              node.Delete(kSecond);
+              node.Delete({1, 4});
+              node.Drain();
+            });
+          }};
+}
+
+Workload DiskFull(const Mutant& mutant) {
+  constexpr size_t kFills = 24;
+  return {"disk full", kFills, [=](size_t i) {
+            const NodeOptions options = OptionsOf(mutant, 4, 1, i + 1);
+            return RunScript(mutant, options, EmptyStorage, {}, [i](Run& run) {
+              Memory memory;
+              Node node(run.files, memory, run.recovery, &run.ledger);
+              (void)node.Restore();
+              node.Save(1);
+              node.Drain();
+              run.files.SetFree(3000 * (i + 1));
+              node.Save(2);
+              node.Drain();
+              node.Retry();
+              node.Drain();
+              run.files.SetFree(UINT64_MAX);
+              node.Retry();
+              node.Drain();
+              node.Save(3);
+              node.Drain();
+            });
+          }};
+}
+
+// One call fails; what a directory that lies is refused for ends with the process.
+Workload IoErrors(const Mutant& mutant) {
+  constexpr size_t kErrors = 150;
+  return {"an I/O error", kErrors, [=](size_t i) {
+            const NodeOptions options = OptionsOf(mutant, 2, 1, 3);
+            return RunScript(mutant, options, EmptyStorage, {}, [i](Run& run) {
+              Memory memory;
+              {
+                Node node(run.files, memory, run.recovery, &run.ledger);
+                (void)node.Restore();
+                node.Save(1);
+                node.Drain();
+                run.files.FailCall(2 * i, i % 3 == 0 ? ENOSPC : EIO);
+                node.Save(2);
+                node.Drain();
+                node.Retry();
+                node.Drain();
+              }
+              Node node(run.files, memory, run.recovery, &run.ledger);
+              node.Drain();
+              node.Retry();
+              node.Drain();
+              node.Save(3);
+              node.Drain();
+            });
+          }};
+}
+
+// Kills the agent at one operation; the next agent goes on with the region, the trainers and what the kernel knew.
+Workload KilledAgent(const Mutant& mutant) {
+  constexpr size_t kKills = 400;
+  return {"agent killed, then power", kKills, [=](size_t i) {
+            const NodeOptions options = OptionsOf(mutant, 2, 1, 5);
+            return RunScript(mutant, options, EmptyStorage, {}, [i](Run& run) {
+              Memory memory;
+              run.files.KillAt(i + 1);
+              {
+                Node node(run.files, memory, run.recovery, &run.ledger);
+                const std::vector<std::function<void()>> script = {
+                    [&] { (void)node.Restore(); }, [&] { node.Save(1); },
+                    [&] { node.Drain(); },         [&] { (void)node.RollBack(kFirst); },
+                    [&] { node.Save(2); },         [&] { node.Drain(); },
+                    [&] { node.Save(3); },         [&] { node.Drain(); },
+                };
+                for (const auto& act : script) {
+                  if (!run.files.Killed()) act();
+                }
+              }
+              run.first_op = run.files.OpCount();
+              run.files.Revive();
+              Node node(run.files, memory, run.recovery, &run.ledger);
+              node.Drain();
+              if (memory.seats.empty() || !node.Running()) (void)node.Restore();
+              node.Save(memory.seats[0].pos + 1);
+              node.Drain();
+            });
+          }};
+}
+
+// Where the power fails in the life before, and what stays of it.
+struct Failure {
+  sim::Tree disk;
+  Promise promise;
+};
+
+Failure FailureOf(const Run& run, size_t i) {
+  std::minstd_rand random(static_cast<uint32_t>(7 * i + 1));
+  random.discard(3);
+  const size_t op = random() % (run.files.OpCount() + 1);
+  return {run.files.CrashImage(op, i).live(), Ledger::Walk(run.ledger).At(op)};
+}
+
+Workload NewAttempt(const Mutant& mutant) {
+  constexpr size_t kFailures = 40;
+  auto before = std::make_shared<std::unique_ptr<Run>>();
+  return {"a new attempt after a crash", kFailures, [=](size_t i) {
+            if (*before == nullptr) *before = Simple({}, OptionsOf({}, 2, 1), ThreeSteps);
+            const Failure failure = FailureOf(**before, i);
+            const auto start = [&] { return SimFiles(failure.disk); };
+            return RunScript(mutant, OptionsOf(mutant, 2, 1, i + 1), start, failure.promise, [](Run& run) {
+              Memory memory;
+              Node node(run.files, memory, run.recovery, &run.ledger);
+              if (!node.Restore().ok()) return;
+              for (int saves = 0; saves < 2; ++saves) {
+                node.Save(std::max(memory.seats[0].pos, node.parent().step) + 1);
+                node.Drain();
+              }
+            });
+          }};
+}
+
+// The second crash: the promise is what an undisturbed recovery of the first gives.
+Workload CrashInRecovery(const Mutant& mutant) {
+  constexpr size_t kFailures = 120;
+  auto before = std::make_shared<std::unique_ptr<Run>>();
+  return {"a crash during recovery", kFailures, [=](size_t i) -> std::unique_ptr<Run> {
+            if (*before == nullptr) *before = Simple({}, OptionsOf({}, 4, 1), ThreeSteps);
+            const Failure failure = FailureOf(**before, i);
+            const Recovered undisturbed = Recover(failure.disk, OptionsOf({}, 4, 1), "");
+            if (!undisturbed.status.ok()) return nullptr;
+            Promise promise;
+            promise.least = undisturbed.id;
+            promise.exact = true;
+            const auto start = [&] { return SimFiles(failure.disk); };
+            return RunScript(mutant, OptionsOf(mutant, 4, 1, i + 1), start, promise, [](Run& run) {
+              Memory memory;
+              Node node(run.files, memory, run.recovery, &run.ledger);
+              (void)node.Restore();
+              node.Drain();
+            });
+          }};
+}
+
+// Rank 0 moved to another agent, and the old one does not know yet.
+Workload TwoAgents(const Mutant& mutant) {
+  constexpr size_t kOrders = 200;
+  return {"two agents", kOrders, [=](size_t i) {
+            return RunScript(mutant, OptionsOf(mutant, 1, 1, i + 1), EmptyStorage, {}, [i](Run& run) {
+              std::minstd_rand random(static_cast<uint32_t>(i + 1));
+              Memory memory, other;
+              Node old(run.files, memory, run.recovery, &run.ledger);
+              NodeOptions options = run.recovery;
+              options.agent = "B";
+              Node fresh(run.files, other, options, &run.ledger);
+              (void)old.Restore();
+              old.Save(1);
+              old.Drain();
+              old.Save(2);
+              WorkSome(old, static_cast<int>(random() % 16));
+              fresh.BeginRestore();
+              bool saved = false;
+              while (random() % 2 == 0 ? old.Work() || fresh.Work() : fresh.Work() || old.Work()) {
+                if (saved || !fresh.Running()) continue;
+                saved = true;
+                fresh.Save(fresh.parent().step + 1);
+              }
+            });
+          }};
+}
+
+// A byte of a committed image changes before anything is deleted: its predecessor is the last good one.
+void Rot(Run& run, const Node& node) {
+  run.spared = InStep(kJob, node.durable(), ImageFileName(0, 1, 0));
+  const size_t op = run.files.OpCount();
+  run.ledger.Note(op, [name = run.spared](Promise& promise) {
+    promise.named.erase(name);
+    promise.least = kFirst;
+  });
+  auto file = run.files.Open(absl::StrCat(kRoot, "/", run.spared), {.write = true});
+  constexpr std::byte kBad{0x5a};
+  if (file.ok() && (*file)->PWrite(5000, {&kBad, 1}).ok()) (void)(*file)->Sync();
+}
+
+Workload Rotten(const Mutant& mutant) {
+  return {"a damaged step", 2, [=](size_t i) {
+            return RunScript(mutant, OptionsOf(mutant, 1, 1, i + 1), EmptyStorage, {}, [](Run& run) {
+              Memory memory;
+              Node node(run.files, memory, run.recovery, &run.ledger);
+              (void)node.Restore();
+              node.Save(1);
+              node.Drain();
+              node.Save(2);
+              while (node.durable() != kSecond && node.Work()) continue;
+              Rot(run, node);
+              node.Drain();
+            });
+          }};
+}
+
+}  // namespace
+
+std::vector<Workload> Workloads(const Mutant& mutant) {
+  return {Rotten(mutant),          WithoutLinks(mutant), Steps(mutant, "one rank", 1),
+          TwoAgents(mutant),       NewAttempt(mutant),   RollBack(mutant),
+          Deletion(mutant),        KilledAgent(mutant),  IoErrors(mutant),
+          CrashInRecovery(mutant), DiskFull(mutant),     Steps(mutant, "four ranks", 4)};
+}
+
+}  // namespace ckptd::crash
