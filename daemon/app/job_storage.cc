@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "daemon/base/log.h"
+#include "daemon/format/paths.h"
 #include "daemon/persist/records_io.h"
 #include "daemon/recover/step_check.h"
 #include "daemon/storage/step_files.h"
@@ -33,6 +34,9 @@ job::NewestRead JobStorage::operator()(const job::ReadNewest& request) const {
   auto record = ReadAttempt(store_, job_, *newest);
   auto decision = ReadDecision(store_, job_, *newest);
   read.status = record.ok() ? decision.status() : record.status();
+  // Whoever wrote it may have been killed before its name was durable, and this coordinator goes on from it: a decision
+  // that a power failure takes back takes every step of its attempt off the history.
+  if (read.status.ok()) read.status = store_.Confirm(AttemptPath(job_, *newest));
   if (!read.status.ok()) return read;
   read.found = true;
   read.record = *std::move(record);

@@ -47,6 +47,7 @@ class ProbedStore final : public Store {
 
   absl::Status Probe() override { return Unused(); }
   absl::Status CreateExclusive(const std::string&, absl::string_view) override { return Unused(); }
+  absl::Status Confirm(const std::string&) override { return Unused(); }
   absl::StatusOr<std::string> ReadSmall(const std::string&, size_t) override { return Unused(); }
   absl::StatusOr<std::vector<DirEntry>> List(const std::string&) override { return Unused(); }
   absl::StatusOr<FileInfo> Stat(const std::string&) override { return Unused(); }

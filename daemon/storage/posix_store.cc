@@ -68,6 +68,13 @@ class PosixStore final : public Store {
     return Abandoned(status);
   }
 
+  // Its bytes are durable: they were synced before it was named.
+  absl::Status Confirm(const std::string& name) override {
+    CKPTD_RETURN_IF_ERROR(CheckName(name));
+    absl::Status synced = publisher_.SyncDirectory(PathOf(DirectoryOf(name)));
+    return absl::IsNotFound(synced) ? absl::OkStatus() : synced;
+  }
+
   absl::StatusOr<std::string> ReadSmall(const std::string& name, size_t max_bytes) override {
     CKPTD_RETURN_IF_ERROR(CheckName(name));
     return ckptd::ReadSmall(files_, PathOf(name), max_bytes);

@@ -73,6 +73,10 @@ class Store {
   // A record, atomically: afterwards the name is absent or holds exactly `bytes`. Makes missing directories.
   // kAlreadyExists: another one won; what it wrote is complete and durable.
   [[nodiscard]] virtual absl::Status CreateExclusive(const std::string& name, absl::string_view bytes) = 0;
+  // A name that is there becomes durable, whoever gave it: a process that is killed between giving a name and its fsync
+  // leaves one that everybody sees and a power failure takes back. For whoever goes on from what a record says. OK for
+  // a name that is not there.
+  [[nodiscard]] virtual absl::Status Confirm(const std::string& name) = 0;
   [[nodiscard]] virtual absl::StatusOr<std::string> ReadSmall(const std::string& name, size_t max_bytes) = 0;
   // Entries of a directory ("" = the root), sorted by name; a missing directory is empty. Temporary names are left out.
   [[nodiscard]] virtual absl::StatusOr<std::vector<DirEntry>> List(const std::string& directory) = 0;

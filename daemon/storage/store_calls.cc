@@ -88,6 +88,9 @@ class WatchedStore final : public Store {
   absl::Status CreateExclusive(const std::string& name, absl::string_view bytes) override {
     return watching_.Do("create", name, [&](Call&) { return inner_.CreateExclusive(name, bytes); });
   }
+  absl::Status Confirm(const std::string& name) override {
+    return watching_.Do("sync", name, [&](Call&) { return inner_.Confirm(name); });
+  }
   absl::StatusOr<std::string> ReadSmall(const std::string& name, size_t max_bytes) override {
     return watching_.Do("read", name, [&](Call&) { return inner_.ReadSmall(name, max_bytes); });
   }

@@ -19,6 +19,7 @@ class StoreAround : public Store {
   absl::Status CreateExclusive(const std::string& name, absl::string_view bytes) override {
     return inner_.CreateExclusive(name, bytes);
   }
+  absl::Status Confirm(const std::string& name) override { return inner_.Confirm(name); }
   absl::StatusOr<std::string> ReadSmall(const std::string& name, size_t max_bytes) override {
     return inner_.ReadSmall(name, max_bytes);
   }

@@ -1,0 +1,94 @@
+// The storage operations of the job, where they promise more than those of the rooms below.
+#include "daemon/app/job_storage.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <memory>
+
+#include "daemon/base/errors.h"
+#include "daemon/format/paths.h"
+#include "daemon/format/records.h"
+#include "daemon/os/testing/sim_files.h"
+#include "daemon/storage/posix_store.h"
+
+namespace ckptd {
+namespace {
+
+constexpr char kJob[] = "gpt";
+constexpr uint64_t kSeeds = 100;
+
+std::unique_ptr<Store> OpenStore(SimFiles& files) {
+  PosixStoreOptions options;
+  options.root = "/store";
+  options.make_queue = [] { return MakeInlineIoQueue(2); };
+  return *OpenPosixStore(files, SystemClock(), options);
+}
+
+// An agent was killed when it had named its decision, before the fsync of the directory.
+void LeaveAVisibleDecision(SimFiles& files) {
+  v1::AttemptRecord record;
+  record.set_job(kJob);
+  record.set_attempt(1);
+  ASSERT_TRUE(OpenStore(files)->CreateExclusive(AttemptPath(kJob, 1), AttemptText(record)).ok());
+  v1::DecisionRecord decision;
+  decision.set_job(kJob);
+  decision.set_attempt(1);
+  const std::string text = DecisionText(decision);
+  auto file = files.Open("/store/gpt/attempts/.tmp-1", {.write = true, .create = true});
+  ASSERT_TRUE((*file)->PWrite(0, std::as_bytes(std::span(text.data(), text.size()))).ok());
+  ASSERT_TRUE((*file)->Sync().ok());
+  ASSERT_TRUE(files.Link("/store/gpt/attempts/.tmp-1", "/store/" + DecisionPath(kJob, 1)).ok());
+}
+
+size_t DisksWithoutDecision(const SimFiles& files) {
+  size_t without = 0;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    SimFiles disk = files.CrashImage(files.OpCount(), seed);
+    without += Exists(disk, "/store/" + DecisionPath(kJob, 1)).value_or(false) ? 0 : 1;
+  }
+  return without;
+}
+
+class JobStorageTest : public ::testing::Test {
+ protected:
+  JobStorageTest() {
+    EXPECT_TRUE(files_.Mkdir("/store", 0755).ok());
+    EXPECT_TRUE(files_.SyncDir("/").ok());
+  }
+  job::NewestRead ReadNewest() {
+    auto store = OpenStore(files_);
+    return JobStorage(*store, metrics_, kJob)(job::ReadNewest{1});
+  }
+
+  SimFiles files_;
+  AgentMetrics metrics_{"test", "test"};
+};
+
+TEST_F(JobStorageTest, ADecisionThatAnAgentGoesOnFromIsDurable) {
+  LeaveAVisibleDecision(files_);
+  EXPECT_GT(DisksWithoutDecision(files_), 0u) << "else this test proves nothing";
+  const job::NewestRead read = ReadNewest();
+  ASSERT_TRUE(read.status.ok()) << read.status;
+  EXPECT_TRUE(read.decided);
+  EXPECT_EQ(DisksWithoutDecision(files_), 0u);
+}
+
+TEST_F(JobStorageTest, ADecisionThatCannotBeMadeDurableIsAnError) {
+  LeaveAVisibleDecision(files_);
+  auto store = OpenStore(files_);
+  const JobStorage storage(*store, metrics_, kJob);
+  const size_t before = files_.CallCount();
+  ASSERT_TRUE(storage(job::ReadNewest{1}).status.ok());
+  files_.FailCall(files_.CallCount() - before - 1, EIO);  // its last call is the fsync
+  EXPECT_EQ(CodeOf(storage(job::ReadNewest{1}).status), ErrorCode::STORAGE_IO);
+}
+
+TEST_F(JobStorageTest, AJobWithoutAnAttemptHasNothingToMakeDurable) {
+  const job::NewestRead read = ReadNewest();
+  EXPECT_TRUE(read.status.ok()) << read.status;
+  EXPECT_FALSE(read.found);
+}
+
+}  // namespace
+}  // namespace ckptd
