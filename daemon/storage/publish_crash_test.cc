@@ -217,6 +217,27 @@ TEST(Publish, TheLoserMakesTheWinnersNameDurable) {
   }
 }
 
+// Whoever goes on from a record that a killed process left makes its name durable.
+TEST(Publish, AConfirmedNameIsDurable) {
+  for (bool confirmed : {false, true}) {
+    World world;
+    ASSERT_TRUE(world.store->CreateExclusive("job/step/other", "x").ok());  // the directories exist
+    constexpr size_t kLastSync = 3;
+    world.files.DropSync(kLastSync);
+    ASSERT_TRUE(PublishRecord(*world.store).ok());
+    if (confirmed) {
+      ASSERT_TRUE(world.store->Confirm(kName).ok());
+    }
+    size_t lost = 0;
+    for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+      SimFiles image = world.files.CrashImage(world.files.OpCount(), seed);
+      lost += Look(image) == Found::kWhole ? 0 : 1;
+    }
+    EXPECT_EQ(lost == 0, confirmed);
+    EXPECT_TRUE(world.store->Confirm("no/such/name").ok());
+  }
+}
+
 // NFS: the server made the link, its reply was lost, the repeated request finds the name.
 TEST(Publish, ALinkWhoseReplyWasLostIsOurs) {
   World world;

@@ -25,7 +25,7 @@ std::string Broken(const Verdict& verdict, const Promise& promise) {
   if (promise.exact && verdict.id != promise.least) {
     return absl::StrCat("R7: ", gave, ", before the crash in its midst it was ", ToString(promise.least));
   }
-  if (verdict.id < promise.least) return absl::StrCat("R2: ", gave, ", ", ToString(promise.least), " was durable");
+  if (verdict.id < promise.Least()) return absl::StrCat("R2: ", gave, ", ", ToString(promise.least), " was durable");
   if (promise.undone.contains(verdict.id)) return absl::StrCat("R2: ", gave, ", which was rolled back");
   return "";
 }
@@ -39,40 +39,41 @@ class Explorer {
 
   void Explore() {
     const uint64_t before = tally_.distinct;
-    for (uint64_t round = 0; round < kRounds && !Enough(before); ++round) {
+    const size_t moments = run_.files.OpCount() + 1 - run_.first_op;
+    const uint64_t stride = std::max<uint64_t>(1, moments / std::max<size_t>(1, quota_));
+    uint64_t fruitless = 0;
+    for (uint64_t round = 0; round < kRounds * stride && fruitless < kFruitless * stride && !Enough(before); ++round) {
       const uint64_t distinct = tally_.distinct;
-      Round(round, before);
-      if (tally_.distinct == distinct && round >= kAtLeast) return;  // no new ones come up any more
+      Round(round, stride);
+      fruitless = tally_.distinct == distinct ? fruitless + 1 : 0;
     }
   }
 
  private:
-  static constexpr uint64_t kRounds = 4096;
-  static constexpr uint64_t kAtLeast = 4;
-  static constexpr uint64_t kSeeds = 4;      // a round
+  static constexpr uint64_t kRounds = 1 << 14;
+  static constexpr uint64_t kFruitless = 6;  // rounds without a new disk
   static constexpr size_t kExhaustive = 12;  // uncertain pieces
 
   [[nodiscard]] uint64_t SparedHash() const {
     return HashOfFile(run_.files.live(), absl::StrCat(kRoot, "/", run_.spared));
   }
   [[nodiscard]] bool Enough(uint64_t before) const {
-    return tally_.distinct - before >= quota_ || (share_.stop_at_violation && tally_.violations != 0);
+    return tally_.distinct - before >= quota_ || tally_.violations != 0;
   }
 
-  void Round(uint64_t round, uint64_t before) {
+  // One disk at every moment of the log, or at every `stride`-th, where many runs share the states.
+  void Round(uint64_t round, uint64_t stride) {
     sim::Disk disk(run_.files.base());
     Ledger::Walk walk(run_.ledger);
     const auto& log = run_.files.log();
-    for (size_t op = 0; op <= log.size() && !Enough(before); ++op) {
+    const uint64_t seed = round / stride;
+    for (size_t op = 0; op <= log.size(); ++op) {
       if (op > 0) disk.Play(log[op - 1]);
-      const Promise& promise = walk.At(op);
-      if (op < run_.first_op) continue;
-      const size_t pieces = disk.Uncertain();
-      for (uint64_t seed = round * kSeeds; seed < (round + 1) * kSeeds; ++seed) {
-        const bool few = pieces <= kExhaustive;
-        if (few && seed >= uint64_t{1} << pieces) break;
-        Look(disk.Fail(few ? sim::Lot::Subset(seed) : sim::Lot(seed)), promise, op);
-      }
+      if (op < run_.first_op || (op + round + 7 * run_.number) % stride != 0) continue;
+      const bool few = disk.Uncertain() <= kExhaustive;
+      if (few && seed >= uint64_t{1} << disk.Uncertain()) continue;
+      Look(disk.Fail(few ? sim::Lot::Subset(seed) : sim::Lot(seed)), walk.At(op), op);
+      if (tally_.violations != 0) return;
     }
   }
 
@@ -80,10 +81,12 @@ class Explorer {
     const uint64_t hash = HashOfDisk(disk);
     if (hash % share_.parts != share_.part) return;
     ++tally_.tried;
-    std::string wrong = WrongNames(disk, finals_, promise);
+    std::string wrong = share_.names ? WrongNames(disk, finals_, promise) : "";
     if (wrong.empty()) wrong = Broken(VerdictOn(hash, std::move(disk)), promise);
     if (wrong.empty()) return;
-    if (tally_.violations++ == 0) tally_.first = absl::StrCat(wrong, " [power fails after ", After(op), "]");
+    if (tally_.violations++ == 0) {
+      tally_.first = absl::StrCat(wrong, " [power fails after ", After(op), ", run ", run_.number, "]");
+    }
   }
 
   const Verdict& VerdictOn(uint64_t hash, sim::Tree disk) {
@@ -133,10 +136,12 @@ Tally Explore(const Workload& workload, const Share& share) {
   Tally tally;
   Verdicts known;
   for (size_t i = 0; i < workload.runs; ++i) {
-    if (tally.distinct >= share.states || (share.stop_at_violation && tally.violations != 0)) break;
+    if (tally.distinct >= share.states || tally.violations != 0) break;
     const std::unique_ptr<Run> run = workload.make(i);
     const size_t quota = (share.states - tally.distinct + workload.runs - i - 1) / (workload.runs - i);
-    if (run != nullptr) Explorer(*run, share, quota, known, tally).Explore();
+    if (run == nullptr) continue;
+    run->number = i;
+    Explorer(*run, share, quota, known, tally).Explore();
   }
   return tally;
 }

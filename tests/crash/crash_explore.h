@@ -32,6 +32,7 @@ struct Run {
   NodeOptions recovery;  // how the agent after it is configured
   size_t first_op = 0;   // earlier operations are another run's
   std::string spared;    // a file that the workload damaged itself
+  size_t number = 0;     // of the workload
 };
 
 struct Workload {
@@ -53,7 +54,7 @@ struct Share {
   uint64_t part = 0;
   uint64_t parts = 1;
   size_t states = 1000;  // distinct ones
-  bool stop_at_violation = true;
+  bool names = true;     // check the names before the recovery
 };
 
 struct Tally {

@@ -20,7 +20,11 @@ void Promise::TellDurable(const SnapshotId& id) {
 void Promise::TellStanding(AttemptId by, const SnapshotId& on, bool rolled_back) {
   if (by <= attempt) return;
   constexpr StepId kSteps = 10;  // more than any workload saves
-  if (on < least && broken.empty()) {
+  if (rolled_back) {
+    least = on;
+    back.reset();
+  }
+  if (on < Least() && broken.empty()) {
     broken = absl::StrCat("R2: restore() gave ", ToString(on), ", ", ToString(least), " was durable");
   }
   for (StepId step = on.step + 1; rolled_back && step < kSteps; ++step) {
@@ -47,6 +51,7 @@ class WitnessStore final : public StoreAround {
   absl::Status CreateExclusive(const std::string& name, absl::string_view bytes) override {
     Coming(name);
     absl::Status status = inner_.CreateExclusive(name, bytes);
+    if (status.ok()) Created(name);
     if (status.ok() || absl::IsAlreadyExists(status)) Named(name);
     return status;
   }
@@ -91,6 +96,11 @@ class WitnessStore final : public StoreAround {
       for (std::string each = name; !each.empty(); each.resize(each.rfind('/') + 1 == 0 ? 0 : each.rfind('/'))) {
         promise.gone.erase(each);
       }
+    });
+  }
+  void Created(const std::string& name) {
+    Note([name](Promise& promise) {
+      if (promise.named.contains(name) && promise.broken.empty()) promise.broken = "replaced: two created " + name;
     });
   }
   void Named(const std::string& name) {

@@ -7,10 +7,12 @@
 #ifndef CKPTD_TESTS_CRASH_CRASH_LEDGER_H_
 #define CKPTD_TESTS_CRASH_CRASH_LEDGER_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -26,6 +28,7 @@ inline constexpr char kJob[] = "gpt";
 
 struct Promise {
   SnapshotId least;                       // restore() gives this one or a newer one
+  std::optional<SnapshotId> back;         // or this one: a roll-back to it was asked for and may have been decided
   std::set<SnapshotId> undone;            // rolled back: never given again
   std::map<std::string, uint64_t> named;  // name: hash of its content
   std::set<std::string> gone;             // names
@@ -34,9 +37,9 @@ struct Promise {
   SnapshotId parent;
   std::string broken;  // what was told contradicts what was told before
 
+  [[nodiscard]] SnapshotId Least() const { return back ? std::min(*back, least) : least; }
   void TellDurable(const SnapshotId& id);
-  // restore() may have chosen this older step, or stands on it.
-  void BeginRollBack(const SnapshotId& id) { least = id; }
+  void BeginRollBack(const SnapshotId& id) { back = id; }
   void TellStanding(AttemptId by, const SnapshotId& on, bool rolled_back);
 };
 

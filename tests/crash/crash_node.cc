@@ -94,8 +94,9 @@ Node::Node(SimFiles& files, Memory& memory, NodeOptions options, Ledger* ledger)
       machine_(ConfigOf(options_)),
       lives_(options_.world),
       random_(static_cast<uint32_t>(options_.seed)) {
-  if (options_.around) store_ = (around_ = options_.around(*store_, files)).get();
+  // The witness hears what the disk was asked for: a mutant above it cannot lie to it.
   if (ledger_ != nullptr) store_ = (witness_ = MakeWitnessStore(*store_, files_, *ledger_)).get();
+  if (options_.around) store_ = (around_ = options_.around(*store_, files)).get();
   storage_.emplace(*store_, Metrics(), kJob);
   (void)RemoveJobLeftovers(*store_, kJob);
   Feed(job::Started{memory_.seen, /*region_id=*/7, /*lost=*/0});
@@ -117,15 +118,23 @@ void Node::Note(Ledger::Change change) {
   if (ledger_ != nullptr) ledger_->Note(files_.OpCount(), std::move(change));
 }
 
-absl::Status Node::Restore() { return RestoreWanted({}); }
+absl::Status Node::Restore() {
+  BeginRestore();
+  return Await();
+}
 void Node::BeginRestore() { BeginRestore({}); }
 
 absl::Status Node::RollBack(const SnapshotId& id) {
+  BeginRollBack(id);
+  return Await();
+}
+
+void Node::BeginRollBack(const SnapshotId& id) {
   Note([id](Promise& promise) { promise.BeginRollBack(id); });
   v1::Want want;
   want.set_kind(v1::Want::STEP);
   want.set_step(id.step);
-  return RestoreWanted(want);
+  BeginRestore(want);
 }
 
 void Node::BeginRestore(const v1::Want& want) {
@@ -138,8 +147,7 @@ void Node::BeginRestore(const v1::Want& want) {
   JoinAll();
 }
 
-absl::Status Node::RestoreWanted(const v1::Want& want) {
-  BeginRestore(want);
+absl::Status Node::Await() {
   while (!Running() && refused_.ok() && Work()) continue;
   if (!refused_.ok()) return std::exchange(refused_, absl::OkStatus());
   return Running() ? absl::OkStatus() : absl::UnavailableError("restore() has no answer and nothing is left to do");

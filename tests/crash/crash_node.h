@@ -56,8 +56,10 @@ class Node {
 
   // Trainers are killed where they live, new ones call restore(). OK: all ranks stand on parent().
   absl::Status Restore();
-  void BeginRestore();  // the same, to be gone on with by Work()
   absl::Status RollBack(const SnapshotId& id);
+  // The same, to be gone on with by Work().
+  void BeginRestore();
+  void BeginRollBack(const SnapshotId& id);
   // All ranks save a step: captured, its flush begins.
   void Save(StepId step);
   // One thing that waits; false when nothing does.
@@ -96,7 +98,7 @@ class Node {
   void DoFlush(size_t index);
   void EndFlush(const Flush& flush, const absl::Status& status);
   void StartFlush(const SnapshotId& id, Rank rank);
-  absl::Status RestoreWanted(const v1::Want& want);
+  absl::Status Await();
   void BeginRestore(const v1::Want& want);
   void JoinAll();
   void TakeState(const job::StatePtr& state);
@@ -110,7 +112,7 @@ class Node {
   Memory& memory_;
   const NodeOptions options_;
   Ledger* const ledger_;
-  std::unique_ptr<Store> posix_, around_, witness_;
+  std::unique_ptr<Store> posix_, witness_, around_;
   Store* store_ = nullptr;
   std::optional<JobStorage> storage_;
   job::Machine machine_;

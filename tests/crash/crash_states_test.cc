@@ -10,6 +10,7 @@
 #include <string>
 
 #include "daemon/base/log.h"
+#include "tests/crash/crash_mutants.h"
 #include "tests/crash/crash_parts.h"
 #include "tests/crash/crash_workloads.h"
 #include "tests/integration/sanitized.h"
@@ -19,9 +20,16 @@ namespace {
 
 constexpr auto kSilent = static_cast<LogLevel>(0);  // damage is what this test makes
 
+constexpr uint64_t kForOneCore = 200'000;
+
+bool Night() {
+  const char* night = std::getenv("CKPTD_NIGHTLY");
+  return night != nullptr && *night != '\0';
+}
+
 uint64_t States() {
   if (const char* given = std::getenv("CKPTD_CRASH_STATES")) return std::strtoull(given, nullptr, 10);
-  if (std::getenv("CKPTD_NIGHTLY") != nullptr && *std::getenv("CKPTD_NIGHTLY") != '\0') return 1'000'000;
+  if (Night()) return 1'000'000;
   return harness::kSanitized ? 5'000 : 100'000;
 }
 
@@ -31,8 +39,10 @@ Tally ExploreAll(const std::vector<Workload>& workloads, uint64_t states) {
   for (size_t i = 0; i < workloads.size(); ++i) {
     const uint64_t wanted = (states - std::min(states, sum.distinct)) / (workloads.size() - i);
     const auto begin = std::chrono::steady_clock::now();
-    const Tally tally = ExploreInParts(
-        2, [&](uint64_t part) { return Explore(workloads[i], {.part = part, .parts = 2, .states = wanted / 2 + 1}); });
+    const uint64_t parts = states > kForOneCore ? 2 : 1;
+    const Tally tally = ExploreInParts(parts, [&](uint64_t part) {
+      return Explore(workloads[i], {.part = part, .parts = parts, .states = wanted / parts + 1});
+    });
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     std::printf("%-30s %9lu states tried, %8lu distinct, %lu violations, %.1f s\n", workloads[i].name.c_str(),
                 tally.tried, tally.distinct, tally.violations, seconds);
@@ -63,6 +73,38 @@ TEST(CrashStates, EveryWorkloadCommitsAndDeletes) {
     EXPECT_EQ(promise.broken, "") << workload.name;
     EXPECT_EQ(run->files.OpenFiles(), 0u) << workload.name;
   }
+}
+
+// The second line, in the night: what shows without a look at the names, by what restore() gives.
+void PrintCaught(const Mutant& mutant, const Caught& caught) {
+  std::printf("%-44s %-26s %s\n", mutant.name.c_str(), caught.workload.c_str(), caught.tally.first.c_str());
+  if (Night()) {
+    const Caught restore = Hunt(mutant, /*names=*/false);
+    std::printf("%-44s %-26s %s\n", "  by restore() alone", restore.workload.c_str(),
+                restore.workload.empty() ? "not seen" : restore.tally.first.c_str());
+  }
+  std::fflush(stdout);
+}
+
+void HuntAll(const std::vector<Mutant>& mutants) {
+  size_t killed = 0;
+  for (const Mutant& mutant : mutants) {
+    const Caught caught = Hunt(mutant, /*names=*/true);
+    PrintCaught(mutant, caught);
+    killed += caught.workload.empty() ? 0 : 1;
+    EXPECT_FALSE(caught.workload.empty()) << mutant.name << " can be taken away unnoticed";
+  }
+  std::printf("mutants killed: %zu of %zu\n", killed, mutants.size());
+}
+
+TEST(CrashMutants, EveryFsyncIsNeeded) {
+  SetLogLevel(kSilent);
+  HuntAll(SyncMutants());
+}
+
+TEST(CrashMutants, EveryOrderIsNeeded) {
+  SetLogLevel(kSilent);
+  HuntAll(OrderMutants());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/format/paths.h"
+#include "tests/crash/store_around.h"
 
 namespace ckptd::crash {
 namespace {
@@ -39,7 +40,7 @@ using Script = std::function<void(Run&)>;
 std::unique_ptr<Run> RunScript(const Mutant& mutant, const NodeOptions& options, const std::function<SimFiles()>& start,
                                const Promise& promise, const Script& script) {
   const auto life = [&](const std::set<size_t>& dropped) {
-    auto run = std::make_unique<Run>(Run{start(), Ledger(promise), options, 0, ""});
+    auto run = std::make_unique<Run>(Run{start(), Ledger(promise), options, 0, "", 0});
     run->files.DropSyncs(dropped);
     if (mutant.replace) run->files.ReplaceNames();
     script(*run);
@@ -150,7 +151,14 @@ Workload DiskFull(const Mutant& mutant) {
           }};
 }
 
-// One call fails; what a directory that lies is refused for ends with the process.
+bool DirectoryFailed(const SimFiles& files) {
+  return std::any_of(files.log().begin(), files.log().end(), [&](const sim::Op& op) {
+    return op.kind == sim::Op::kSyncFailed && files.live().at(op.inode).type == FileType::kDirectory;
+  });
+}
+
+// One call fails, and then the agent is started anew. Not where the fsync of a directory failed: the agent refuses that
+// directory as long as it lives, and says that the storage is to be looked at before the next one starts.
 Workload IoErrors(const Mutant& mutant) {
   constexpr size_t kErrors = 150;
   return {"an I/O error", kErrors, [=](size_t i) {
@@ -168,6 +176,7 @@ Workload IoErrors(const Mutant& mutant) {
                 node.Retry();
                 node.Drain();
               }
+              if (DirectoryFailed(run.files)) return;
               Node node(run.files, memory, run.recovery, &run.ledger);
               node.Drain();
               node.Retry();
@@ -180,7 +189,7 @@ Workload IoErrors(const Mutant& mutant) {
 
 // Kills the agent at one operation; the next agent goes on with the region, the trainers and what the kernel knew.
 Workload KilledAgent(const Mutant& mutant) {
-  constexpr size_t kKills = 400;
+  constexpr size_t kKills = 260;
   return {"agent killed, then power", kKills, [=](size_t i) {
             const NodeOptions options = OptionsOf(mutant, 2, 1, 5);
             return RunScript(mutant, options, EmptyStorage, {}, [i](Run& run) {
@@ -263,30 +272,63 @@ Workload CrashInRecovery(const Mutant& mutant) {
           }};
 }
 
-// Rank 0 moved to another agent, and the old one does not know yet.
+// Whoever asks this store to delete a name has to wait for a turn of somebody else first.
+class SlowDeletion final : public StoreAround {
+ public:
+  SlowDeletion(std::unique_ptr<Store> under, Store& inner, std::function<void()> turn)
+      : StoreAround(under ? *under : inner), under_(std::move(under)), turn_(std::move(turn)) {}
+  absl::Status Delete(const std::string& name) override {
+    turn_();
+    return inner_.Delete(name);
+  }
+
+ private:
+  const std::unique_ptr<Store> under_;
+  const std::function<void()> turn_;
+};
+
+// Rank 0 moved to another agent, and the old one does not know yet: it commits and deletes on. The order is random, in
+// spells; a deletion is interrupted between its files.
+void TwoLives(Run& run, size_t i) {
+  std::minstd_rand random(static_cast<uint32_t>(i + 1));
+  random.discard(2);
+  Memory memory, other;
+  Node* interrupts = nullptr;
+  const auto turn = [&] {
+    if (interrupts != nullptr && random() % 2 == 0) WorkSome(*interrupts, static_cast<int>(random() % 16));
+  };
+  NodeOptions first = run.recovery, second = run.recovery;
+  first.around = [&](Store& inner, SimFiles& files) {
+    auto under = run.recovery.around ? run.recovery.around(inner, files) : nullptr;
+    return std::make_unique<SlowDeletion>(std::move(under), inner, turn);
+  };
+  second.agent = "B";
+  Node old(run.files, memory, first, &run.ledger);
+  Node fresh(run.files, other, second, &run.ledger);
+  (void)old.Restore();
+  old.Save(1);
+  old.Drain();
+  old.Save(2);
+  WorkSome(old, static_cast<int>(random() % 16));
+  if (i % 4 == 0) old.BeginRestore();  // both at once: who is first gets the record
+  i % 2 == 1 ? fresh.BeginRollBack(kFirst) : fresh.BeginRestore();
+  interrupts = &fresh;
+  for (bool saved = false, idle = false; !idle || old.Work() || fresh.Work();) {
+    Node& next = random() % 2 == 0 ? old : fresh;
+    const int spell = static_cast<int>(random() % 12);
+    idle = true;
+    for (int works = 0; works < spell && next.Work(); ++works) idle = false;
+    if (saved || !fresh.Running()) continue;
+    saved = true;
+    fresh.Save(fresh.parent().step + 1);
+  }
+}
+
 Workload TwoAgents(const Mutant& mutant) {
-  constexpr size_t kOrders = 200;
+  constexpr size_t kOrders = 240;
   return {"two agents", kOrders, [=](size_t i) {
-            return RunScript(mutant, OptionsOf(mutant, 1, 1, i + 1), EmptyStorage, {}, [i](Run& run) {
-              std::minstd_rand random(static_cast<uint32_t>(i + 1));
-              Memory memory, other;
-              Node old(run.files, memory, run.recovery, &run.ledger);
-              NodeOptions options = run.recovery;
-              options.agent = "B";
-              Node fresh(run.files, other, options, &run.ledger);
-              (void)old.Restore();
-              old.Save(1);
-              old.Drain();
-              old.Save(2);
-              WorkSome(old, static_cast<int>(random() % 16));
-              fresh.BeginRestore();
-              bool saved = false;
-              while (random() % 2 == 0 ? old.Work() || fresh.Work() : fresh.Work() || old.Work()) {
-                if (saved || !fresh.Running()) continue;
-                saved = true;
-                fresh.Save(fresh.parent().step + 1);
-              }
-            });
+            return RunScript(mutant, OptionsOf(mutant, 1, 1, i + 1), EmptyStorage, {},
+                             [i](Run& run) { TwoLives(run, i); });
           }};
 }
 

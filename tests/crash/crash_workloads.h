@@ -19,6 +19,7 @@ struct Mutant {
   std::function<std::unique_ptr<Store>(Store&, SimFiles&)> around;
   std::function<void(job::Rules&)> rules;
   bool replace = false;  // exclusive creation is none
+  std::string where;     // the workload that shows it; empty = to be found out
 };
 
 [[nodiscard]] std::vector<Workload> Workloads(const Mutant& mutant = {});

@@ -132,6 +132,58 @@ TEST(SimFiles, DroppedSyncSaysOkAndDoesNothing) {
   EXPECT_EQ(ContentOf(files.CrashImage(files.OpCount(), kNothing), "/a"), "");
 }
 
+TEST(SimFiles, SubsetsAreAllThereAreAndEachIsItsOwn) {
+  SimFiles files;
+  auto file = Create(files, "/a");
+  ASSERT_TRUE(Write(*file, std::string(2 * 4096, 'x')).ok());
+  sim::Disk disk(files.base());
+  for (const sim::Op& op : files.log()) disk.Play(op);
+  ASSERT_EQ(disk.Uncertain(), 4u) << "the name, the size, two blocks";
+  std::set<uint64_t> disks;
+  const auto none = [](const std::string&) { return false; };
+  for (uint64_t bits = 0; bits < 16; ++bits) disks.insert(sim::HashOf(disk.Fail(sim::Lot::Subset(bits)), none));
+  EXPECT_EQ(disks.size(), 6u) << "no file, an empty one, and four contents of two blocks";
+}
+
+TEST(SimFiles, AHashSeesNamesContentsAndLinks) {
+  const auto none = [](const std::string&) { return false; };
+  const auto all = [](const std::string&) { return true; };
+  SimFiles one, two;
+  for (SimFiles* files : {&one, &two}) ASSERT_TRUE(Write(*Create(*files, "/a"), "x").ok());
+  EXPECT_EQ(sim::HashOf(one.live(), none), sim::HashOf(two.live(), none));
+  ASSERT_TRUE(two.RenameNoReplace("/a", "/b").ok());
+  EXPECT_NE(sim::HashOf(one.live(), none), sim::HashOf(two.live(), none));
+  EXPECT_EQ(sim::HashOf(one.live(), all), sim::HashOf(two.live(), all));
+  ASSERT_TRUE(one.Link("/a", "/b").ok());
+  ASSERT_TRUE(Write(*Create(two, "/a"), "x").ok());
+  EXPECT_NE(sim::HashOf(one.live(), none), sim::HashOf(two.live(), none)) << "one file twice, or two files";
+}
+
+TEST(SimFiles, AKilledProcessChangesNothingMore) {
+  SimFiles files;
+  ASSERT_TRUE(Write(*Create(files, "/a"), "x").ok());
+  files.KillAt(files.OpCount() + 1);
+  EXPECT_TRUE(files.Unlink("/a").ok());
+  EXPECT_TRUE(files.Killed());
+  EXPECT_FALSE(files.Open("/b", {.write = true, .create = true}).ok());
+  EXPECT_FALSE(files.SyncDir("/").ok());
+  files.Revive();
+  EXPECT_FALSE(files.Stat("/a").ok()) << "the kernel knows it";
+  EXPECT_EQ(ContentOf(files.CrashImage(files.OpCount(), kNothing), "/a"), "absent");
+  EXPECT_TRUE(files.Open("/b", {.write = true, .create = true}).ok());
+}
+
+TEST(SimFiles, AFullStorageTakesHalfAWrite) {
+  SimFiles files;
+  auto file = Create(files, "/a");
+  files.SetFree(3);
+  EXPECT_TRUE(Write(*file, "abc").ok());
+  EXPECT_TRUE(Write(*file, "ABC").ok()) << "nothing new is allocated";
+  EXPECT_EQ(CodeOf(Write(*file, "defg", 3)), ErrorCode::STORAGE_FULL);
+  EXPECT_EQ(*ReadSmall(files, "/a", 10), "ABCde");
+  EXPECT_EQ(CodeOf(file->Fallocate(100)), ErrorCode::STORAGE_FULL);
+}
+
 TEST(SimFiles, DirectFilesRefuseUnalignedTransfers) {
   SimFiles files;
   auto file = *files.Open("/a", {.write = true, .create = true, .direct = true});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 namespace ckptd::sim {
@@ -41,6 +42,7 @@ class Hasher {
  public:
   Hasher(const Tree& tree, const std::function<bool(const std::string&)>& anonymous)
       : tree_(tree), anonymous_(anonymous) {
+    links_.resize(std::prev(tree.end())->first + 1);
     for (const auto& [id, inode] : tree) {
       for (const auto& [name, target] : inode->entries) ++links_[target];
     }
@@ -61,7 +63,7 @@ class Hasher {
  private:
   const Tree& tree_;
   const std::function<bool(const std::string&)>& anonymous_;
-  std::map<InodeId, uint64_t> links_;
+  std::vector<uint32_t> links_;  // by inode
 };
 
 void Collect(InodeId id, const std::function<std::shared_ptr<Inode>(InodeId)>& find, Tree& reachable) {
