@@ -63,7 +63,7 @@ TEST(CrashStates, NoneBreaksWhatWasTold) {
 }
 
 // Else the states above would be those of jobs that never came to a commit.
-TEST(CrashStates, EveryWorkloadCommitsAndDeletes) {
+TEST(CrashStates, EveryWorkloadCommits) {
   SetLogLevel(kSilent);
   for (const Workload& workload : Workloads()) {
     const auto run = workload.make(0);

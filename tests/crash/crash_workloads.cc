@@ -78,7 +78,7 @@ std::unique_ptr<Run> Simple(const Mutant& mutant, const NodeOptions& options,
 }
 
 Workload Steps(const Mutant& mutant, const std::string& name, uint32_t world) {
-  constexpr size_t kOrders = 8;
+  constexpr size_t kOrders = 64;
   return {name, kOrders, [=](size_t i) { return Simple(mutant, OptionsOf(mutant, world, 1, i + 1), ThreeSteps); }};
 }
 
