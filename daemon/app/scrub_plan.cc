@@ -1,28 +1,35 @@
 #include "daemon/app/scrub_plan.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace ckptd {
 
 void ScrubPlan::Present(const std::map<ScrubItem, Nanos>& made) {
-  std::map<ScrubItem, Nanos> read;
+  std::map<ScrubItem, Last> last;
   for (const auto& [item, when] : made) {
-    auto known = read_.find(item);
-    read.emplace(item, known == read_.end() ? when : known->second);
+    auto known = last_.find(item);
+    last.emplace(item, known == last_.end() ? Last{when} : known->second);
   }
-  read_ = std::move(read);
+  last_ = std::move(last);
 }
 
 void ScrubPlan::Read(const ScrubItem& item, Nanos now) {
-  if (auto known = read_.find(item); known != read_.end()) known->second = now;
+  if (auto known = last_.find(item); known != last_.end()) known->second = {now};
+}
+
+void ScrubPlan::FoundBad(const ScrubItem& item, Nanos now) {
+  if (auto known = last_.find(item); known != last_.end()) known->second = {now, true};
 }
 
 std::optional<ScrubItem> ScrubPlan::Next(Nanos now, const ScrubIntervals& every) const {
-  const std::pair<const ScrubItem, Nanos>* longest = nullptr;
-  for (const auto& entry : read_) {
-    const Nanos interval = entry.first.tier == ScrubItem::Tier::kRegion ? every.region : every.storage;
-    if (interval == Nanos(0) || now - entry.second < interval) continue;
-    if (longest == nullptr || entry.second < longest->second) longest = &entry;
+  const std::pair<const ScrubItem, Last>* longest = nullptr;
+  for (const auto& entry : last_) {
+    Nanos interval = entry.first.tier == ScrubItem::Tier::kRegion ? every.region : every.storage;
+    if (interval == Nanos(0)) continue;
+    if (entry.second.bad) interval = std::min(interval, kBadAgain);
+    if (now - entry.second.when < interval) continue;
+    if (longest == nullptr || entry.second.when < longest->second.when) longest = &entry;
   }
   return longest == nullptr ? std::nullopt : std::optional(longest->first);
 }

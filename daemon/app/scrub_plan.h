@@ -30,18 +30,26 @@ struct ScrubIntervals {
   Nanos storage{0};
 };
 
+inline constexpr Nanos kBadAgain = std::chrono::minutes(10);
+
 class ScrubPlan {
  public:
   // All there is, each with the time (monotonic) when it was made, which may be before 0. What is known keeps the time
   // when it was last read; what is missing is forgotten.
   void Present(const std::map<ScrubItem, Nanos>& made);
   void Read(const ScrubItem& item, Nanos now);
+  // The same, and it is bad: somebody may mend it, so it is read again soon.
+  void FoundBad(const ScrubItem& item, Nanos now);
 
   // What is due and waits longest.
   [[nodiscard]] std::optional<ScrubItem> Next(Nanos now, const ScrubIntervals& every) const;
 
  private:
-  std::map<ScrubItem, Nanos> read_;
+  struct Last {
+    Nanos when;
+    bool bad = false;
+  };
+  std::map<ScrubItem, Last> last_;
 };
 
 }  // namespace ckptd

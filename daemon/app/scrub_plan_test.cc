@@ -32,6 +32,17 @@ TEST(ScrubPlan, WhatWaitsLongestIsNext) {
   EXPECT_EQ(plan.Next(hours(500), kDaily), kSlot);
 }
 
+TEST(ScrubPlan, WhatIsBadIsReadAgainSoonUntilItIsGood) {
+  ScrubPlan plan;
+  plan.Present({{kStep, hours(0)}});
+  plan.FoundBad(kStep, hours(168));
+  EXPECT_FALSE(plan.Next(hours(168) + kBadAgain - Nanos(1), kDaily));
+  EXPECT_EQ(plan.Next(hours(168) + kBadAgain, kDaily), kStep);
+  EXPECT_EQ(plan.Next(hours(168) + Nanos(5), {Nanos(0), Nanos(5)}), kStep) << "or even sooner";
+  plan.Read(kStep, hours(169));
+  EXPECT_FALSE(plan.Next(hours(170), kDaily));
+}
+
 TEST(ScrubPlan, AnIntervalOfZeroIsNever) {
   ScrubPlan plan;
   plan.Present({{kSlot, hours(0)}, {kStep, hours(0)}});

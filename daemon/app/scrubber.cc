@@ -242,6 +242,7 @@ void Scrubber::StoredRead(const ScrubItem& item, const std::vector<BadChunk>& ba
   }
   damage_[item] = told;
   Ended(item);
+  plan_.FoundBad(item, services_.clock.Monotonic());
 }
 
 // False: memory does not hold it any more, or what is bad is a record, which is bound by its time too.

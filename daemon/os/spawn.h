@@ -35,8 +35,8 @@ struct SpawnedProcess {
 
 // The program gets descriptor 3 and /dev/null, no capabilities, no core files, no new privileges, default signals, and
 // SIGKILL when the calling *thread* ends. It runs with these ids; PERMISSION when they are not the caller's own and the
-// caller lacks one of CAP_SETUID, CAP_SETGID and CAP_KILL. What the caller has on stderr it keeps only as the caller's own user: a stranger must not write
-// into our log.
+// caller lacks one of CAP_SETUID, CAP_SETGID and CAP_KILL. What the caller has on stderr it keeps only as the caller's
+// own user: a stranger must not write into our log.
 [[nodiscard]] absl::StatusOr<SpawnedProcess> Spawn(const SpawnOptions& options);
 
 // OK: the program runs (or ran). Else why it could not be; the process has ended or is about to.

@@ -12,12 +12,14 @@
 #include <cstdlib>
 
 #include "gtest/gtest.h"
+#include "tests/integration/process.h"
 
 namespace ckptd::harness {
 namespace {
 
 // Once for the process: later mounts are seen by it and by what it starts, and go with them.
 bool EnterNamespace() {
+  (void)BinaryDirectory();  // while it can still be told
   static const bool entered =
       unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
   return entered;

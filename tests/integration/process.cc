@@ -81,7 +81,11 @@ std::vector<std::string> AsUser(const std::string& uid, const std::string& gid, 
   return prefix;
 }
 
-std::string BinaryDirectory() { return std::filesystem::read_symlink("/proc/self/exe").parent_path(); }
+// Once: a process that left its mount namespace from within a chroot is told another path.
+std::string BinaryDirectory() {
+  static const std::string directory = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  return directory;
+}
 
 Child::Child(Spec spec) : spec_(std::move(spec)) {
   int ends[2];

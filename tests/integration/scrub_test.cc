@@ -111,6 +111,10 @@ TEST_F(ScrubTest, WhatCannotBePutBackIsAProblemUntilItIsGone) {
   EXPECT_TRUE(told.Has("step " + std::to_string(oldest) + " is damaged on storage: rank-00000-of-00001.safetensors"))
       << told;
   EXPECT_EQ(node_->AgentLog().find("scrub.mended"), std::string::npos);
+  FlipByte(Image(StepDir("gpt", oldest)), 70000);
+  EXPECT_EQ(Await(0).code, 0) << "somebody mended it";
+  FlipByte(Image(StepDir("gpt", oldest)), 70000);
+  EXPECT_EQ(Await(1).code, 1);
   const std::string target = "gpt@" + std::to_string(oldest);
   EXPECT_EQ(Run("verify " + target).code, 1);
   Said removed = Run("rm " + target);
