@@ -186,7 +186,8 @@ void Scrubber::Ended(const ScrubItem& item) {
 // Not pinned: a save may take the slot while it is read, and then what was read says nothing.
 void Scrubber::ReadSlot(const ScrubItem& item) {
   RankRunner* rank = FindRank(item);
-  const snapshot::View view = rank == nullptr ? snapshot::View() : rank->view();
+  if (rank == nullptr) return Ended(item);
+  const snapshot::View view = rank->view();
   const snapshot::SlotView* slot = FindSealed(view, item.id);
   const region::LayoutSet* set = slot == nullptr ? nullptr : rank->region().FindLayout(slot->id.layout);
   if (set == nullptr || !set->Slot(slot->id.index).record || !set->FileOf(slot->id.index)) return Ended(item);
@@ -205,12 +206,14 @@ void Scrubber::ReadSlot(const ScrubItem& item) {
 
 void Scrubber::SlotRead(const ScrubItem& item, const snapshot::SlotId& slot, const absl::Status& status) {
   RankRunner* rank = FindRank(item);
-  const snapshot::View view = rank == nullptr ? snapshot::View() : rank->view();
-  const snapshot::SlotView* still = FindSealed(view, item.id);
-  if (CodeOf(status) == ErrorCode::CORRUPT && still != nullptr && still->id == slot) {
-    rank->metrics().DamagedInRegion();
-    Log(kError, "scrub.slot_damaged").Job(item.job).Rank(item.rank).Snapshot(item.id).Error(status);
-    jobs_.at(item.job)->PostToRank(item.rank, snapshot::DamageFound{slot, item.id});
+  if (rank != nullptr && CodeOf(status) == ErrorCode::CORRUPT) {
+    const snapshot::View view = rank->view();
+    const snapshot::SlotView* still = FindSealed(view, item.id);
+    if (still != nullptr && still->id == slot) {
+      rank->metrics().DamagedInRegion();
+      Log(kError, "scrub.slot_damaged").Job(item.job).Rank(item.rank).Snapshot(item.id).Error(status);
+      jobs_.at(item.job)->PostToRank(item.rank, snapshot::DamageFound{slot, item.id});
+    }
   }
   Ended(item);
 }
@@ -248,9 +251,10 @@ void Scrubber::StoredRead(const ScrubItem& item, const std::vector<BadChunk>& ba
 // False: memory does not hold it any more, or what is bad is a record, which is bound by its time too.
 bool Scrubber::StartMending(const ScrubItem& item, const std::vector<BadChunk>& bad) {
   RankRunner* rank = FindRank(item);
-  const snapshot::View view = rank == nullptr ? snapshot::View() : rank->view();
+  if (rank == nullptr || !AllAreImages(bad)) return false;
+  const snapshot::View view = rank->view();
   const snapshot::SlotView* slot = FindSealed(view, item.id);
-  if (slot == nullptr || !AllAreImages(bad)) return false;
+  if (slot == nullptr) return false;
   const region::LayoutSet* set = rank->region().FindLayout(slot->id.layout);
   auto source = rank->SourceOf(slot->id, item.id);
   if (!source.ok()) return false;

@@ -13,6 +13,7 @@
 #include <csignal>
 #include <functional>
 
+#include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
 #include "daemon/os/pidfd.h"
 #include "daemon/os/process_list.h"
@@ -132,7 +133,7 @@ TEST_F(SpawnTest, WhoHasTheCapabilitiesStartsItAsAnotherUserWithout) {
     const int result = WithCapabilities(kAgent, {CAP_SETUID, CAP_SETGID, CAP_KILL}, [this, uid] {
       const std::string status = Run("exec cat /proc/self/status >&3");
       const std::string id = std::to_string(uid);
-      EXPECT_THAT(status, HasSubstr("Uid:\t" + id + "\t" + id + "\t" + id + "\t" + id));
+      EXPECT_THAT(status, HasSubstr(absl::StrCat("Uid:\t", id, "\t", id, "\t", id, "\t", id)));
       EXPECT_THAT(status, HasSubstr("Gid:\t23456\t23456\t23456\t23456"));
       EXPECT_THAT(status, HasSubstr("Groups:\t34567"));
       for (const char* set : {"CapInh", "CapPrm", "CapEff", "CapAmb"})
