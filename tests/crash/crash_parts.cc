@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <sstream>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -40,15 +41,14 @@ Child Start(const std::function<Tally(uint64_t)>& explore, uint64_t part) {
 void Add(const Child& child, Tally& sum) {
   std::array<char, 4096> line{};
   Tally tally;
-  int read = 0;
-  const bool said =
-      child.out != nullptr && std::fgets(line.data(), line.size(), child.out) != nullptr &&
-      std::sscanf(line.data(), "%lu %lu %lu %n", &tally.tried, &tally.distinct, &tally.violations, &read) == 3;
+  const bool printed = child.out != nullptr && std::fgets(line.data(), line.size(), child.out) != nullptr;
+  std::istringstream words(printed ? line.data() : "");
+  const bool said = static_cast<bool>(words >> tally.tried >> tally.distinct >> tally.violations);
   if (child.out != nullptr) std::fclose(child.out);
   int status = 0;
   waitpid(child.pid, &status, 0);
   if (!said || status != 0) tally = {0, 0, 1, absl::StrCat("a process ended with ", status)};
-  if (said && tally.violations != 0) tally.first = line.data() + read;
+  if (said && tally.violations != 0) std::getline(words >> std::ws, tally.first);
   sum.tried += tally.tried;
   sum.distinct += tally.distinct;
   sum.violations += tally.violations;

@@ -35,10 +35,9 @@ class Deaths : public testing::Test {
   // The worker before goes when the next trainer has saved: its open descriptors keep nobody from the slots.
   void KillOne() {
     auto trainer = node_.Train(Args("--steps 100000 --every 2 --step-ms 1 --fork-after 3"));
-    const std::string forked = trainer->WaitFor("FORKED").value_or("");
-    ASSERT_NE(forked, "") << trainer->Errors() << node_.AgentLog();
+    ASSERT_TRUE(trainer->WaitFor("FORKED")) << trainer->Errors() << node_.AgentLog();
     ASSERT_TRUE(trainer->WaitFor("CAPTURED")) << trainer->Errors() << node_.AgentLog();
-    EndWorker(atoi(forked.c_str() + 7));
+    EndWorker(static_cast<pid_t>(trainer->Last("FORKED")));
     const auto begin = Clock::now();
     trainer->Signal(SIGKILL);
     ASSERT_TRUE(Logged("op=trainer.died job=trainer pid=" + std::to_string(trainer->pid()))) << node_.AgentLog();
@@ -88,9 +87,9 @@ class Deaths : public testing::Test {
 
 TEST_F(Deaths, AreNoticedAndLeaveNothing) {
   const char* given = getenv("CKPTD_KILLS");
-  const int kills = given == nullptr ? 100 : std::max(40, atoi(given));
+  const uint64_t kills = given == nullptr ? 100 : std::max(40UL, strtoul(given, nullptr, 10));
   Held early;
-  for (int i = 0; i < kills; ++i) {
+  for (uint64_t i = 0; i < kills; ++i) {
     ASSERT_NO_FATAL_FAILURE(KillOne());
     if (i == 20) early = AtRest();
   }
@@ -98,7 +97,7 @@ TEST_F(Deaths, AreNoticedAndLeaveNothing) {
   const Held late = AtRest();
   std::sort(noticed_.begin(), noticed_.end());
   const double p99 = noticed_[noticed_.size() * 99 / 100];
-  printf("%d deaths noticed: p50 %.1f ms, p99 %.1f ms, at most %.1f ms\n", kills, noticed_[noticed_.size() / 2] * 1e3,
+  printf("%lu deaths noticed: p50 %.1f ms, p99 %.1f ms, at most %.1f ms\n", kills, noticed_[noticed_.size() / 2] * 1e3,
          p99 * 1e3, noticed_.back() * 1e3);
   printf("after 21 and all: %zu and %zu descriptors, %lu and %lu threads, %lu and %lu KiB, %zu and %zu region files\n",
          early.descriptors.size(), late.descriptors.size(), early.usage.threads, late.usage.threads,

@@ -139,7 +139,10 @@ void Disk::Play(Op op) {
     for (Piece& piece : pending_[op.inode]) piece.forgotten = !piece.certain;
     return;
   }
-  if (op.kind != Op::kWrite) return pending_[op.inode].push_back({std::move(op)});
+  if (op.kind != Op::kWrite) {
+    auto& pieces = pending_[op.inode];
+    return pieces.push_back({std::move(op)});
+  }
   for (uint64_t begin = 0; begin < op.data.size();) PushBlock(op, begin);
 }
 
