@@ -134,6 +134,8 @@ def main():
             kill_copiers()
         if save is None:
             continue
+        if args.die == "capturing" and args.postmortem and step + 1 == args.die_at and not start:
+            gpu.sync()  # the GPU has told the copier to begin; a process that dies before has nothing to be finished
         checkpointer.gate()
         say(args, "gates", f"{time.monotonic() - began:.6f} {save.state} {save.dropped_because}")
         if step + 1 == args.die_at and not start:
