@@ -276,7 +276,11 @@ struct RankEffects {
     const region::SlotSnapshot& now = set->Slot(e.slot.index);
     if (!now.record)
       return runner.Feed(snapshot::FlushEnded{e.slot, e.snapshot, Error(ErrorCode::INTERNAL, "no record")});
-    FlushSeal seal = SealOf(*now.record);
+    FlushSeal seal;
+    seal.parent = {now.record->head.parent_attempt, now.record->head.parent_step};
+    seal.chunk_crcs = now.record->chunk_crcs;
+    seal.trace = now.record->head.trace;
+    seal.captured_unix_ns = static_cast<int64_t>(now.record->head.captured_unix_ns);
     FlushKey key = runner.KeyOf(e.slot, now.epoch);
     auto streamed = runner.streaming_.extract(key);
     if (streamed && streamed.mapped().id == e.snapshot) return runner.services_.flusher.Seal(key, std::move(seal));

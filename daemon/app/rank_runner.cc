@@ -267,15 +267,6 @@ FlushKey RankRunner::KeyOf(const snapshot::SlotId& slot, Epoch epoch) const {
   return {options_.job, options_.rank, slot.layout, slot.index, epoch};
 }
 
-FlushSeal SealOf(const region::SlotRecord& record) {
-  FlushSeal seal;
-  seal.parent = {record.head.parent_attempt, record.head.parent_step};
-  seal.chunk_crcs = record.chunk_crcs;
-  seal.trace = record.head.trace;
-  seal.captured_unix_ns = static_cast<int64_t>(record.head.captured_unix_ns);
-  return seal;
-}
-
 absl::StatusOr<FlushSource> RankRunner::SourceOf(const snapshot::SlotId& slot, const SnapshotId& id) {
   region::LayoutSet* set = Set(slot);
   std::shared_ptr<region::SlotFile> file = set == nullptr ? nullptr : set->FileOf(slot.index);

@@ -24,8 +24,6 @@
 
 namespace ckptd {
 
-[[nodiscard]] FlushSeal SealOf(const region::SlotRecord& record);
-
 class RankRunner {
  public:
   struct Options {

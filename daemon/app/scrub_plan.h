@@ -30,7 +30,7 @@ struct ScrubIntervals {
   Nanos storage{0};
 };
 
-inline constexpr Nanos kBadAgain = std::chrono::minutes(10);
+inline constexpr Nanos kBadAgain = std::chrono::hours(1);
 
 class ScrubPlan {
  public:
@@ -38,7 +38,7 @@ class ScrubPlan {
   // when it was last read; what is missing is forgotten.
   void Present(const std::map<ScrubItem, Nanos>& made);
   void Read(const ScrubItem& item, Nanos now);
-  // The same, and it is bad: somebody may mend it, so it is read again soon.
+  // The same, and it is bad: somebody may mend it, so it is read again after kBadAgain at the latest.
   void FoundBad(const ScrubItem& item, Nanos now);
 
   // What is due and waits longest.

@@ -75,11 +75,11 @@ bool AllAreImages(const std::vector<BadChunk>& bad) {
   });
 }
 
-absl::Status CheckAndMend(Store& store, const Clock& clock, const region::SlotRecord& record, const FlushSource& source,
-                          const FlushSeal& seal, const region::SlotFile& file) {
+absl::Status CheckAndMend(Store& store, const region::SlotRecord& record, const FlushSource& source,
+                          const region::SlotFile& file) {
   region::Progress progress(record.slot_bytes);
   absl::Status status = region::VerifySlot(file, record, progress);
-  return status.ok() ? MendImages(store, clock, source, seal) : status;
+  return status.ok() ? MendImages(store, source, record.chunk_crcs) : status;
 }
 
 // The slot of `rank` that holds the snapshot whole; null when none does.
@@ -259,9 +259,8 @@ bool Scrubber::StartMending(const ScrubItem& item, const std::vector<BadChunk>& 
   auto source = rank->SourceOf(slot->id, item.id);
   if (!source.ok()) return false;
   auto record = set->Slot(slot->id.index).record;
-  auto mend = [&store = services_.store, &clock = services_.clock, source = *std::move(source), record,
-               file = set->FileOf(slot->id.index)] {
-    return CheckAndMend(store, clock, *record, source, SealOf(*record), *file);
+  auto mend = [&store = services_.store, source = *std::move(source), record, file = set->FileOf(slot->id.index)] {
+    return CheckAndMend(store, *record, source, *file);
   };
   JobRunner& job = *jobs_.at(item.job);
   job.PostToRank(item.rank, snapshot::ReadPinned{slot->id, item.id});

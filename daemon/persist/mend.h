@@ -1,20 +1,23 @@
-// Putting the images of one rank of a committed step back from the slot that still holds the same snapshot: they are
-// written anew under temporary names, the old ones are deleted, the new ones take their names. The commit stays as it
-// is: manifest and sidecar bind the bytes, which are the same.
+// Putting the images of one rank of a committed step back from the slot that still holds the same snapshot: each is
+// written anew under a temporary name, the old one is deleted, the new one takes its name. Manifest and sidecar stay as
+// they are and are never made here: they bind the bytes, and a step that somebody deletes meanwhile does not come back.
 //
-// Nothing that was good is at risk: the step was of no use to a restore, and whatever ends this half way leaves it so,
-// and the slot where it is.
+// Nothing that was good is at risk: the step was of no use to a restore, and whatever ends this half way (a full disk
+// before anything is deleted) leaves it so, and the slot where it is.
 #ifndef CKPTD_DAEMON_PERSIST_MEND_H_
 #define CKPTD_DAEMON_PERSIST_MEND_H_
+
+#include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "daemon/persist/rank_flush.h"
 
 namespace ckptd {
 
-// The slot's bytes were checked, and stay as they are until this returns. Blocks as long as the storage does.
-[[nodiscard]] absl::Status MendImages(Store& store, const Clock& clock, const FlushSource& source,
-                                      const FlushSeal& seal);
+// The slot's bytes were checked against `chunk_crcs`. CORRUPT when those are not the committed ones, CANCELLED when the
+// step is being deleted; whoever calls reads the images again. Blocks as long as the storage does.
+[[nodiscard]] absl::Status MendImages(Store& store, const FlushSource& source, const std::vector<uint32_t>& chunk_crcs);
 
 }  // namespace ckptd
 

@@ -95,7 +95,7 @@ class CorruptStorage : public ::testing::Test {
 };
 
 TEST_F(CorruptStorage, ImagesAreNoticedAndPutBackFromMemory) {
-  const auto mend = [this] { return MendImages(*store_, SystemClock(), source_, SealOf(slot_)).ok(); };
+  const auto mend = [this] { return MendImages(*store_, source_, slot_.ChunkCrcs()).ok(); };
   for (uint32_t image : {0u, 1u}) {
     const Tally tally = Sweep(
         "image", Cases() / 5, Image(image), Content(Image(image, kOlder)), [this] { return Look(); }, mend);
