@@ -302,7 +302,7 @@ void TwoLives(Run& run, size_t i) {
     auto under = run.recovery.around ? run.recovery.around(inner, files) : nullptr;
     return std::make_unique<SlowDeletion>(std::move(under), inner, turn);
   };
-  second.agent = "B";
+  second.agent.assign(1, 'B');  // gcc 12 at -O2 sees an overflow in the assignment of a literal
   Node old(run.files, memory, first, &run.ledger);
   Node fresh(run.files, other, second, &run.ledger);
   (void)old.Restore();

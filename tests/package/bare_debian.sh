@@ -5,15 +5,17 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 
 usage() {
   cat <<END
-usage: bare_debian.sh FOLDER [COMMAND]...
+usage: bare_debian.sh [--copy PATH] FOLDER [COMMAND]...
 
 Makes a minimal Debian 12 in FOLDER (debootstrap), clones this checkout's HEAD into it, and runs each COMMAND there from the
 top of the clone (default: tools/quickstart, then tools/test). Says how long each took; exit 0 only if all exited 0.
 FOLDER must not exist; it needs about 20 GB and is left for a look. Network settings of this machine are copied in:
-resolv.conf, certificates, Debian's apt sources, pip's configuration. Mounts live in a namespace of their own.
+resolv.conf, certificates, Debian's apt sources, pip's configuration. With --copy, PATH too, to the same place. Mounts live in a namespace of their own.
 END
 }
 
+copy=
+if [ "${1:-}" = --copy ]; then copy=$(realpath "${2:?a path}") && shift 2; fi
 case "${1:-}" in -h | --help | '') usage; exit 2 ;; esac
 folder=$1
 shift
@@ -53,7 +55,7 @@ rm -f "$folder/etc/apt/sources.list"
 copy_apt
 # What Debian's installer and every container runtime write, and debootstrap does not: torchrun looks up localhost.
 printf '127.0.0.1 localhost\n::1 localhost\n127.0.1.1 %s\n' "$(hostname)" >"$folder/etc/hosts"
-copy_in /etc/resolv.conf /etc/ssl/certs /usr/local/share/ca-certificates /etc/pip.conf
+copy_in /etc/resolv.conf /etc/ssl/certs /usr/local/share/ca-certificates /etc/pip.conf ${copy:+"$copy"}
 git clone -q --no-hardlinks "$root" "$folder/root/ckptd"
 
 settings=(HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 TERM=dumb)

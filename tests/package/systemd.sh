@@ -22,6 +22,7 @@ unshare --mount --pid --fork --uts --ipc --net --cgroup true 2>/dev/null || skip
 
 PLACE=$(mktemp -d) && STAGE=$PLACE/stage && mkdir -p "$STAGE" && chmod 755 "$PLACE" "$STAGE" || exit 1
 . "$HERE/machine.sh"
+. "$HERE/asking.sh"
 . "$HERE/checks.sh"
 finish() {
   machine_stop
@@ -33,6 +34,8 @@ unshare --mount bash -c "mkdir '$PLACE/cgroup' && mount -t cgroup2 cgroup2 '$PLA
 
 install_into_stage || { tail -n 5 "$PLACE/install.log"; exit 1; }
 run_check install
+stage_machine
+stage_region
 stage_tests
 if ! machine_start; then
   echo "FAILED: systemd does not start; its console:"

@@ -27,7 +27,7 @@ leg_format() {
   cd "$CKPTD_ROOT" || return 1
   sources '*.cc' '*.h' '*.hpp' | xargs clang-format --dry-run -Werror || bad=1
   if command -v shellcheck >/dev/null; then
-    sources '*.sh' .ci/run tools/build tools/test tools/quickstart tools/reliability tools/bench/*/run \
+    sources '*.sh' .ci/run tools/build tools/deb tools/test tools/quickstart tools/reliability tools/bench/*/run \
       tests/fuzz/run | xargs shellcheck -x -S warning || bad=1
   fi
   return $bad

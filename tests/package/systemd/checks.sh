@@ -1,76 +1,17 @@
 # shellcheck shell=bash
-# What is asked of the service, in order: each check leaves the service running. Source this; needs machine.sh.
+# What is asked of the service, in order: each check leaves the service running. Source this; needs asking.sh.
 
-REGION=/run/ckptd/region STORAGE=/var/lib/ckptd
-JOIN=(--socket /run/ckptd/ckptd.sock --gate-ms 20000)
-
-# Laid over the machine: what trains, a target without the rest of this machine's services, and what a test changes of
-# the units.
+# What trains, laid over the machine, and what a test changes of the unit: the host device in the place of a GPU;
+# WatchdogSec= as short as a test's patience.
 stage_tests() {
-  local unit file
-  mkdir -p "$STAGE"/opt/test/{bin,lib} "$STAGE"/etc/systemd/system/{ckptd.service.d,run-ckptd-region.mount.d}
+  mkdir -p "$STAGE"/opt/test/{bin,lib} "$STAGE/etc/systemd/system/ckptd.service.d"
   cp "$BUILD"/bin/{ckpt-trainer,ckpt-device-trainer} "$STAGE/opt/test/bin"
   cp "$BUILD"/lib/fakecuda/libcuda.so.1 "$STAGE/opt/test/lib"
-  printf '[Unit]\nRequires=basic.target\nAllowIsolate=yes\n' >"$STAGE/etc/systemd/system/test.target"
-  for unit in systemd-udevd systemd-udev-trigger systemd-timesyncd systemd-journal-flush systemd-hwdb-update ldconfig \
-    systemd-tmpfiles-setup systemd-sysusers systemd-update-utmp e2scrub_reap; do
-    ln -sfn /dev/null "$STAGE/etc/systemd/system/$unit.service"
-  done
-  for unit in timers.target sockets.target.wants/dbus.socket dbus.socket swap.target systemd-udevd-kernel.socket \
-    systemd-udevd-control.socket; do
-    mkdir -p "$(dirname "$STAGE/etc/systemd/system/$unit")"
-    ln -sfn /dev/null "$STAGE/etc/systemd/system/$unit"
-  done
-  # The host device in the place of a GPU; WatchdogSec= as short as a test's patience.
-  file=$STAGE/etc/systemd/system/ckptd.service.d/test.conf
-  printf '[Service]\nEnvironment=LD_LIBRARY_PATH=/opt/test/lib\nWatchdogSec=3s\n' >"$file"
-  # A kernel without huge pages for tmpfs refuses the option; then, and only then, it is left out.
-  if ! unshare --mount mount -t tmpfs -o huge=advise tmpfs "$PLACE/stage" 2>/dev/null; then
-    echo "this kernel has no huge= for tmpfs: the mount unit is changed"
-    file=$STAGE/etc/systemd/system/run-ckptd-region.mount.d/test.conf
-    printf '[Mount]\nOptions=\nOptions=%s\n' \
-      "$(sed -n 's/^Options=//p' "$SOURCE/deploy/systemd/run-ckptd-region.mount" | sed 's/,huge=advise//')" >"$file"
-  fi
+  printf '[Service]\nEnvironment=LD_LIBRARY_PATH=/opt/test/lib\nWatchdogSec=3s\n' \
+    >"$STAGE/etc/systemd/system/ckptd.service.d/test.conf"
 }
 
 install_into_stage() { DESTDIR=$STAGE cmake --install "$BUILD" --prefix /usr --strip >"$PLACE/install.log" 2>&1; }
-show() { inside systemctl show ckptd --property "$1" --value; }
-status_of() { inside cat "/proc/$(show MainPID)/status"; }
-log() { inside journalctl -u ckptd -o cat --no-pager --after-cursor "$CURSOR"; }
-mark() { CURSOR=$(inside journalctl -n 0 --show-cursor --no-pager | sed -n 's/^-- cursor: //p'); }
-is() { [ "$2" = "$3" ] || fail "$1: '$2', not '$3'"; } # is WHAT FOUND EXPECTED
-has() { grep -qE -- "$3" <<<"$2" || fail "$1: no '$3' in: $(tail -n 5 <<<"$2")"; } # has WHAT TEXT PATTERN
-
-# eventually SECONDS COMMAND...: looks again until it is true.
-eventually() {
-  local end=$(($(date +%s%N) + $1 * 1000000000))
-  shift
-  until "$@" >/dev/null 2>&1; do
-    [ "$(date +%s%N)" -lt "$end" ] || return 1
-    sleep 0.05
-  done
-}
-said() { grep -q -- "$2" "$PLACE/$1.log"; }
-
-# train NAME ARGUMENT...: alice's trainer in the background; what it says stands in $PLACE/NAME.log.
-train() {
-  local name=$1
-  shift
-  as alice /opt/test/bin/ckpt-trainer --job "$name" "${JOIN[@]}" "$@" >"$PLACE/$name.log" 2>&1 &
-  TRAINER=$!
-}
-# Of the machine, by name: `kill` of this machine would hit nsenter.
-strike() { inside pkill "-$1" -x "$2"; }
-digest() { sed -n 's/^DIGEST //p' "$PLACE/$1.log"; }
-main_changed() { [ "$(show MainPID)" != "$1" ] && [ "$(show ActiveState)" = active ]; }
-
-# set_keys TEXT: the configuration; set_unit TEXT: a drop-in of the service.
-set_keys() { printf '%b' "$1" | inside tee /etc/ckptd/ckptd.toml >/dev/null; }
-set_unit() {
-  printf '[Service]\n%b' "$1" | inside tee /etc/systemd/system/ckptd.service.d/case.conf >/dev/null
-  inside systemctl daemon-reload
-}
-restart() { inside systemctl restart ckptd || fail "$1: it does not start: $(inside systemctl status ckptd --no-pager | tail -n 5)"; }
 
 check_install() {
   local file out
@@ -327,13 +268,4 @@ run_checks() {
   for check in privileges trainer copier reload killed adopted frozen hung drain full elsewhere no_kernel_log end; do
     [[ " ${ONLY:-$check} " != *" $check "* ]] || run_check "$check"
   done
-}
-
-run_check() {
-  local began before=$FAILURES
-  began=$(date +%s%N)
-  [ -z "$MACHINE_PID" ] || mark
-  "check_$1"
-  printf '%-8s %6d ms  %s\n' "$([ "$FAILURES" = "$before" ] && echo ok || echo FAILED)" \
-    $((($(date +%s%N) - began) / 1000000)) "$1"
 }

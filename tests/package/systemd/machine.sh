@@ -3,7 +3,23 @@
 # files with everything that is written to them in memory. Nothing of this machine is touched, and it is gone when its
 # first process is, which ends with whoever started it. Source this; needs root, $STAGE (files that go over this machine's) and $PLACE (a folder).
 
-MACHINE_PID=''
+MACHINE_PID='' MACHINE_CGROUP=''
+
+# Without the services of this machine: stands in $STAGE before the machine starts.
+stage_machine() {
+  local unit
+  mkdir -p "$STAGE/etc/systemd/system"
+  printf '[Unit]\nRequires=basic.target\nAllowIsolate=yes\n' >"$STAGE/etc/systemd/system/test.target"
+  for unit in systemd-udevd systemd-udev-trigger systemd-timesyncd systemd-journal-flush systemd-hwdb-update ldconfig \
+    systemd-tmpfiles-setup systemd-sysusers systemd-update-utmp e2scrub_reap; do
+    ln -sfn /dev/null "$STAGE/etc/systemd/system/$unit.service"
+  done
+  for unit in timers.target sockets.target.wants/dbus.socket dbus.socket swap.target systemd-udevd-kernel.socket \
+    systemd-udevd-control.socket; do
+    mkdir -p "$(dirname "$STAGE/etc/systemd/system/$unit")"
+    ln -sfn /dev/null "$STAGE/etc/systemd/system/$unit"
+  done
+}
 
 # What the first process of the new namespaces does: mounts, then it becomes systemd.
 machine_boot() {
@@ -69,6 +85,7 @@ machine_start() {
 }
 
 machine_stop() {
+  [ -n "$MACHINE_CGROUP" ] || return 0
   [ -z "$MACHINE_PID" ] || kill -KILL "$MACHINE_PID" 2>/dev/null
   wait
   unshare --mount bash "${BASH_SOURCE[0]}" sweep "$MACHINE_CGROUP"
