@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "tests/crash/crash_disk.h"
 #include "tests/crash/crash_ledger.h"
@@ -27,8 +28,11 @@ namespace ckptd::crash {
 
 // One life of a node, done and logged.
 struct Run {
+  Run(SimFiles start, const Promise& promise, NodeOptions options)
+      : files(std::move(start)), ledger(promise), recovery(std::move(options)) {}
   SimFiles files;
   Ledger ledger;
+  SimWitness witness{files, ledger};
   NodeOptions recovery;  // how the agent after it is configured
   size_t first_op = 0;   // earlier operations are another run's
   std::string spared;    // a file that the workload damaged itself

@@ -34,6 +34,47 @@ void Promise::TellStanding(AttemptId by, const SnapshotId& on, bool rolled_back)
   parent = on;
 }
 
+namespace {
+
+// The directories on the way may be made anew as well.
+void Coming(const std::string& name, Promise& promise) {
+  for (std::string each = name; !each.empty(); each.resize(each.rfind('/') + 1 == 0 ? 0 : each.rfind('/'))) {
+    promise.gone.erase(each);
+  }
+}
+
+void Created(const std::string& name, Promise& promise) {
+  if (promise.named.contains(name) && promise.broken.empty()) promise.broken = "replaced: two created " + name;
+}
+
+}  // namespace
+
+void Apply(const Fact& fact, Promise& promise) {
+  switch (fact.kind) {
+    case Fact::kDurable:
+      return promise.TellDurable(fact.id);
+    case Fact::kBeginRollBack:
+      return promise.BeginRollBack(fact.id);
+    case Fact::kStanding:
+      return promise.TellStanding(fact.attempt, fact.id, false);
+    case Fact::kRolledBack:
+      return promise.TellStanding(fact.attempt, fact.id, true);
+    case Fact::kComing:
+      return Coming(fact.name, promise);
+    case Fact::kCreated:
+      return Created(fact.name, promise);
+    case Fact::kNamed:
+      promise.named[fact.name] = fact.hash;
+      return;
+    case Fact::kLeaving:
+      promise.named.erase(fact.name);
+      return;
+    case Fact::kGone:
+      promise.gone.insert(fact.name);
+      return;
+  }
+}
+
 const Promise& Ledger::Walk::At(size_t op) {
   for (; next_ < ledger_.changes_.size() && ledger_.changes_[next_].op <= op; ++next_) {
     ledger_.changes_[next_].change(promise_);
@@ -45,33 +86,33 @@ namespace {
 
 class WitnessStore final : public StoreAround {
  public:
-  WitnessStore(Store& inner, const SimFiles& files, Ledger& ledger)
-      : StoreAround(inner), files_(files), ledger_(ledger) {}
+  WitnessStore(Store& inner, Witness& witness) : StoreAround(inner), witness_(witness) {}
 
   absl::Status CreateExclusive(const std::string& name, absl::string_view bytes) override {
-    Coming(name);
+    Tell(Fact::kComing, name);
     absl::Status status = inner_.CreateExclusive(name, bytes);
-    if (status.ok()) Created(name);
-    if (status.ok() || absl::IsAlreadyExists(status)) Named(name);
+    if (status.ok()) Tell(Fact::kCreated, name);
+    if (status.ok()) Named(name, bytes);
+    if (absl::IsAlreadyExists(status)) Named(name, "");
     return status;
   }
 
   absl::StatusOr<std::unique_ptr<PartWriter>> OpenForWrite(const std::string& name, uint64_t size) override {
-    Coming(name);
+    Tell(Fact::kComing, name);
     auto writer = inner_.OpenForWrite(name, size);
     if (!writer.ok()) return writer;
     return std::make_unique<Writer>(*std::move(writer), *this, name);
   }
 
   absl::Status Delete(const std::string& name) override {
-    Leaving(name);
+    Tell(Fact::kLeaving, name);
     absl::Status status = inner_.Delete(name);
-    if (status.ok()) Gone(name);
+    if (status.ok()) Tell(Fact::kGone, name);
     return status;
   }
   absl::Status DeleteDirectory(const std::string& directory) override {
     absl::Status status = inner_.DeleteDirectory(directory);
-    if (status.ok()) Gone(directory);
+    if (status.ok()) Tell(Fact::kGone, directory);
     return status;
   }
 
@@ -81,47 +122,33 @@ class WitnessStore final : public StoreAround {
         : WriterAround(std::move(inner)), store(store), name(std::move(name)) {}
     absl::Status Finish() override {
       absl::Status status = inner_->Finish();
-      if (status.ok() || absl::IsAlreadyExists(status)) store.Named(name);
+      if (status.ok() || absl::IsAlreadyExists(status)) store.Named(name, "");
       return status;
     }
     WitnessStore& store;
     const std::string name;
   };
 
-  void Note(Ledger::Change change) { ledger_.Note(files_.OpCount(), std::move(change)); }
-
-  // The directories on the way may be made anew as well.
-  void Coming(const std::string& name) {
-    Note([name](Promise& promise) {
-      for (std::string each = name; !each.empty(); each.resize(each.rfind('/') + 1 == 0 ? 0 : each.rfind('/'))) {
-        promise.gone.erase(each);
-      }
-    });
-  }
-  void Created(const std::string& name) {
-    Note([name](Promise& promise) {
-      if (promise.named.contains(name) && promise.broken.empty()) promise.broken = "replaced: two created " + name;
-    });
-  }
-  void Named(const std::string& name) {
-    const uint64_t hash = HashOfFile(files_.live(), absl::StrCat(kRoot, "/", name));
-    Note([name, hash](Promise& promise) { promise.named[name] = hash; });
-  }
-  void Leaving(const std::string& name) {
-    Note([name](Promise& promise) { promise.named.erase(name); });
-  }
-  void Gone(const std::string& name) {
-    Note([name](Promise& promise) { promise.gone.insert(name); });
+  void Tell(Fact::Kind kind, const std::string& name) { witness_.Hear({.kind = kind, .name = name}); }
+  void Named(const std::string& name, absl::string_view bytes) {
+    witness_.Hear({.kind = Fact::kNamed, .name = name, .hash = witness_.HashOf(name, bytes)});
   }
 
-  const SimFiles& files_;
-  Ledger& ledger_;
+  Witness& witness_;
 };
 
 }  // namespace
 
-std::unique_ptr<Store> MakeWitnessStore(Store& inner, const SimFiles& files, Ledger& ledger) {
-  return std::make_unique<WitnessStore>(inner, files, ledger);
+void SimWitness::Hear(const Fact& fact) {
+  ledger_.Note(files_.OpCount(), [fact](Promise& promise) { Apply(fact, promise); });
+}
+
+uint64_t SimWitness::HashOf(const std::string& name, absl::string_view) {
+  return HashOfFile(files_.live(), absl::StrCat(kRoot, "/", name));
+}
+
+std::unique_ptr<Store> MakeWitnessStore(Store& inner, Witness& witness) {
+  return std::make_unique<WitnessStore>(inner, witness);
 }
 
 }  // namespace ckptd::crash

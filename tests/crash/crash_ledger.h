@@ -4,6 +4,9 @@
 // the agent, by store.h: this name holds these bytes; this name is gone. A fact is noted with the number of operations
 // that the log has then, so it binds the disks of later power failures only. What begins (a deletion, a roll-back) ends
 // a promise when it begins, what is done makes a new one when it is done: between the two both are right.
+//
+// Who hears the facts is a Witness: SimWitness notes them here; a process that is to be killed writes them down where a
+// kill cannot reach them (ack_file.h).
 #ifndef CKPTD_TESTS_CRASH_CRASH_LEDGER_H_
 #define CKPTD_TESTS_CRASH_CRASH_LEDGER_H_
 
@@ -43,6 +46,35 @@ struct Promise {
   void TellStanding(AttemptId by, const SnapshotId& on, bool rolled_back);
 };
 
+struct Fact {
+  enum Kind {
+    kDurable,        // trainers: `id` is durable
+    kBeginRollBack,  // a roll-back to `id` is asked for
+    kStanding,       // trainers: attempt `attempt` stands on `id`
+    kRolledBack,     // the same, by a roll-back
+    kComing,         // `name` is being made
+    kCreated,        // `name` was made and had not been there
+    kNamed,          // `name` is there, with bytes of this `hash`
+    kLeaving,        // `name` is being deleted
+    kGone,           // `name` is not there
+  };
+  Kind kind = kDurable;
+  SnapshotId id{};
+  AttemptId attempt = 0;
+  std::string name{};
+  uint64_t hash = 0;  // 0: of any
+};
+void Apply(const Fact& fact, Promise& promise);
+
+class Witness {
+ public:
+  virtual ~Witness() = default;
+  // At the moment that it is told.
+  virtual void Hear(const Fact& fact) = 0;
+  // Of what the store has under `name`; `bytes`: what it was given, empty where the caller does not know.
+  virtual uint64_t HashOf(const std::string& name, absl::string_view bytes) = 0;
+};
+
 class Ledger {
  public:
   explicit Ledger(Promise promise = {}) : first_(std::move(promise)) {}
@@ -71,8 +103,20 @@ class Ledger {
   std::vector<Noted> changes_;
 };
 
-// Notes in `ledger` what `inner` answers. All outlive it.
-[[nodiscard]] std::unique_ptr<Store> MakeWitnessStore(Store& inner, const SimFiles& files, Ledger& ledger);
+// Both outlive it.
+class SimWitness final : public Witness {
+ public:
+  SimWitness(const SimFiles& files, Ledger& ledger) : files_(files), ledger_(ledger) {}
+  void Hear(const Fact& fact) override;
+  uint64_t HashOf(const std::string& name, absl::string_view bytes) override;
+
+ private:
+  const SimFiles& files_;
+  Ledger& ledger_;
+};
+
+// Tells `witness` what `inner` answers. Both outlive it.
+[[nodiscard]] std::unique_ptr<Store> MakeWitnessStore(Store& inner, Witness& witness);
 
 }  // namespace ckptd::crash
 

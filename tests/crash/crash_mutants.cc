@@ -86,8 +86,7 @@ class LateSidecars final : public StoreAround {
 // Records are written under their final name, or get it before their bytes are durable.
 class RashRecords final : public StoreAround {
  public:
-  RashRecords(Store& inner, SimFiles& files, bool temporary)
-      : StoreAround(inner), files_(files), temporary_(temporary) {}
+  RashRecords(Store& inner, Files& files, bool temporary) : StoreAround(inner), files_(files), temporary_(temporary) {}
 
   absl::Status CreateExclusive(const std::string& name, absl::string_view bytes) override {
     CKPTD_RETURN_IF_ERROR(MakeDirectory(name));
@@ -108,7 +107,7 @@ class RashRecords final : public StoreAround {
   // As the real store makes it, for a part that is then dropped.
   absl::Status MakeDirectory(const std::string& name) { return inner_.OpenForWrite(name, 0).status(); }
 
-  SimFiles& files_;
+  Files& files_;
   const bool temporary_;
 };
 
@@ -135,7 +134,7 @@ class RashDeletion final : public StoreAround {
   const bool manifest_last_;
 };
 
-Mutant Order(std::string name, std::function<std::unique_ptr<Store>(Store&, SimFiles&)> around) {
+Mutant Order(std::string name, std::function<std::unique_ptr<Store>(Store&, Files&)> around) {
   Mutant mutant;
   mutant.name = std::move(name);
   mutant.around = std::move(around);
@@ -170,7 +169,7 @@ std::vector<Mutant> SyncMutants() {
 
 std::vector<Mutant> OrderMutants() {
   Mutant credulous = Order("a record that is found is made durable",
-                           [](Store& inner, SimFiles&) { return std::make_unique<Credulous>(inner); });
+                           [](Store& inner, Files&) { return std::make_unique<Credulous>(inner); });
   credulous.where = "agent killed, then power";
   Mutant replace;
   replace.name = "names are created exclusively";
@@ -178,18 +177,18 @@ std::vector<Mutant> OrderMutants() {
   return {
       replace,
       Order("a record has its bytes before its name",
-            [](Store& inner, SimFiles& files) { return std::make_unique<RashRecords>(inner, files, false); }),
+            [](Store& inner, Files& files) { return std::make_unique<RashRecords>(inner, files, false); }),
       Order("a record is synced before its name",
-            [](Store& inner, SimFiles& files) { return std::make_unique<RashRecords>(inner, files, true); }),
+            [](Store& inner, Files& files) { return std::make_unique<RashRecords>(inner, files, true); }),
       Order("sidecar after images",
-            [](Store& inner, SimFiles&) { return std::make_unique<LateImages>(inner, IsSidecar); }),
+            [](Store& inner, Files&) { return std::make_unique<LateImages>(inner, IsSidecar); }),
       Order("manifest after images",
-            [](Store& inner, SimFiles&) { return std::make_unique<LateImages>(inner, IsManifest); }),
-      Order("manifest after sidecars", [](Store& inner, SimFiles&) { return std::make_unique<LateSidecars>(inner); }),
+            [](Store& inner, Files&) { return std::make_unique<LateImages>(inner, IsManifest); }),
+      Order("manifest after sidecars", [](Store& inner, Files&) { return std::make_unique<LateSidecars>(inner); }),
       Order("deletion: manifest before files",
-            [](Store& inner, SimFiles&) { return std::make_unique<RashDeletion>(inner, true); }),
+            [](Store& inner, Files&) { return std::make_unique<RashDeletion>(inner, true); }),
       Order("deletion: marker after files",
-            [](Store& inner, SimFiles&) { return std::make_unique<RashDeletion>(inner, false); }),
+            [](Store& inner, Files&) { return std::make_unique<RashDeletion>(inner, false); }),
       credulous,
       Rule("deletion: successor re-read", &job::Rules::verify_before_delete),
       Rule("deletion: marker", &job::Rules::deletion_marker),

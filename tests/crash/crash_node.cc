@@ -29,7 +29,7 @@ AgentMetrics& Metrics() {
   return metrics;
 }
 
-std::unique_ptr<Store> OpenStore(SimFiles& files, const std::string& agent) {
+std::unique_ptr<Store> OpenStore(Files& files, const std::string& agent) {
   PosixStoreOptions options;
   options.root = kRoot;
   options.owner = agent;
@@ -84,18 +84,18 @@ struct NodeEffects {
   }
 };
 
-Node::Node(SimFiles& files, Memory& memory, NodeOptions options, Ledger* ledger)
+Node::Node(Files& files, Memory& memory, NodeOptions options, Witness* witness)
     : files_(files),
       memory_(memory),
       options_(std::move(options)),
-      ledger_(ledger),
+      witness_(witness),
       posix_(OpenStore(files, options_.agent)),
       store_(posix_.get()),
       machine_(ConfigOf(options_)),
       lives_(options_.world),
       random_(static_cast<uint32_t>(options_.seed)) {
   // The witness hears what the disk was asked for: a mutant above it cannot lie to it.
-  if (ledger_ != nullptr) store_ = (witness_ = MakeWitnessStore(*store_, files_, *ledger_)).get();
+  if (witness_ != nullptr) store_ = (watched_ = MakeWitnessStore(*store_, *witness_)).get();
   if (options_.around) store_ = (around_ = options_.around(*store_, files)).get();
   storage_.emplace(*store_, Metrics(), kJob);
   (void)RemoveJobLeftovers(*store_, kJob);
@@ -114,8 +114,8 @@ Node::Node(SimFiles& files, Memory& memory, NodeOptions options, Ledger* ledger)
   }
 }
 
-void Node::Note(Ledger::Change change) {
-  if (ledger_ != nullptr) ledger_->Note(files_.OpCount(), std::move(change));
+void Node::Tell(const Fact& fact) {
+  if (witness_ != nullptr) witness_->Hear(fact);
 }
 
 absl::Status Node::Restore() {
@@ -130,7 +130,7 @@ absl::Status Node::RollBack(const SnapshotId& id) {
 }
 
 void Node::BeginRollBack(const SnapshotId& id) {
-  Note([id](Promise& promise) { promise.BeginRollBack(id); });
+  Tell({.kind = Fact::kBeginRollBack, .id = id});
   v1::Want want;
   want.set_kind(v1::Want::STEP);
   want.set_step(id.step);
@@ -317,12 +317,12 @@ void Node::Told(const v1::State& state) {
     told_ = state.attempt();
     memory_.parent = parent;
     const bool back = memory_.want.kind() == v1::Want::STEP;
-    Note([parent, attempt = told_, back](Promise& promise) { promise.TellStanding(attempt, parent, back); });
+    Tell({.kind = back ? Fact::kRolledBack : Fact::kStanding, .id = parent, .attempt = told_});
   }
   const SnapshotId durable = job::ToId(state.durable());
   if (durable <= told_durable_) return;
   told_durable_ = durable;
-  Note([durable](Promise& promise) { promise.TellDurable(durable); });
+  Tell({.kind = Fact::kDurable, .id = durable});
   // The region keeps what no newer step has made superfluous.
   std::erase_if(memory_.sealed, [&](const auto& sealed) { return sealed.first < durable; });
 }

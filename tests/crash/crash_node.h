@@ -18,7 +18,7 @@
 
 #include "daemon/app/job_storage.h"
 #include "daemon/job/machine.h"
-#include "daemon/os/testing/sim_files.h"
+#include "daemon/os/files.h"
 #include "daemon/persist/rank_flush.h"
 #include "tests/crash/crash_ledger.h"
 
@@ -46,13 +46,13 @@ struct NodeOptions {
   job::Rules rules;
   uint64_t seed = 1;
   // Mutants: a store between the agent and the real one. The second is the disk under it.
-  std::function<std::unique_ptr<Store>(Store&, SimFiles&)> around;
+  std::function<std::unique_ptr<Store>(Store&, Files&)> around;
 };
 
 class Node {
  public:
-  // The agent starts. `ledger` may be null.
-  Node(SimFiles& files, Memory& memory, NodeOptions options, Ledger* ledger);
+  // The agent starts. `witness` may be null.
+  Node(Files& files, Memory& memory, NodeOptions options, Witness* witness);
 
   // Trainers are killed where they live, new ones call restore(). OK: all ranks stand on parent().
   absl::Status Restore();
@@ -106,13 +106,13 @@ class Node {
   absl::Status Load(const SnapshotId& id, Rank rank);
   void Told(const v1::State& state);
   [[nodiscard]] job::RankReportPtr FactsOf(Rank rank) const;
-  void Note(Ledger::Change change);
+  void Tell(const Fact& fact);
 
-  SimFiles& files_;
+  Files& files_;
   Memory& memory_;
   const NodeOptions options_;
-  Ledger* const ledger_;
-  std::unique_ptr<Store> posix_, witness_, around_;
+  Witness* const witness_;
+  std::unique_ptr<Store> posix_, watched_, around_;
   Store* store_ = nullptr;
   std::optional<JobStorage> storage_;
   job::Machine machine_;

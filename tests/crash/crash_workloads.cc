@@ -40,7 +40,7 @@ using Script = std::function<void(Run&)>;
 std::unique_ptr<Run> RunScript(const Mutant& mutant, const NodeOptions& options, const std::function<SimFiles()>& start,
                                const Promise& promise, const Script& script) {
   const auto life = [&](const std::set<size_t>& dropped) {
-    auto run = std::make_unique<Run>(Run{start(), Ledger(promise), options, 0, "", 0});
+    auto run = std::make_unique<Run>(start(), promise, options);
     run->files.DropSyncs(dropped);
     if (mutant.replace) run->files.ReplaceNames();
     script(*run);
@@ -72,7 +72,7 @@ std::unique_ptr<Run> Simple(const Mutant& mutant, const NodeOptions& options,
                             const std::function<void(Node&)>& script) {
   return RunScript(mutant, options, EmptyStorage, {}, [&](Run& run) {
     Memory memory;
-    Node node(run.files, memory, run.recovery, &run.ledger);
+    Node node(run.files, memory, run.recovery, &run.witness);
     script(node);
   });
 }
@@ -91,7 +91,7 @@ Workload WithoutLinks(const Mutant& mutant) {
             };
             return RunScript(mutant, OptionsOf(mutant, 1, 1), start, {}, [](Run& run) {
               Memory memory;
-              Node node(run.files, memory, run.recovery, &run.ledger);
+              Node node(run.files, memory, run.recovery, &run.witness);
               ThreeSteps(node);
             });
           }};
@@ -133,7 +133,7 @@ Workload DiskFull(const Mutant& mutant) {
             const NodeOptions options = OptionsOf(mutant, 4, 1, i + 1);
             return RunScript(mutant, options, EmptyStorage, {}, [i](Run& run) {
               Memory memory;
-              Node node(run.files, memory, run.recovery, &run.ledger);
+              Node node(run.files, memory, run.recovery, &run.witness);
               (void)node.Restore();
               node.Save(1);
               node.Drain();
@@ -166,7 +166,7 @@ Workload IoErrors(const Mutant& mutant) {
             return RunScript(mutant, options, EmptyStorage, {}, [i](Run& run) {
               Memory memory;
               {
-                Node node(run.files, memory, run.recovery, &run.ledger);
+                Node node(run.files, memory, run.recovery, &run.witness);
                 (void)node.Restore();
                 node.Save(1);
                 node.Drain();
@@ -177,7 +177,7 @@ Workload IoErrors(const Mutant& mutant) {
                 node.Drain();
               }
               if (DirectoryFailed(run.files)) return;
-              Node node(run.files, memory, run.recovery, &run.ledger);
+              Node node(run.files, memory, run.recovery, &run.witness);
               node.Drain();
               node.Retry();
               node.Drain();
@@ -196,7 +196,7 @@ Workload KilledAgent(const Mutant& mutant) {
               Memory memory;
               run.files.KillAt(i + 1);
               {
-                Node node(run.files, memory, run.recovery, &run.ledger);
+                Node node(run.files, memory, run.recovery, &run.witness);
                 const std::vector<std::function<void()>> script = {
                     [&] { (void)node.Restore(); }, [&] { node.Save(1); },
                     [&] { node.Drain(); },         [&] { (void)node.RollBack(kFirst); },
@@ -209,7 +209,7 @@ Workload KilledAgent(const Mutant& mutant) {
               }
               run.first_op = run.files.OpCount();
               run.files.Revive();
-              Node node(run.files, memory, run.recovery, &run.ledger);
+              Node node(run.files, memory, run.recovery, &run.witness);
               node.Drain();
               if (memory.seats.empty() || !node.Running()) (void)node.Restore();
               node.Save(memory.seats[0].pos + 1);
@@ -240,7 +240,7 @@ Workload NewAttempt(const Mutant& mutant) {
             const auto start = [&] { return SimFiles(failure.disk); };
             return RunScript(mutant, OptionsOf(mutant, 2, 1, i + 1), start, failure.promise, [](Run& run) {
               Memory memory;
-              Node node(run.files, memory, run.recovery, &run.ledger);
+              Node node(run.files, memory, run.recovery, &run.witness);
               if (!node.Restore().ok()) return;
               for (int saves = 0; saves < 2; ++saves) {
                 node.Save(std::max(memory.seats[0].pos, node.parent().step) + 1);
@@ -265,7 +265,7 @@ Workload CrashInRecovery(const Mutant& mutant) {
             const auto start = [&] { return SimFiles(failure.disk); };
             return RunScript(mutant, OptionsOf(mutant, 4, 1, i + 1), start, promise, [](Run& run) {
               Memory memory;
-              Node node(run.files, memory, run.recovery, &run.ledger);
+              Node node(run.files, memory, run.recovery, &run.witness);
               (void)node.Restore();
               node.Drain();
             });
@@ -298,13 +298,13 @@ void TwoLives(Run& run, size_t i) {
     if (interrupts != nullptr && random() % 2 == 0) WorkSome(*interrupts, static_cast<int>(random() % 16));
   };
   NodeOptions first = run.recovery, second = run.recovery;
-  first.around = [&](Store& inner, SimFiles& files) {
+  first.around = [&](Store& inner, Files& files) {
     auto under = run.recovery.around ? run.recovery.around(inner, files) : nullptr;
     return std::make_unique<SlowDeletion>(std::move(under), inner, turn);
   };
   second.agent.assign(1, 'B');  // gcc 12 at -O2 sees an overflow in the assignment of a literal
-  Node old(run.files, memory, first, &run.ledger);
-  Node fresh(run.files, other, second, &run.ledger);
+  Node old(run.files, memory, first, &run.witness);
+  Node fresh(run.files, other, second, &run.witness);
   (void)old.Restore();
   old.Save(1);
   old.Drain();
@@ -349,7 +349,7 @@ Workload Rotten(const Mutant& mutant) {
   return {"a damaged step", 2, [=](size_t i) {
             return RunScript(mutant, OptionsOf(mutant, 1, 1, i + 1), EmptyStorage, {}, [](Run& run) {
               Memory memory;
-              Node node(run.files, memory, run.recovery, &run.ledger);
+              Node node(run.files, memory, run.recovery, &run.witness);
               (void)node.Restore();
               node.Save(1);
               node.Drain();

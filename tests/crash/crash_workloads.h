@@ -16,7 +16,7 @@ namespace ckptd::crash {
 struct Mutant {
   std::string name;
   std::string sync;  // class of fsyncs (SyncClasses) that say OK and do nothing
-  std::function<std::unique_ptr<Store>(Store&, SimFiles&)> around;
+  std::function<std::unique_ptr<Store>(Store&, Files&)> around;
   std::function<void(job::Rules&)> rules;
   bool replace = false;  // exclusive creation is none
   std::string where;     // the workload that shows it; empty = to be found out
