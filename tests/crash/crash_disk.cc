@@ -33,7 +33,7 @@ std::string WrongPromise(const Tree& tree, const Promise& promise) {
   for (const auto& [name, hash] : promise.named) {
     const uint64_t found = HashOfFile(tree, InRoot(name));
     if (found == 0) return absl::StrCat("lost: ", name, " was acknowledged");
-    if (found != hash) return absl::StrCat("torn: ", name, " was acknowledged with other bytes");
+    if (hash != 0 && found != hash) return absl::StrCat("torn: ", name, " was acknowledged with other bytes");
   }
   for (const std::string& name : promise.gone) {
     if (Find(tree, InRoot(name)) != 0) return absl::StrCat("back: the deletion of ", name, " was acknowledged");
@@ -92,6 +92,16 @@ std::string WrongStep(const Inode& step, const std::string& path) {
   return names.manifest && !whole ? absl::StrCat("unfounded: ", path, " has a manifest and not every sidecar") : "";
 }
 
+std::string WrongImage(const Tree& tree, const Inode& step, const SnapshotId& id, const std::string& spared) {
+  for (const auto& [name, target] : step.entries) {
+    const auto file = ParseRankFileName(name);
+    if (!file || file->sidecar || InStep(kJob, id, name) == spared) continue;
+    if (sim::ContentHash(tree.at(target)) == HashOfImage(id, file->rank, file->world, file->image)) continue;
+    return absl::StrCat("R1: ", InStep(kJob, id, name), " has its name and holds other bytes");
+  }
+  return "";
+}
+
 // fn(directory, id) for each step of the job, until it says something.
 template <typename Fn>
 std::string EachStep(const Tree& tree, Fn fn) {
@@ -134,17 +144,15 @@ std::string WrongNames(const Tree& tree, const Finals& finals, const Promise& pr
 }
 
 std::string WrongSteps(const Tree& tree, const std::string& spared) {
-  return EachStep(tree, [&](const Inode& step, const SnapshotId& id) -> std::string {
-    if (!step.entries.contains(kManifestName)) return "";
+  return EachStep(tree, [&](const Inode& step, const SnapshotId& id) {
+    if (!step.entries.contains(kManifestName)) return std::string();
     std::string wrong = WrongStep(step, StepPath(kJob, id));
-    for (const auto& [name, target] : step.entries) {
-      const auto file = ParseRankFileName(name);
-      if (!wrong.empty() || !file || file->sidecar || InStep(kJob, id, name) == spared) continue;
-      if (sim::ContentHash(tree.at(target)) == HashOfImage(id, file->rank, file->world, file->image)) continue;
-      wrong = absl::StrCat("R1: ", InStep(kJob, id, name), " is committed and holds other bytes");
-    }
-    return wrong;
+    return wrong.empty() ? WrongImage(tree, step, id, spared) : wrong;
   });
+}
+
+std::string WrongImages(const Tree& tree) {
+  return EachStep(tree, [&](const Inode& step, const SnapshotId& id) { return WrongImage(tree, step, id, ""); });
 }
 
 }  // namespace ckptd::crash

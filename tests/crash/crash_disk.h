@@ -29,6 +29,8 @@ using Finals = std::map<sim::InodeId, uint64_t>;
 
 // Every committed step holds what its ranks saved. `spared`: a file that the workload damaged itself.
 [[nodiscard]] std::string WrongSteps(const sim::Tree& tree, const std::string& spared);
+// Every image that has its name holds what its rank saved, committed or not.
+[[nodiscard]] std::string WrongImages(const sim::Tree& tree);
 
 }  // namespace ckptd::crash
 

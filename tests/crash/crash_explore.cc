@@ -10,25 +10,7 @@ namespace ckptd::crash {
 namespace {
 
 // What came of one disk. The next disk like it is only held against its own promise.
-struct Verdict {
-  absl::Status status;
-  SnapshotId id;
-  std::string wrong;
-};
-using Verdicts = std::unordered_map<uint64_t, Verdict>;
-
-std::string Broken(const Verdict& verdict, const Promise& promise) {
-  if (!promise.broken.empty()) return promise.broken;
-  if (!verdict.wrong.empty()) return verdict.wrong;
-  if (!verdict.status.ok()) return absl::StrCat("R2: restore() refuses: ", verdict.status.message());
-  const std::string gave = absl::StrCat("restore() gave ", ToString(verdict.id));
-  if (promise.exact && verdict.id != promise.least) {
-    return absl::StrCat("R7: ", gave, ", before the crash in its midst it was ", ToString(promise.least));
-  }
-  if (verdict.id < promise.Least()) return absl::StrCat("R2: ", gave, ", ", ToString(promise.least), " was durable");
-  if (promise.undone.contains(verdict.id)) return absl::StrCat("R2: ", gave, ", which was rolled back");
-  return "";
-}
+using Verdicts = std::unordered_map<uint64_t, Answer>;
 
 class Explorer {
  public:
@@ -82,19 +64,18 @@ class Explorer {
     if (hash % share_.parts != share_.part) return;
     ++tally_.tried;
     std::string wrong = share_.names ? WrongNames(disk, finals_, promise) : "";
-    if (wrong.empty()) wrong = Broken(VerdictOn(hash, std::move(disk)), promise);
+    if (wrong.empty()) wrong = WrongAnswer(VerdictOn(hash, std::move(disk)), promise);
     if (wrong.empty()) return;
     if (tally_.violations++ == 0) {
       tally_.first = absl::StrCat(wrong, " [power fails after ", After(op), ", run ", run_.number, "]");
     }
   }
 
-  const Verdict& VerdictOn(uint64_t hash, sim::Tree disk) {
+  const Answer& VerdictOn(uint64_t hash, sim::Tree disk) {
     const auto [found, fresh] = known_.try_emplace(hash);
     if (fresh) {
       ++tally_.distinct;
-      Recovered recovered = Recover(std::move(disk), run_.recovery, run_.spared);
-      found->second = {std::move(recovered.status), recovered.id, std::move(recovered.wrong)};
+      found->second = Recover(std::move(disk), run_.recovery, run_.spared);
     }
     return found->second;
   }
@@ -111,17 +92,31 @@ class Explorer {
 
 }  // namespace
 
-Recovered Recover(sim::Tree disk, const NodeOptions& options, const std::string& spared) {
-  Recovered recovered{{}, {}, {}, SimFiles(std::move(disk))};
+std::string WrongAnswer(const Answer& answer, const Promise& promise) {
+  if (!promise.broken.empty()) return promise.broken;
+  if (!answer.wrong.empty()) return answer.wrong;
+  if (!answer.status.ok()) return absl::StrCat("R2: restore() refuses: ", answer.status.message());
+  const std::string gave = absl::StrCat("restore() gave ", ToString(answer.id));
+  if (promise.exact && answer.id != promise.least) {
+    return absl::StrCat("R7: ", gave, ", before the crash in its midst it was ", ToString(promise.least));
+  }
+  if (answer.id < promise.Least()) return absl::StrCat("R2: ", gave, ", ", ToString(promise.least), " was durable");
+  if (promise.undone.contains(answer.id)) return absl::StrCat("R2: ", gave, ", which was rolled back");
+  return "";
+}
+
+Answer Recover(sim::Tree disk, const NodeOptions& options, const std::string& spared) {
+  Answer recovered;
+  SimFiles files(std::move(disk));
   Memory memory;
-  Node node(recovered.files, memory, options, nullptr);
+  Node node(files, memory, options, nullptr);
   recovered.status = node.Restore();
   recovered.id = node.parent();
   recovered.wrong = node.wrong();
   if (!recovered.status.ok() || !recovered.wrong.empty()) return recovered;
   node.Drain();
-  recovered.wrong = WrongSteps(recovered.files.live(), spared);
-  SimFiles again = recovered.files.CrashImage(recovered.files.OpCount(), 0);
+  recovered.wrong = WrongSteps(files.live(), spared);
+  SimFiles again = files.CrashImage(files.OpCount(), 0);
   Memory nothing;
   Node second(again, nothing, options, nullptr);
   const absl::Status status = second.Restore();

@@ -45,13 +45,16 @@ struct Workload {
   std::function<std::unique_ptr<Run>(size_t)> make;
 };
 
-struct Recovered {
+// What restore() gave.
+struct Answer {
   absl::Status status;
   SnapshotId id;
   std::string wrong;  // R1, R7
-  SimFiles files;     // what it left
 };
-[[nodiscard]] Recovered Recover(sim::Tree disk, const NodeOptions& options, const std::string& spared);
+// How that contradicts the promise; empty: it does not.
+[[nodiscard]] std::string WrongAnswer(const Answer& answer, const Promise& promise);
+
+[[nodiscard]] Answer Recover(sim::Tree disk, const NodeOptions& options, const std::string& spared);
 
 // The disks whose hash is `part` modulo `parts`: so several processes share the work and count nothing twice.
 struct Share {

@@ -19,6 +19,8 @@
 namespace ckptd::crash {
 namespace {
 
+constexpr int kTries = 5;  // of who is stubborn
+
 const Clock& StoppedClock() {
   static const FakeClock clock;
   return clock;
@@ -118,23 +120,31 @@ void Node::Tell(const Fact& fact) {
   if (witness_ != nullptr) witness_->Hear(fact);
 }
 
-absl::Status Node::Restore() {
-  BeginRestore();
-  return Await();
-}
+absl::Status Node::Restore() { return RestoreAs({}); }
 void Node::BeginRestore() { BeginRestore({}); }
 
-absl::Status Node::RollBack(const SnapshotId& id) {
-  BeginRollBack(id);
-  return Await();
-}
+absl::Status Node::RollBack(const SnapshotId& id) { return RestoreAs(WantBack(id)); }
+void Node::BeginRollBack(const SnapshotId& id) { BeginRestore(WantBack(id)); }
 
-void Node::BeginRollBack(const SnapshotId& id) {
+v1::Want Node::WantBack(const SnapshotId& id) {
   Tell({.kind = Fact::kBeginRollBack, .id = id});
   v1::Want want;
   want.set_kind(v1::Want::STEP);
   want.set_step(id.step);
+  return want;
+}
+
+absl::Status Node::RestoreAs(const v1::Want& want) {
   BeginRestore(want);
+  absl::Status status = Await();
+  for (int tries = 0; !status.ok() && options_.stubborn && tries < kTries; ++tries) {
+    Retry();
+    status = Await();
+    if (status.ok()) break;
+    BeginRestore(want);
+    status = Await();
+  }
+  return status;
 }
 
 void Node::BeginRestore(const v1::Want& want) {
@@ -186,6 +196,14 @@ bool Node::Work() {
   const size_t choice = random_() % choices;
   choice < requests_.size() ? DoRequest(choice) : DoFlush(choice - requests_.size());
   return true;
+}
+
+void Node::Drain() {
+  for (int tries = 0;; ++tries) {
+    while (Work()) continue;
+    if (!options_.stubborn || (failed_.empty() && retries_.empty()) || tries == kTries) return;
+    Retry();
+  }
 }
 
 void Node::Retry() {

@@ -45,6 +45,7 @@ struct NodeOptions {
   job::Retention retention;
   job::Rules rules;
   uint64_t seed = 1;
+  bool stubborn = false;  // what failed is tried again some times, as timers and launchers make it
   // Mutants: a store between the agent and the real one. The second is the disk under it.
   std::function<std::unique_ptr<Store>(Store&, Files&)> around;
 };
@@ -64,9 +65,7 @@ class Node {
   void Save(StepId step);
   // One thing that waits; false when nothing does.
   bool Work();
-  void Drain() {
-    while (Work()) continue;
-  }
+  void Drain();
   // What failed is tried again.
   void Retry();
   void Delete(const SnapshotId& id);
@@ -99,6 +98,8 @@ class Node {
   void EndFlush(const Flush& flush, const absl::Status& status);
   void StartFlush(const SnapshotId& id, Rank rank);
   absl::Status Await();
+  absl::Status RestoreAs(const v1::Want& want);
+  v1::Want WantBack(const SnapshotId& id);
   void BeginRestore(const v1::Want& want);
   void JoinAll();
   void TakeState(const job::StatePtr& state);

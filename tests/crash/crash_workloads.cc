@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/format/paths.h"
+#include "tests/crash/crash_scripts.h"
 #include "tests/crash/store_around.h"
 
 namespace ckptd::crash {
@@ -53,21 +54,6 @@ std::unique_ptr<Run> RunScript(const Mutant& mutant, const NodeOptions& options,
   return dropped == classes.end() ? nullptr : life(dropped->second);
 }
 
-void WorkSome(Node& node, int times) {
-  for (int i = 0; i < times; ++i) (void)node.Work();
-}
-
-// Saves of which two are on their way at once, and what retention makes of them.
-void ThreeSteps(Node& node) {
-  (void)node.Restore();
-  node.Save(1);
-  node.Drain();
-  node.Save(2);
-  WorkSome(node, 6);
-  node.Save(3);
-  node.Drain();
-}
-
 std::unique_ptr<Run> Simple(const Mutant& mutant, const NodeOptions& options,
                             const std::function<void(Node&)>& script) {
   return RunScript(mutant, options, EmptyStorage, {}, [&](Run& run) {
@@ -98,33 +84,13 @@ Workload WithoutLinks(const Mutant& mutant) {
 }
 
 Workload RollBack(const Mutant& mutant) {
-  return {"roll-back", 4, [=](size_t i) {
-            return Simple(mutant, OptionsOf(mutant, 2, 3, i + 1), [](Node& node) {
-              ThreeSteps(node);
-              (void)node.RollBack(kFirst);
-              node.Save(2);
-              node.Drain();
-              node.Save(3);
-              node.Drain();
-            });
-          }};
+  return {"roll-back", 4,
+          [=](size_t i) { return Simple(mutant, OptionsOf(mutant, 2, 3, i + 1), ThreeStepsRolledBack); }};
 }
 
 Workload Deletion(const Mutant& mutant) {
-  return {"pins and deletion", 4, [=](size_t i) {
-            return Simple(mutant, OptionsOf(mutant, 2, 2, i + 1), [](Node& node) {
-              ThreeSteps(node);
-              node.SetPinned(kSecond, true);
-              node.Save(4);
-              node.Drain();
-              node.Save(5);
-              node.Drain();
-              node.SetPinned(kSecond, false);
-              node.Delete(kSecond);
-              node.Delete({1, 4});
-              node.Drain();
-            });
-          }};
+  return {"pins and deletion", 4,
+          [=](size_t i) { return Simple(mutant, OptionsOf(mutant, 2, 2, i + 1), FiveStepsDeleted); }};
 }
 
 Workload DiskFull(const Mutant& mutant) {
@@ -257,7 +223,7 @@ Workload CrashInRecovery(const Mutant& mutant) {
   return {"a crash during recovery", kFailures, [=](size_t i) -> std::unique_ptr<Run> {
             if (*before == nullptr) *before = Simple({}, OptionsOf({}, 4, 1), ThreeSteps);
             const Failure failure = FailureOf(**before, i);
-            const Recovered undisturbed = Recover(failure.disk, OptionsOf({}, 4, 1), "");
+            const Answer undisturbed = Recover(failure.disk, OptionsOf({}, 4, 1), "");
             if (!undisturbed.status.ok()) return nullptr;
             Promise promise;
             promise.least = undisturbed.id;
