@@ -133,9 +133,9 @@ TEST(FileLock, OneHolderWhoIsNamed) {
 
 TEST(Probe, LeavesNothingBehind) {
   TempDir dir;
-  (void)ProbeDirectIo(PosixFiles(), dir.path());  // either answer is right here; the file must go
+  (void)ProbeDirectIo(PosixFiles(), dir.path() + "/f");  // either answer is right here; the file must go
   EXPECT_TRUE(PosixFiles().ReadDir(dir.path(), 10)->empty());
-  EXPECT_EQ(CodeOf(ProbeDirectIo(PosixFiles(), dir.path() + "/none")), ErrorCode::NOT_FOUND);
+  EXPECT_EQ(CodeOf(ProbeDirectIo(PosixFiles(), dir.path() + "/none/f")), ErrorCode::NOT_FOUND);
 }
 
 TEST(Probe, Facts) {

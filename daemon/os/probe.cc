@@ -13,7 +13,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "daemon/base/errors.h"
-#include "daemon/base/ids.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/os/uring_queue.h"
 
@@ -56,8 +55,7 @@ std::string HugeOptionOf(const std::string& dir) {
 
 }  // namespace
 
-absl::Status ProbeDirectIo(Files& files, const std::string& dir) {
-  const std::string path = absl::StrCat(dir, "/.tmp-", absl::Hex(RandomId(), absl::kZeroPad16));
+absl::Status ProbeDirectIo(Files& files, const std::string& path) {
   absl::Status status = WriteOneBlock(files, path);
   absl::Status removed = files.Unlink(path);
   return status.ok() ? removed : status;

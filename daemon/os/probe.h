@@ -11,9 +11,9 @@
 
 namespace ckptd {
 
-// OK where files of directory `dir` can be opened with O_DIRECT and written from 4096-aligned memory; else the reason.
-// Writes and removes one small file with a random name.
-[[nodiscard]] absl::Status ProbeDirectIo(Files& files, const std::string& dir);
+// OK where a file can be opened with O_DIRECT and written from 4096-aligned memory; else the reason. Creates and removes
+// the file `path`: a name by which the caller's next process finds it if this one is killed between.
+[[nodiscard]] absl::Status ProbeDirectIo(Files& files, const std::string& path);
 
 struct TmpfsFacts {
   bool is_tmpfs = false;

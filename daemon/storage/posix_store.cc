@@ -54,7 +54,7 @@ class PosixStore final : public Store {
       return Error(ErrorCode::REFUSED, absl::StrCat(options_.root, ": not a directory"));
     }
     CKPTD_ASSIGN_OR_RETURN(auto queue, pool_.BorrowQueue());
-    direct_ = options_.direct && ProbeDirectIo(files_, options_.root).ok();
+    direct_ = options_.direct && ProbeDirectIo(files_, publisher_.TempPath(options_.root)).ok();
     MutexLock lock(mutex_);
     described_ = absl::StrCat(queue->name(), direct_ ? ", direct" : ", buffered");
     return absl::OkStatus();

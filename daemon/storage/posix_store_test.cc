@@ -12,6 +12,7 @@
 #include "daemon/os/mapping.h"
 #include "daemon/os/memfd.h"
 #include "daemon/os/posix_files.h"
+#include "daemon/os/testing/sim_files.h"
 #include "daemon/os/testing/temp_dir.h"
 #include "daemon/storage/io_pool.h"
 
@@ -263,6 +264,20 @@ TEST_F(RecordsTest, LeftoversAreThoseOfEarlierProcessesOfTheSameOwner) {
   EXPECT_EQ(*killed->RemoveLeftovers("job/step"), 0u) << "its own, still being written";
   EXPECT_EQ(*open("node-b")->RemoveLeftovers("job/step"), 0u) << "another agent's";
   EXPECT_EQ(*open("node-a")->RemoveLeftovers("job/step"), 1u);
+}
+
+TEST(PosixStore, TheProbeOfAKilledProcessIsALeftoverOfItsOwner) {
+  SimFiles files;
+  ASSERT_TRUE(files.Mkdir("/store", 0700).ok());
+  PosixStoreOptions options;
+  options.root = "/store";
+  options.owner = "node-a";
+  options.make_queue = [] { return MakeInlineIoQueue(1); };
+  files.KillAt(files.OpCount() + 1);  // the file is made, and not removed
+  (void)OpenPosixStore(files, SystemClock(), options);
+  files.Revive();
+  ASSERT_EQ(files.ReadDir("/store", 10)->size(), 1u);
+  EXPECT_EQ(*(*OpenPosixStore(files, SystemClock(), options))->RemoveLeftovers(""), 1u);
 }
 
 TEST_F(RecordsTest, RemovesOldTemporaryFilesAndNothingElse) {

@@ -55,8 +55,12 @@ absl::Status Publisher::MakeDirectories(const std::string& root, absl::string_vi
   return absl::OkStatus();
 }
 
+std::string Publisher::TempPath(const std::string& directory) const {
+  return absl::StrCat(directory, "/", process_prefix_, absl::Hex(RandomId(), absl::kZeroPad16));
+}
+
 absl::StatusOr<TempFile> Publisher::CreateTemp(const std::string& directory, bool direct) {
-  std::string path = absl::StrCat(directory, "/", process_prefix_, absl::Hex(RandomId(), absl::kZeroPad16));
+  std::string path = TempPath(directory);
   CKPTD_ASSIGN_OR_RETURN(auto file,
                          files_.Open(path, {.write = true, .create = true, .direct = direct, .mode = kFileMode}));
   return TempFile{std::move(file), std::move(path)};

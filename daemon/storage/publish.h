@@ -45,6 +45,8 @@ class Publisher {
 
   // Step 1 for `relative` ("a/b"; "" = nothing to do) below `root`, which exists.
   [[nodiscard]] absl::Status MakeDirectories(const std::string& root, absl::string_view relative);
+  // A fresh temporary name.
+  [[nodiscard]] std::string TempPath(const std::string& directory) const;
   // Step 2 without the writing.
   [[nodiscard]] absl::StatusOr<TempFile> CreateTemp(const std::string& directory, bool direct);
   // Steps 3 to 5; takes the file whatever happens. kAlreadyExists: the name is another one's, and durable. Any other
