@@ -10,6 +10,8 @@
 namespace ckptd {
 namespace {
 
+constexpr char kBeforeSyncUrl[] = "ckptd/before-sync";
+
 // The rows that ErrnoError has no opinion on, or one that is wrong for files.
 ErrorCode CodeOfFileErrno(int error) {
   switch (error) {
@@ -71,6 +73,13 @@ absl::StatusOr<std::string> ReadSmall(Files& files, const std::string& path, siz
   CKPTD_ASSIGN_OR_RETURN(size_t got, file->PRead(0, std::as_writable_bytes(std::span(text))));
   text.resize(got);  // it may have been cut since Stat; whoever parses it will notice
   return text;
+}
+
+bool IsBeforeSync(const absl::Status& status) { return status.GetPayload(kBeforeSyncUrl).has_value(); }
+
+absl::Status BeforeSync(absl::Status status) {
+  status.SetPayload(kBeforeSyncUrl, absl::Cord());
+  return status;
 }
 
 std::string ParentOf(absl::string_view path) {

@@ -97,7 +97,8 @@ class Files {
   // renameat2(RENAME_NOREPLACE). UNIMPLEMENTED where the file system cannot.
   [[nodiscard]] virtual absl::Status RenameNoReplace(const std::string& from, const std::string& to) = 0;
   [[nodiscard]] virtual absl::Status Unlink(const std::string& path) = 0;
-  // Makes the names in directory `path` durable.
+  // Makes the names in directory `path` durable. After a failure what is durable of them is unknown for ever, except
+  // where IsBeforeSync.
   [[nodiscard]] virtual absl::Status SyncDir(const std::string& path) = 0;
   // Sorted by name, without "." and "..". More than `max_entries` is an error, not a cut.
   [[nodiscard]] virtual absl::StatusOr<std::vector<DirEntry>> ReadDir(const std::string& path, size_t max_entries) = 0;
@@ -114,6 +115,10 @@ class Files {
 
 // errno of a file operation as a Status (the table at the top of this file).
 [[nodiscard]] absl::Status FileError(int error, absl::string_view operation, absl::string_view path);
+
+// An error of SyncDir that came before the fsync, such as no free descriptor: nothing is lost, it may be tried again.
+[[nodiscard]] bool IsBeforeSync(const absl::Status& status);
+[[nodiscard]] absl::Status BeforeSync(absl::Status status);  // marked for it
 
 // "/a/b" of "/a/b/c"; "/" of "/a".
 [[nodiscard]] std::string ParentOf(absl::string_view path);

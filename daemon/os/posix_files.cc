@@ -153,8 +153,9 @@ class RealFiles final : public Files {
   absl::Status Unlink(const std::string& path) override { return StatusOf(unlink(path.c_str()), "unlink", path); }
 
   absl::Status SyncDir(const std::string& path) override {
-    CKPTD_ASSIGN_OR_RETURN(UniqueFd fd, OpenDirectory(path));
-    return StatusOf(fsync(fd.get()), "fsync", path);
+    absl::StatusOr<UniqueFd> fd = OpenDirectory(path);
+    if (!fd.ok()) return BeforeSync(fd.status());
+    return StatusOf(fsync(fd->get()), "fsync", path);
   }
 
   absl::StatusOr<std::vector<DirEntry>> ReadDir(const std::string& path, size_t max_entries) override {

@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
@@ -15,6 +17,7 @@
 #include "daemon/os/testing/sim_files.h"
 #include "daemon/os/testing/temp_dir.h"
 #include "daemon/storage/io_pool.h"
+#include "daemon/storage/publish.h"
 
 namespace ckptd {
 namespace {
@@ -264,6 +267,25 @@ TEST_F(RecordsTest, LeftoversAreThoseOfEarlierProcessesOfTheSameOwner) {
   EXPECT_EQ(*killed->RemoveLeftovers("job/step"), 0u) << "its own, still being written";
   EXPECT_EQ(*open("node-b")->RemoveLeftovers("job/step"), 0u) << "another agent's";
   EXPECT_EQ(*open("node-a")->RemoveLeftovers("job/step"), 1u);
+}
+
+// No descriptor is free: nothing was asked of the directory, so nothing is lost. A failed fsync is refused for ever.
+TEST(Publisher, ADirectoryThatCouldNotBeOpenedIsSyncedLater) {
+  TempDir dir;
+  Publisher publisher(PosixFiles(), "node-a");
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none{0, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::Status status = publisher.SyncDirectory(dir.path());
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_EQ(CodeOf(status), ErrorCode::STORAGE_IO) << status;
+  EXPECT_TRUE(publisher.SyncDirectory(dir.path()).ok());
+  SimFiles files;
+  Publisher failing(files, "node-a");
+  files.FailCall(0, EIO);
+  EXPECT_FALSE(failing.SyncDirectory("/").ok());
+  EXPECT_FALSE(failing.SyncDirectory("/").ok());
 }
 
 TEST(PosixStore, TheProbeOfAKilledProcessIsALeftoverOfItsOwner) {

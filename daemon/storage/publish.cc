@@ -120,7 +120,7 @@ absl::Status Publisher::SyncDirectory(const std::string& path) {
     }
   }
   absl::Status status = files_.SyncDir(path);
-  if (status.ok() || absl::IsNotFound(status)) return status;
+  if (status.ok() || absl::IsNotFound(status) || IsBeforeSync(status)) return status;
   MutexLock lock(mutex_);
   failed_directories_.insert(path);
   return status;
