@@ -11,6 +11,7 @@
 //   a job file that fails its check                    made again, `seen` = the highest attempt in the slots
 //   a snapshot, or a slot or file that may have been   gone, and `lost` in the job file says up to which attempt the
 //   one, in one of these rows                          absence of a part proves nothing (job_journal.h)
+//   a file that cannot be read (no descriptor, EIO)    no start: an error that names it. Nothing was removed by then
 //   a newer region major                               untouched, reported; its job or rank is refused (NEWER_VERSION)
 //
 // Flags are kept but for VERIFIED. The grant is revoked: nothing is granted before the state of `seen` is known again.

@@ -44,6 +44,13 @@ T CopyAt(std::span<const std::byte> file, uint64_t offset) {
 
 bool IsNewer(const absl::Status& status) { return CodeOf(status) == ErrorCode::NEWER_VERSION; }
 
+// What was read is wrong. Any other error says that it could not be read (no descriptor, no memory): it may be whole,
+// and nothing may be removed for it.
+bool IsBad(const absl::Status& status) {
+  const ErrorCode code = CodeOf(status);
+  return IsNewer(status) || code == ErrorCode::CORRUPT || code == ErrorCode::REFUSED || code == ErrorCode::NOT_FOUND;
+}
+
 // One rank's directory.
 class RankScan {
  public:
@@ -53,7 +60,7 @@ class RankScan {
   absl::Status Run() {
     CKPTD_ASSIGN_OR_RETURN(std::vector<DirEntry> entries, files_.ReadDir(out_.dir, kMaxEntries));
     for (const DirEntry& entry : entries) Sort(entry);
-    for (const std::string& name : ctl_names_) AddLayout(name);
+    for (const std::string& name : ctl_names_) CKPTD_RETURN_IF_ERROR(AddLayout(name));
     if (out_.newer) return LeaveAlone();
     for (const std::string& name : slot_names_)
       if (!claimed_.contains(name)) out_.debris.push_back(PathOf(name));
@@ -80,15 +87,17 @@ class RankScan {
     return absl::OkStatus();
   }
 
-  void AddLayout(const std::string& name) {
+  absl::Status AddLayout(const std::string& name) {
     absl::StatusOr<ScannedLayout> layout = ReadLayout(name);
     if (layout.ok()) {
       out_.layouts.push_back(*std::move(layout));
-      return;
+      return absl::OkStatus();
     }
+    if (!IsBad(layout.status())) return layout.status();
     out_.problems.push_back(absl::StrCat(PathOf(name), ": ", layout.status().message()));
     (IsNewer(layout.status()) ? out_.newer : out_.lost) = true;
     out_.debris.push_back(PathOf(name));
+    return absl::OkStatus();
   }
 
   // The first bytes before the rest: a newer major may have files larger than any of ours.
@@ -110,7 +119,8 @@ class RankScan {
     const auto grant = CopyAt<PlainGrant>(BytesOf(text), block.states_offset);
     layout.grant = {grant.word, grant.floor, grant.attempt};
     for (uint32_t slot = 0; slot < block.slot_count; ++slot) {
-      layout.slots.push_back(ReadSlot(layout.head, BytesOf(text), slot));
+      CKPTD_ASSIGN_OR_RETURN(ScannedSlot scanned, ReadSlot(layout.head, BytesOf(text), slot));
+      layout.slots.push_back(std::move(scanned));
       out_.lost |= layout.slots.back().lost;
     }
     return layout;
@@ -124,7 +134,7 @@ class RankScan {
                                                   head.block.layout, " of region ", absl::Hex(head.block.region_id)));
   }
 
-  ScannedSlot ReadSlot(const CtlHead& head, std::span<const std::byte> file, uint32_t slot) {
+  absl::StatusOr<ScannedSlot> ReadSlot(const CtlHead& head, std::span<const std::byte> file, uint32_t slot) {
     const Superblock& block = head.block;
     ScannedSlot out;
     const auto state =
@@ -133,7 +143,7 @@ class RankScan {
     out.now.file_id = state.file_id;
     out.now.owner = {state.owner_ticket, state.owner_attempt, static_cast<int32_t>(state.owner_pid), state.owner_start};
     ReadWord(state.word, out);
-    CheckFile(head, out);
+    CKPTD_RETURN_IF_ERROR(CheckFile(head, out));
     if (out.now.state == SlotStateCode::kSealed || out.now.state == SlotStateCode::kQuarantined) {
       ReadRecord(head, file.subspan(block.records_offset + slot * block.record_stride, block.record_stride), out);
       out.lost = !out.file_whole || out.now.record == nullptr;
@@ -153,17 +163,19 @@ class RankScan {
     out.problem = absl::StrCat("state word ", absl::Hex(word), " has no meaning");
   }
 
-  void CheckFile(const CtlHead& head, ScannedSlot& out) {
+  absl::Status CheckFile(const CtlHead& head, ScannedSlot& out) {
     const std::string name = SlotFileName(out.now.file_id);
     if (out.now.file_id == 0 || !slot_names_.contains(name) || !claimed_.insert(name).second) {
       out.problem = absl::StrCat(name, ": no such file");
-      return;
+      return absl::OkStatus();
     }
     absl::StatusOr<FileInfo> info = files_.Stat(PathOf(name));
+    if (!info.ok() && !absl::IsNotFound(info.status())) return info.status();
     out.file_whole = info.ok() && info->size == head.slot_file_bytes();
-    if (out.file_whole) return;
+    if (out.file_whole) return absl::OkStatus();
     out.problem = absl::StrCat(name, ": not of its size");
     out_.debris.push_back(PathOf(name));
+    return absl::OkStatus();
   }
 
   static void ReadRecord(const CtlHead& head, std::span<const std::byte> bytes, ScannedSlot& out) {
@@ -199,21 +211,23 @@ absl::Status ScanRank(Files& files, uint64_t region_id, const std::string& name,
   return absl::OkStatus();
 }
 
-void ScanJournal(Files& files, uint64_t region_id, ScannedJob& job) {
+absl::Status ScanJournal(Files& files, uint64_t region_id, ScannedJob& job) {
   const std::string path = absl::StrCat(job.dir, "/", kJournalName);
   absl::StatusOr<std::string> text = ReadSmall(files, path, kMaxJournalBytes);
-  if (absl::IsNotFound(text.status())) return;
+  if (absl::IsNotFound(text.status())) return absl::OkStatus();
+  if (!text.ok() && !IsBad(text.status())) return text.status();
   absl::StatusOr<JournalContent> content = text.ok() ? ParseJournal(BytesOf(*text), job.job, region_id) : text.status();
   if (content.ok()) {
     job.journal_valid = true;
     job.seen = content->seen;
     job.lost = content->lost;
     job.uid = content->uid;
-    return;
+    return absl::OkStatus();
   }
   job.newer = IsNewer(content.status());
   job.problems.push_back(absl::StrCat(path, ": ", content.status().message()));
   job.debris.push_back(path);
+  return absl::OkStatus();
 }
 
 // Without a good journal: nothing below what the slots tell of may be taken for the highest attempt.
@@ -231,7 +245,7 @@ void GuessJournal(ScannedJob& job) {
 }
 
 absl::Status ScanJob(Files& files, uint64_t region_id, ScannedJob& job) {
-  ScanJournal(files, region_id, job);
+  CKPTD_RETURN_IF_ERROR(ScanJournal(files, region_id, job));
   if (job.newer) {
     job.debris.clear();
     return absl::OkStatus();
