@@ -1,9 +1,12 @@
 #include "daemon/os/thread.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
+#include <cstdio>
+#include <system_error>
 #include <utility>
 
 namespace ckptd {
@@ -11,8 +14,16 @@ namespace {
 
 constexpr size_t kMaxThreadName = 15;
 
+[[noreturn]] void EndWithoutThread(const std::string& name, const std::system_error& error) {
+  std::fprintf(stderr,
+               "ckptd: no thread for %s: %s\n"
+               "  next: raise the limit of threads (TasksMax= of the service, ulimit -u), or free memory\n",
+               name.c_str(), error.code().message().c_str());
+  _exit(1);
+}
+
 // A new thread inherits the maker's mask; set it around the creation, so that no signal can arrive in between.
-std::thread StartWithSignalsBlocked(std::function<void()> body) {
+std::thread StartWithSignalsBlocked(const std::string& name, std::function<void()> body) try {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
@@ -20,12 +31,14 @@ std::thread StartWithSignalsBlocked(std::function<void()> body) {
   std::thread thread(std::move(body));
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return thread;
+} catch (const std::system_error& error) {
+  EndWithoutThread(name, error);
 }
 
 }  // namespace
 
 Thread::Thread(const std::string& name, std::function<void()> body)
-    : thread_(StartWithSignalsBlocked(std::move(body))) {
+    : thread_(StartWithSignalsBlocked(name, std::move(body))) {
   pthread_setname_np(thread_.native_handle(), name.substr(0, kMaxThreadName).c_str());
 }
 

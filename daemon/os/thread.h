@@ -16,6 +16,7 @@
 namespace ckptd {
 
 // Joined on destruction. `name` is what top and gdb show, cut to 15 bytes. All signals are blocked in it (signal.h).
+// Where the system gives no thread the process says so and ends (status 1): whoever asks for one cannot go on without.
 class Thread {
  public:
   Thread(const std::string& name, std::function<void()> body);
