@@ -17,6 +17,12 @@ void Promise::TellDurable(const SnapshotId& id) {
   least = std::max(least, id);
 }
 
+void Promise::TellSkipped(const SnapshotId& on) {
+  if (!may_skip) return;
+  skipped = true;
+  least = std::min(least, on);
+}
+
 void Promise::TellStanding(AttemptId by, const SnapshotId& on, bool rolled_back) {
   if (by <= attempt) return;
   constexpr StepId kSteps = 10;  // more than any workload saves
@@ -59,6 +65,8 @@ void Apply(const Fact& fact, Promise& promise) {
       return promise.TellStanding(fact.attempt, fact.id, false);
     case Fact::kRolledBack:
       return promise.TellStanding(fact.attempt, fact.id, true);
+    case Fact::kSkipped:
+      return promise.TellSkipped(fact.id);
     case Fact::kComing:
       return Coming(fact.name, promise);
     case Fact::kCreated:

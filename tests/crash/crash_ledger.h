@@ -38,11 +38,14 @@ struct Promise {
   bool exact = false;                     // restore() gives `least`, nothing else
   AttemptId attempt = 0;                  // the newest that restore() answered, and on which step
   SnapshotId parent;
-  std::string broken;  // what was told contradicts what was told before
+  bool may_skip = false;  // reads fail: restore() may give an older step where it says which ones it skipped, and why
+  bool skipped = false;   // it did
+  std::string broken;     // what was told contradicts what was told before
 
   [[nodiscard]] SnapshotId Least() const { return back ? std::min(*back, least) : least; }
   void TellDurable(const SnapshotId& id);
   void BeginRollBack(const SnapshotId& id) { back = id; }
+  void TellSkipped(const SnapshotId& on);
   void TellStanding(AttemptId by, const SnapshotId& on, bool rolled_back);
 };
 
@@ -52,6 +55,7 @@ struct Fact {
     kBeginRollBack,  // a roll-back to `id` is asked for
     kStanding,       // trainers: attempt `attempt` stands on `id`
     kRolledBack,     // the same, by a roll-back
+    kSkipped,        // newer ones than `id` are skipped because they cannot be read
     kComing,         // `name` is being made
     kCreated,        // `name` was made and had not been there
     kNamed,          // `name` is there, with bytes of this `hash`

@@ -1,11 +1,14 @@
 #include "tests/crash/crash_node.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/job/lineage.h"
 #include "daemon/metrics/agent_metrics.h"
@@ -31,11 +34,11 @@ AgentMetrics& Metrics() {
   return metrics;
 }
 
-std::unique_ptr<Store> OpenStore(Files& files, const std::string& agent) {
+std::unique_ptr<Store> OpenStore(Files& files, const NodeOptions& node) {
   PosixStoreOptions options;
   options.root = kRoot;
-  options.owner = agent;
-  options.make_queue = [] { return MakeInlineIoQueue(2); };
+  options.owner = node.agent;
+  options.make_queue = node.make_queue;
   options.io_bytes = 8192;
   std::unique_ptr<Store> store = *MakePosixStore(files, StoppedClock(), options);
   (void)store->Probe();  // what is wrong comes with the first call
@@ -53,8 +56,9 @@ job::Config ConfigOf(const NodeOptions& options) {
   return config;
 }
 
+// Another one in every process: else a second one would take the first one's record of an attempt for its own.
 uint64_t NextId() {
-  static uint64_t last = 100;
+  static uint64_t last = static_cast<uint64_t>(getpid()) << 16;
   return ++last;
 }
 
@@ -91,7 +95,7 @@ Node::Node(Files& files, Memory& memory, NodeOptions options, Witness* witness)
       memory_(memory),
       options_(std::move(options)),
       witness_(witness),
-      posix_(OpenStore(files, options_.agent)),
+      posix_(OpenStore(files, options_)),
       store_(posix_.get()),
       machine_(ConfigOf(options_)),
       lives_(options_.world),
@@ -100,6 +104,7 @@ Node::Node(Files& files, Memory& memory, NodeOptions options, Witness* witness)
   if (witness_ != nullptr) store_ = (watched_ = MakeWitnessStore(*store_, *witness_)).get();
   if (options_.around) store_ = (around_ = options_.around(*store_, files)).get();
   storage_.emplace(*store_, Metrics(), kJob);
+  (void)store_->RemoveLeftovers("");  // as the first probe of the storage does
   (void)RemoveJobLeftovers(*store_, kJob);
   Feed(job::Started{memory_.seen, /*region_id=*/7, /*lost=*/0});
   for (auto& [rank, seat] : memory_.seats) {
@@ -335,6 +340,11 @@ void Node::Told(const v1::State& state) {
     told_ = state.attempt();
     memory_.parent = parent;
     const bool back = memory_.want.kind() == v1::Want::STEP;
+    const auto& skipped = state.decision().skipped();
+    const bool unread = std::any_of(skipped.begin(), skipped.end(), [](const v1::SkippedStep& step) {
+      return static_cast<ErrorCode>(step.code()) == ErrorCode::CORRUPT;
+    });
+    if (unread) Tell({.kind = Fact::kSkipped, .id = parent});
     Tell({.kind = back ? Fact::kRolledBack : Fact::kStanding, .id = parent, .attempt = told_});
   }
   const SnapshotId durable = job::ToId(state.durable());

@@ -19,6 +19,7 @@
 #include "daemon/app/job_storage.h"
 #include "daemon/job/machine.h"
 #include "daemon/os/files.h"
+#include "daemon/os/io_queue.h"
 #include "daemon/persist/rank_flush.h"
 #include "tests/crash/crash_ledger.h"
 
@@ -46,6 +47,7 @@ struct NodeOptions {
   job::Rules rules;
   uint64_t seed = 1;
   bool stubborn = false;  // what failed is tried again some times, as timers and launchers make it
+  IoQueueFactory make_queue = [] { return MakeInlineIoQueue(2); };
   // Mutants: a store between the agent and the real one. The second is the disk under it.
   std::function<std::unique_ptr<Store>(Store&, Files&)> around;
 };

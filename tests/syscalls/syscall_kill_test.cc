@@ -1,0 +1,76 @@
+// SIGKILL at every system call of publish, commit, retention, roll-back and recovery (sweep.h). By day recovery starts
+// from 2 storages that a killed agent left and the file system without hard links has every 4th call; by night all.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "daemon/base/log.h"
+#include "daemon/os/testing/temp_dir.h"
+#include "tests/syscalls/mutants.h"
+#include "tests/syscalls/strace.h"
+#include "tests/syscalls/sweep.h"
+
+namespace ckptd::syscalls {
+namespace {
+
+constexpr auto kSilent = static_cast<LogLevel>(0);
+
+bool Night() {
+  const char* night = std::getenv("CKPTD_NIGHTLY");
+  return night != nullptr && *night != '\0';
+}
+
+class KillAtEverySyscall : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string why = WhyNoStrace(); !why.empty()) GTEST_SKIP() << "skipped: " << why;
+    SetLogLevel(kSilent);
+  }
+};
+
+TEST_F(KillAtEverySyscall, LosesNothingThatWasTold) {
+  uint64_t points = 0, violations = 0;
+  for (const Life& life : Lives()) {
+    Plan plan;
+    plan.starts = Night() ? 94 : 2;  // of 94 places where it can be killed
+    if (!Night() && !life.links) plan.stride = 4;
+    const crash::Tally tally = Sweep(life, plan);
+    std::printf("kill: %-14s %6lu calls, each killed; %lu lost or torn\n", life.name.c_str(), tally.tried,
+                tally.violations);
+    std::fflush(stdout);
+    EXPECT_EQ(tally.violations, 0u) << life.name << ": " << tally.first;
+    EXPECT_GT(tally.tried, 100u) << life.name;
+    points += tally.tried;
+    violations += tally.violations;
+  }
+  std::printf("kill: %lu calls, %lu lost or torn\n", points, violations);
+}
+
+// Else a sweep passes that kills nobody.
+TEST_F(KillAtEverySyscall, WhoIsNotKilledIsNotTakenForKilled) {
+  const TempDir folder("/dev/shm");
+  const Program program{.argv = {"true"}, .folder = folder.path()};
+  EXPECT_FALSE(KillAt(program, {.name = "close", .number = 1'000'000}).killed);
+  EXPECT_TRUE(KillAt(program, {.name = "close", .number = 1}).killed);
+}
+
+TEST_F(KillAtEverySyscall, EveryOrderIsNeeded) {
+  size_t noticed = 0;
+  for (const Mutant& mutant : KillMutants()) {
+    crash::Tally tally;
+    for (const Life& life : Lives()) {
+      if (tally.violations != 0) break;
+      tally = Sweep(life, {.mutant = mutant.name});
+    }
+    std::printf("kill: without \"%s\": %s\n", mutant.name.c_str(),
+                tally.violations == 0 ? "NOT NOTICED" : tally.first.substr(0, 120).c_str());
+    std::fflush(stdout);
+    EXPECT_NE(tally.violations, 0u) << mutant.name << " can be taken away unnoticed";
+    noticed += tally.violations == 0 ? 0 : 1;
+  }
+  std::printf("kill: protections taken away and noticed: %zu of %zu\n", noticed, KillMutants().size());
+}
+
+}  // namespace
+}  // namespace ckptd::syscalls
