@@ -23,17 +23,18 @@ class Explorer {
     const uint64_t before = tally_.distinct;
     const size_t moments = run_.files.OpCount() + 1 - run_.first_op;
     const uint64_t stride = std::max<uint64_t>(1, moments / std::max<size_t>(1, quota_));
-    uint64_t fruitless = 0;
-    for (uint64_t round = 0; round < kRounds * stride && fruitless < kFruitless * stride && !Enough(before); ++round) {
-      const uint64_t distinct = tally_.distinct;
-      Round(round, stride);
-      fruitless = tally_.distinct == distinct ? fruitless + 1 : 0;
+    for (uint64_t round = 0; round < kRounds * stride && !Enough(before); round += kSpell * stride) {
+      const Tally begin = tally_;
+      for (uint64_t i = 0; i < kSpell * stride && !Enough(before); ++i) Round(round + i, stride);
+      if ((tally_.distinct - begin.distinct) * kRare < tally_.tried - begin.tried) return;
     }
   }
 
  private:
   static constexpr uint64_t kRounds = 1 << 14;
-  static constexpr uint64_t kFruitless = 6;  // rounds without a new disk
+  // Where fewer than one disk of kRare in a spell of rounds is new, the states are another run's or workload's.
+  static constexpr uint64_t kSpell = 6;
+  static constexpr uint64_t kRare = 32;
   static constexpr size_t kExhaustive = 12;  // uncertain pieces
 
   [[nodiscard]] uint64_t SparedHash() const {

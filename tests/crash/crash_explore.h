@@ -71,7 +71,7 @@ struct Tally {
   std::string first;  // violation
 };
 
-// Ends when the share is done, or when no new disk comes up any more.
+// Ends when the share is done, or when new disks have become rare.
 [[nodiscard]] Tally Explore(const Workload& workload, const Share& share);
 
 }  // namespace ckptd::crash

@@ -64,8 +64,7 @@ std::unique_ptr<Run> Simple(const Mutant& mutant, const NodeOptions& options,
 }
 
 Workload Steps(const Mutant& mutant, const std::string& name, uint32_t world) {
-  constexpr size_t kOrders = 64;
-  return {name, kOrders, [=](size_t i) { return Simple(mutant, OptionsOf(mutant, world, 1, i + 1), ThreeSteps); }};
+  return {name, 64 * world, [=](size_t i) { return Simple(mutant, OptionsOf(mutant, world, 1, i + 1), ThreeSteps); }};
 }
 
 Workload WithoutLinks(const Mutant& mutant) {
@@ -84,12 +83,12 @@ Workload WithoutLinks(const Mutant& mutant) {
 }
 
 Workload RollBack(const Mutant& mutant) {
-  return {"roll-back", 4,
+  return {"roll-back", 64,
           [=](size_t i) { return Simple(mutant, OptionsOf(mutant, 2, 3, i + 1), ThreeStepsRolledBack); }};
 }
 
 Workload Deletion(const Mutant& mutant) {
-  return {"pins and deletion", 4,
+  return {"pins and deletion", 64,
           [=](size_t i) { return Simple(mutant, OptionsOf(mutant, 2, 2, i + 1), FiveStepsDeleted); }};
 }
 

@@ -102,6 +102,18 @@ leg_tidy() {
   printf '%s\0' "${files[@]}" | timeout -k 10 "$LEG_LIMIT" xargs -0 -n 1 -P "$(nproc)" clang-tidy --quiet -p build/asan
 }
 
+# A process that is killed counts, one that became another user does not. Kills by the thousand add no line.
+leg_coverage() {
+  local status=0 raw=$LOGS/coverage/raw
+  build_preset coverage || return 1
+  rm -rf "$raw" && mkdir -p "$raw"
+  LLVM_PROFILE_FILE="$raw/%m%c.profraw" CKPTD_KILLS=20 CKPTD_NIGHTLY='' CKPTD_STEPS=1000000 \
+    run_ctest coverage coverage -LE package || status=1
+  llvm-profdata merge -o "$LOGS/coverage/profile" "$raw"/*.profraw &&
+    python3 "$CKPTD_ROOT/tools/lib/coverage.py" "$CKPTD_ROOT" "$LOGS/coverage/profile" || status=1
+  return $status
+}
+
 # The Python environment is fetched while the compilers run.
 prefetch_torch() {
   case " $* " in *" python "*) ;; *) return 0 ;; esac
