@@ -91,8 +91,7 @@ struct NodeEffects {
 };
 
 Node::Node(Files& files, Memory& memory, NodeOptions options, Witness* witness)
-    : files_(files),
-      memory_(memory),
+    : memory_(memory),
       options_(std::move(options)),
       witness_(witness),
       posix_(OpenStore(files, options_)),

@@ -111,7 +111,6 @@ class Node {
   [[nodiscard]] job::RankReportPtr FactsOf(Rank rank) const;
   void Tell(const Fact& fact);
 
-  Files& files_;
   Memory& memory_;
   const NodeOptions options_;
   Witness* const witness_;

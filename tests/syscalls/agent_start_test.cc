@@ -2,8 +2,8 @@
 // at every one. (Its other threads have nothing to do with the region before it is adopted.) The next agent has every
 // sealed slot, and a trainer gets from memory, bit for bit, what was captured last.
 //
-// After an error the agent starts, or ends by itself and says what is wrong. By day every 3rd call and every 29th
-// error; by night all.
+// After an error the agent starts, or ends by itself and says what is wrong. By day every 3rd call, and a part of the
+// errors (ErrorStride); by night all.
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -35,11 +34,6 @@ using harness::Millis;
 constexpr char kTraining[] = "--steps 20 --every 5 --step-ms 2";
 constexpr Millis kLimit{10'000};
 constexpr char kMissed[] = "nobody was hit";
-
-bool Night() {
-  const char* night = std::getenv("CKPTD_NIGHTLY");
-  return night != nullptr && *night != '\0';
-}
 
 // Of other processes, whose number is the machine's: a few are enough.
 bool OfAnotherProcess(const Call& call) { return absl::StrContains(call.line, "/comm"); }
@@ -213,7 +207,7 @@ TEST_F(AgentStart, KilledAtEverySyscallTheNextOneHasItAll) {
 
 TEST_F(AgentStart, AnErrorAtEverySyscallStartsOrIsTold) {
   std::vector<Call> calls = Calls();
-  const size_t stride = Night() ? 1 : 29;
+  const uint64_t stride = ErrorStride();
   uint64_t tried = 0, bad = 0;
   size_t number = 0;
   for (size_t i = 0; i < calls.size(); ++i) {
@@ -226,8 +220,8 @@ TEST_F(AgentStart, AnErrorAtEverySyscallStartsOrIsTold) {
       ++tried;
     }
   }
-  std::printf("start: %lu errors: %lu started, %lu said why not, %lu crashes, hangs or lost slots\n", tried, started_,
-              refused_, bad);
+  std::printf("start: %lu errors (every %lu. one): %lu started, %lu said why not, %lu crashes, hangs or lost slots\n",
+              tried, stride, started_, refused_, bad);
 }
 
 // By name, whatever a day's stride leaves out.

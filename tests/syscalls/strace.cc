@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <csignal>
-#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <set>
@@ -41,9 +40,8 @@ bool OfTheAllocator(const Call& call) {
 
 std::string WhyNoStrace() {
   if (harness::kSanitized) return "a sanitizer makes system calls of its own, and LeakSanitizer cannot be traced";
-  // Where ptrace is forbidden, strace says so of anything.
-  if (std::system("strace -o /dev/null true >/dev/null 2>&1") != 0) return "strace is missing or may not trace";
-  return "";
+  Child works({{"strace", "-o", "/dev/null", "true"}, {}, "/dev/null"});
+  return works.Wait() == 0 ? "" : "strace is missing, or may not trace here";
 }
 
 std::vector<std::string> StraceArgv(const Program& program, const std::vector<std::string>& options) {
@@ -90,7 +88,7 @@ Traced FailAt(const Program& program, const Call& call, const std::string& error
 std::vector<Call> Swept(const std::vector<Call>& calls) {
   const auto with = [&](const char* path) {
     return std::find_if(calls.begin(), calls.end(),
-                        [&](const Call& call) { return call.name == "access" && absl::StrContains(call.line, path); });
+                        [&](const Call& call) { return absl::StrContains(call.line, path); });
   };
   const auto begin = with(kBegins), end = with(kEnds);
   std::vector<Call> swept;

@@ -44,7 +44,7 @@ FIGURES = [
         "points",
         "Killed at every system call of publish, commit, retention, roll-back, recovery and start-up; at every labelled "
         "point of save, flush, commit, restore, mending and start-up",
-        "CKPTD_NIGHTLY=1 build/dev/bin/syscall_kill_test && "
+        "CKPTD_STARTS=12 build/dev/bin/syscall_kill_test && "
         "CKPTD_NIGHTLY=1 build/dev/bin/agent_start_test --gtest_filter='*Killed*:*Lost*' && "
         "build/dev/bin/labelled_kill_test",
         r"^(?:kill|start): .*|^\[==========\] \d+ tests? .* ran.*|^\[  (?:PASSED|FAILED)  \] \d+ tests?.*",
@@ -53,8 +53,8 @@ FIGURES = [
         "errno",
         "An error at every system call of the same (7 kinds), at every completion of io_uring, short transfers: wrong "
         "acknowledgements, crashes, hangs, leaks; protections removed",
-        "CKPTD_NIGHTLY=1 build/dev/bin/syscall_errno_test && build/dev/bin/uring_errno_test && "
-        "CKPTD_NIGHTLY=1 build/dev/bin/agent_start_test --gtest_filter='*Error*:*Thread*:*Lost*'",
+        "export CKPTD_ERROR_STRIDE=8; build/dev/bin/syscall_errno_test && build/dev/bin/uring_errno_test && "
+        "build/dev/bin/agent_start_test --gtest_filter='*Error*:*Thread*:*Lost*'",
         r"^(?:errors|short transfers|io_uring|start): .*",
     ),
     Figure(
