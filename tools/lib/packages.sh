@@ -4,11 +4,13 @@
 
 # Prints the packages of one set; fails on a distribution or set we do not know.
 packages_list() {
-  local id version clang
+  local id version clang guest=()
   # shellcheck disable=SC1091
   id=$(. /etc/os-release && echo "$ID-${VERSION_ID:-}")
   case "$id" in
-    debian-12) clang=14 ;;
+    debian-12)
+      clang=14
+      guest=(qemu-system-x86 busybox-static cpio e2fsprogs xfsprogs) ;; # its kernel is fetched by tests/power
     ubuntu-24.04) clang=18 ;;
     *)
       version=$(echo "$id" | tr - ' ')
@@ -22,7 +24,7 @@ packages_list() {
         libsystemd-dev nlohmann-json3-dev libtomlplusplus-dev libgtest-dev libgmock-dev python3 python3-venv ;;
     sanitize) echo clang clang-tidy clang-format "libclang-rt-$clang-dev" llvm ;;
     deb) echo debhelper dh-python dpkg-dev fakeroot lintian python3-numpy ;;
-    test) echo binutils procps python3-dev strace systemd util-linux ;;
+    test) echo binutils procps python3-dev strace systemd util-linux "${guest[@]}" ;;
     *) echo "packages_list: no set named $1" >&2; return 1 ;;
   esac
 }

@@ -65,6 +65,12 @@ FIGURES = [
         build="release crash_states_test",
     ),
     Figure(
+        "power-cuts",
+        "Power failures of a guest at random moments, its disk losing what was not flushed; protections removed",
+        "tests/power/run --build build/dev --cuts 3000 --guests 2 --record build/power-cuts.jsonl --prove 9",
+        r"^(?:with.* noticed after .*|volatile disk, .*|skipped: .*|.*NOT NOTICED.*|.* LOST: .*)",
+    ),
+    Figure(
         "corruption",
         "Stored bytes that go bad: journal, images, sidecars, manifests. noticed = an error instead of wrong bytes",
         "CKPTD_CORRUPTIONS=100000 build/dev/bin/corruption_test && "

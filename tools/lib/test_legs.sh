@@ -28,7 +28,7 @@ leg_format() {
   sources '*.cc' '*.h' '*.hpp' | xargs clang-format --dry-run -Werror || bad=1
   if command -v shellcheck >/dev/null; then
     sources '*.sh' .ci/run tools/build tools/deb tools/test tools/quickstart tools/reliability tools/bench/*/run \
-      tests/fuzz/run | xargs shellcheck -x -S warning || bad=1
+      tests/fuzz/run tests/power/init | xargs shellcheck -x -S warning || bad=1
   fi
   return $bad
 }
@@ -162,8 +162,8 @@ record_night() {
   shift 2
   [ "$(tested_commit)" = "$commit" ] || commit="$commit, and the sources changed during the run"
   if printf '%s\n' "${ROWS[@]}" | python3 "$CKPTD_ROOT/tools/lib/nightly.py" "$CKPTD_ROOT/$file" "$LOGS" "$commit" \
-    "CKPTD_KILLS=$CKPTD_KILLS CKPTD_STEPS=$CKPTD_STEPS CKPTD_FUZZ_SECONDS=$CKPTD_FUZZ_SECONDS tools/test $*" \
-    "$SECONDS"; then
+    "CKPTD_KILLS=$CKPTD_KILLS CKPTD_STEPS=$CKPTD_STEPS CKPTD_FUZZ_SECONDS=$CKPTD_FUZZ_SECONDS CKPTD_CUTS=$CKPTD_CUTS \
+tools/test $*" "$SECONDS"; then
     printf '\nrecorded in %s\n' "$file"
   else
     echo "the record could not be written: $file"
