@@ -90,13 +90,11 @@ class Chain:
 
     def _live(self, disk: Disk, last: bool) -> None:
         self._judge.begin()
-        guest = self._machine.start(self._address)
+        kind, options, _ = FILE_SYSTEMS[self._plan.file_system]
+        guest = self._machine.start(
+            f"{kind} {options} {self._io} {self._world} {self._bytes} {self._seed} {self._plan.without}", self._address
+        )
         try:
-            kind, options, _ = FILE_SYSTEMS[self._plan.file_system]
-            guest.say(
-                f"GO {int(time.time())} {kind} {options} {self._io} {self._world} {self._bytes} "
-                f"{self._seed} {self._plan.without}"
-            )
             if last:
                 self._hear_until(guest, time.monotonic() + _EVER, lambda: self._judge.looked)
             else:

@@ -1,7 +1,7 @@
 """A machine for power failures: Debian's kernel and our programs in QEMU, without KVM.
 
 The kernel's package is fetched and unpacked, never installed. The guest's root is an initramfs: busybox, our programs
-with their libraries, a few modules, `init`. It boots once; its state from before it knows a disk is saved, and each life
+with their libraries, a few modules, `init`, and the script that `init` sources. It boots once; its state from before it knows a disk is saved, and each life
 begins there, a quarter of a second later. Its clock counts instructions (-icount) while it works, so a slow host makes a
 slow guest, not one in which everything takes long.
 """
@@ -22,7 +22,6 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 CACHE = pathlib.Path.home() / ".cache" / "ckptd" / "kernel"
-MEMORY_MIB = 256
 _BEFORE = ["crc32c-intel", "xfs", "virtio_pci"]
 _AFTER = ["virtio-rng", "virtio_blk"]  # not earlier: a random number from the saved state would be everybody's
 _APPLETS = "cat date dmesg grep insmod kill mkdir mount sed sh sleep stty tail tr"
@@ -96,7 +95,7 @@ def _libraries(program: pathlib.Path) -> set[str]:
     return set(re.findall(r"(?:=> )?(/\S+) \(0x", said))
 
 
-def pack(build: pathlib.Path, root: pathlib.Path, kernel_at: pathlib.Path) -> pathlib.Path:
+def pack(build: pathlib.Path, script: pathlib.Path, root: pathlib.Path, kernel_at: pathlib.Path) -> pathlib.Path:
     """Makes the guest's root below `root`; the archive of it."""
     for folder in ["bin", "lib", "lib64", "modules", "proc", "sys", "dev", "run", "disk"]:
         (root / folder).mkdir(parents=True)
@@ -114,10 +113,11 @@ def pack(build: pathlib.Path, root: pathlib.Path, kernel_at: pathlib.Path) -> pa
         shutil.copy(library, root / ("lib64" if "ld-linux" in library else "lib"))
     _copy_modules(kernel_at, root / "modules")
     shutil.copy(HERE / "init", root / "init")
+    shutil.copy(script, root / "script")
     archive = root.with_suffix(".cpio")
     with open(archive, "wb") as out:
         listing = subprocess.run(["find", "."], cwd=root, capture_output=True, check=True).stdout
-        subprocess.run(["cpio", "-o", "-H", "newc", "--quiet"], cwd=root, input=listing, stdout=out, check=True)
+        subprocess.run(["cpio", "-o", "-H", "newc", "-R", "0:0", "--quiet"], cwd=root, input=listing, stdout=out, check=True)
     return archive
 
 
@@ -167,26 +167,27 @@ class Console:
 class Machine:
     """A machine that was saved before it knew a disk, from which guests start."""
 
-    def __init__(self, work: pathlib.Path, build: pathlib.Path) -> None:
+    def __init__(self, work: pathlib.Path, build: pathlib.Path, script: pathlib.Path, memory_mib: int) -> None:
         kernel_at = kernel()
         self._work = work
-        self._archive = pack(build, work / "root", kernel_at)
+        self._memory_mib = memory_mib
+        self._archive = pack(build, script, work / "root", kernel_at)
         self._kernel = next((kernel_at / "boot").glob("vmlinuz-*"))
         self._state = work / "state"
         self._save()
 
-    def start(self, address: str) -> Guest:
-        """A guest whose disk is served at the socket `address`; it waits for its GO."""
-        return Guest(
-            self._command([f"driver=nbd,server.type=unix,server.path={address}"])
-            + ["-incoming", f"exec:cat {self._state}"]
-        )
+    def start(self, arguments: str, address: str = "") -> Guest:
+        """A guest that begins its script with these arguments. Its disk is served at the socket `address`, if any."""
+        disk = f"driver=nbd,server.type=unix,server.path={address}" if address else "driver=null-co"
+        guest = Guest(self._command([disk]) + ["-incoming", f"exec:cat {self._state}"])
+        guest.say(f"GO {int(time.time())} {arguments}")
+        return guest
 
     def _command(self, disk: list[str]) -> list[str]:
         return [
             *"qemu-system-x86_64 -M pc -accel tcg,tb-size=128 -cpu Nehalem -icount shift=1".split(),
             *"-nodefaults -display none -no-reboot".split(),
-            *["-m", str(MEMORY_MIB), "-kernel", str(self._kernel), "-initrd", str(self._archive)],
+            *["-m", str(self._memory_mib), "-kernel", str(self._kernel), "-initrd", str(self._archive)],
             *["-append", "console=ttyS0 quiet panic=-1 mitigations=off"],
             *["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"],
             *["-blockdev", ",".join(["node-name=disk", *disk]), "-device", "virtio-blk-pci,drive=disk"],
