@@ -1,10 +1,10 @@
 """Power failures at random moments of a disk's life, and what the next life finds.
 
-A chain is one disk from mkfs on, with a number of cuts. A life begins with the mount (the journal is replayed), the agent,
-which recovers; all that is listed is looked at, trainers restore and go on. How it ends is drawn before: at the n-th write
-or flush that the disk is asked for, some time after its beginning (both may be in the mount or the recovery), or just after
-a step was acknowledged. The life after a chain's last cut ends when all has been looked at. All is drawn from the chain's
-seed; when things happen in the guest is not.
+A chain is one disk from mkfs on, with a number of cuts. A life begins with the mount (the journal is replayed) and the
+agent, which recovers; all that is listed is looked at, trainers restore and go on. How it ends is drawn before: at the
+n-th write or flush that the disk is asked for, some time after its beginning (both may be in the mount or the recovery),
+or just after a step was acknowledged. The life after a chain's last cut ends when all has been looked at. All is drawn
+from the chain's seed; when things happen in the guest is not.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from disk import Disk
 from guest import Guest, Machine
 from judge import Judge, Lost
 
-# name: type, mount options, how it is made. Nothing shall be on the medium because some seconds have passed (commit=300,
-# and see init): on a slow machine that would be nearly all.
+# name: type, mount options, how it is made. Nothing shall be on the medium because some seconds have passed
+# (commit=300, and see `life`): on a slow machine that would be nearly all.
 FILE_SYSTEMS = {
     "ext4": ("ext4", "commit=300", "mkfs.ext4 -q -F"),
     "ext4-writeback": ("ext4", "data=writeback,noauto_da_alloc,commit=300", "mkfs.ext4 -q -F"),
@@ -41,6 +41,7 @@ class Plan:
     file_system: str
     disk: str = "volatile"
     without: str = "none"  # see no_sync.cc
+    ends: tuple[str, ...] = ("request", "request", "moment", "word")  # one of them, drawn for each life
 
 
 @dataclass
@@ -112,7 +113,7 @@ class Chain:
             self._result.dropped += dropped
 
     def _wait_for_the_cut(self, guest: Guest, disk: Disk) -> None:
-        kind = self._chance.choice(["request", "request", "moment", "word"])
+        kind = self._chance.choice(self._plan.ends)
         began = time.monotonic()
         if kind == "request":
             disk.arm(self._chance.randint(1, self._usual_requests), guest.console.nudge)

@@ -1,12 +1,12 @@
 """A disk with a volatile write cache, for a guest: what was not flushed when the power fails may be lost.
 
-QEMU that is killed loses nothing that the guest wrote, flushed or not: the host has it. This disk does what real ones do.
-A write lies in the cache until the guest flushes; a write with FUA is on the medium when it is answered. cut() is the power
-failure: of the pieces (4 KiB, aligned) in the cache a random subset, in the order they were written, reaches the medium, the
-rest is gone.
+QEMU that is killed loses nothing that the guest wrote, flushed or not: the host has it. This disk does what real ones
+do. A write lies in the cache until the guest flushes; a write with FUA is on the medium when it is answered. cut() is
+the power failure: of the pieces (4 KiB, aligned) in the cache a random subset, in the order they were written, reaches
+the medium, the rest is gone.
 
-The medium is a file. The guest's side is NBD, which QEMU speaks: the fixed newstyle handshake, one export, simple replies;
-numbers are big-endian.
+The medium is a file. The guest's side is NBD, which QEMU speaks: the fixed newstyle handshake, one export, simple
+replies; numbers are big-endian.
 
   handshake   "NBDMAGIC" "IHAVEOPT" flags:2 ->   <- flags:4
   option      <- "IHAVEOPT" option:4 length:4 data;  -> 0x3e889045565a9 option:4 reply:4 length:4 data

@@ -1,9 +1,9 @@
 """A machine for power failures: Debian's kernel and our programs in QEMU, without KVM.
 
 The kernel's package is fetched and unpacked, never installed. The guest's root is an initramfs: busybox, our programs
-with their libraries, a few modules, `init`, and the script that `init` sources. It boots once; its state from before it knows a disk is saved, and each life
-begins there, a quarter of a second later. Its clock counts instructions (-icount) while it works, so a slow host makes a
-slow guest, not one in which everything takes long.
+with their libraries, a few modules, `init`, and the script that `init` sources. It boots once; its state from before it
+knows a disk is saved, and each life begins there, a quarter of a second later. Its clock counts instructions (-icount)
+while it works, so a slow host makes a slow guest, not one in which everything takes long.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 CACHE = pathlib.Path.home() / ".cache" / "ckptd" / "kernel"
 _BEFORE = ["crc32c-intel", "xfs", "virtio_pci"]
 _AFTER = ["virtio-rng", "virtio_blk"]  # not earlier: a random number from the saved state would be everybody's
-_APPLETS = "cat date dmesg grep insmod kill mkdir mount sed sh sleep stty tail tr"
+_APPLETS = "cat date dd dmesg grep head insmod kill killall mkdir mkfifo mount sed sh sleep sort stty tail tr wc"
 _PROGRAMS = ["ckptd", "ckptctl", "ckpt-trainer"]
 _LONG = 120.0  # seconds, for a machine that others use too
 
@@ -117,7 +117,7 @@ def pack(build: pathlib.Path, script: pathlib.Path, root: pathlib.Path, kernel_a
     archive = root.with_suffix(".cpio")
     with open(archive, "wb") as out:
         listing = subprocess.run(["find", "."], cwd=root, capture_output=True, check=True).stdout
-        subprocess.run(["cpio", "-o", "-H", "newc", "-R", "0:0", "--quiet"], cwd=root, input=listing, stdout=out, check=True)
+        subprocess.run("cpio -o -H newc -R 0:0 --quiet".split(), cwd=root, input=listing, stdout=out, check=True)
     return archive
 
 
@@ -198,7 +198,7 @@ class Machine:
         monitor = str(self._work / "monitor")
         guest = Guest(self._command(["driver=null-co"]) + ["-qmp", f"unix:{monitor},server=on,wait=off"])
         try:
-            guest.expect("READY")
+            guest.until("READY")
             with socket.socket(socket.AF_UNIX) as qmp:
                 qmp.connect(monitor)
                 lines = qmp.makefile("rw")
@@ -244,16 +244,20 @@ class Guest:
         self._process.stdin.write(line.encode() + b"\n")
         self._process.stdin.flush()
 
-    def expect(self, word: str) -> None:
-        said = []
+    def until(self, word: str) -> list[str]:
+        """What is said before the line `word`."""
+        said: list[str] = []
         deadline = time.monotonic() + _LONG
         try:
             while (line := self.console.line(deadline - time.monotonic())) != word:
                 if line is None:
                     raise Broken(f"the guest did not say {word} in {_LONG:.0f} s, but: {said[-20:]}")
+                if line.startswith("WRONG"):
+                    raise Broken(f"the guest: {line}")
                 said.append(line)
         except EOFError:
             raise Broken(f"the guest ended: {said[-20:]}") from None
+        return said
 
     def kill(self) -> None:
         """SIGKILL. What it said before can still be read."""

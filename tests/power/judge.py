@@ -15,9 +15,9 @@ class Judge:
 
     What must hold in every life:
       - what the agent lists is durable, its folder has a manifest, and every chunk of it verifies;
-      - the newest step that is listed is no older than any that was acknowledged, and is the one that all ranks restore,
-        unless one is newer of which only the manifest is missing: the job writes that when it begins. The trainers
-        compare what they restored bit by bit, and end if it is wrong;
+      - the newest step that is listed is no older than any that was acknowledged, and is the one that all ranks
+        restore, unless one is newer of which only the manifest is missing: the job writes that when it begins. The
+        trainers compare what they restored bit by bit, and end if it is wrong;
       - the number of an attempt is greater than every one before it: it is what keeps old processes out;
       - nobody ends, and the file system has no complaint.
     """

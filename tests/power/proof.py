@@ -1,4 +1,8 @@
-"""Power failures with a protection taken away: a loss must be found, else the cuts prove nothing."""
+"""Power failures with a protection taken away: a loss must be found, else the cuts prove nothing.
+
+The power fails just after a step was acknowledged: soon afterwards what is owed is on the medium in any case, with the
+next fsync of any file.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,7 @@ def _prove(machine: Machine, work: pathlib.Path, seed: str, taken: tuple[str, st
     without, disk = taken
     cuts, lost = 0, ""
     while cuts < _MOST and not lost:
-        plan = Plan(f"{seed}/without/{cuts}", file_system, disk, without)
+        plan = Plan(f"{seed}/without/{cuts}", file_system, disk, without, ends=("word",))
         result = Chain(machine, work, plan).run(_CHAIN)
         cuts, lost = cuts + result.cuts, result.lost
     verdict = f"noticed after {cuts} cuts" if lost else f"NOT NOTICED in {cuts} cuts"

@@ -4,7 +4,8 @@
 set -u
 SOURCE=$1 BUILD=$2
 if [ -z "${CKPTD_NIGHTLY:-}" ]; then
-  exec "$SOURCE/tests/power/run" --build "$BUILD" --cuts 6 --chain 2 --prove 3
+  exec python3 -B "$SOURCE/tests/power/run" --build "$BUILD" --cuts 6 --chain 2 --prove 3
 fi
-exec "$SOURCE/tests/power/run" --build "$BUILD" --cuts "${CKPTD_CUTS:-3000}" --guests 2 --prove 9 --seed "$(date +%F)" \
-  --record "$BUILD/power-cuts-$(date +%F).jsonl" --keep "$BUILD/power-lost"
+night=$(date +%F)
+exec python3 -B "$SOURCE/tests/power/run" --build "$BUILD" --cuts "${CKPTD_CUTS:-3000}" --guests 2 --prove 9 \
+  --seed "$night" --record "$BUILD/power-cuts-$night.jsonl" --keep "$BUILD/power-lost"

@@ -90,6 +90,12 @@ FIGURES = [
         r"^(?:\d+ deaths .*|after \d+ and .*|start \d+ ms.*|region of .*)",
     ),
     Figure(
+        "memory",
+        "A node without memory: who is killed, and what is left; who pays for the region. Each once more, unprotected",
+        "tests/memory/run --build build/dev",
+        r"^(?:oom|pays).*|^skipped: .*",
+    ),
+    Figure(
         "gpu-deaths",
         "Trainers with GPU state that die (host device): what the device lent comes back",
         "CKPTD_KILLS=1000 build/dev/bin/gpu_deaths_test",

@@ -28,7 +28,7 @@ leg_format() {
   sources '*.cc' '*.h' '*.hpp' | xargs clang-format --dry-run -Werror || bad=1
   if command -v shellcheck >/dev/null; then
     sources '*.sh' .ci/run tools/build tools/deb tools/test tools/quickstart tools/reliability tools/bench/*/run \
-      tests/fuzz/run tests/power/init | xargs shellcheck -x -S warning || bad=1
+      tests/fuzz/run tests/power/init tests/power/life tests/memory/script | xargs shellcheck -x -S warning || bad=1
   fi
   return $bad
 }
