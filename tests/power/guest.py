@@ -34,7 +34,7 @@ class Unavailable(Exception):
 
 
 class Broken(Exception):
-    """The guest did not do what every guest does."""
+    """There is no guest, though there should be one."""
 
 
 def kernel() -> pathlib.Path:
@@ -70,6 +70,8 @@ def _unpack(name: str, place: pathlib.Path) -> None:
             raise Unavailable(f"apt-get download {name}: {(got.stderr.strip().splitlines() or ['nothing came'])[-1]}")
         subprocess.run(["dpkg", "-x", packages[0], f"{work}/root"], check=True)
         os.rename(f"{work}/root", place)
+        for older in set(CACHE.iterdir()) - {place, work}:
+            shutil.rmtree(older, ignore_errors=True)
     except OSError:
         if not place.exists():  # another run was faster
             raise
@@ -105,7 +107,7 @@ def pack(build: pathlib.Path, script: pathlib.Path, root: pathlib.Path, kernel_a
     libraries: set[str] = set()
     for program in [build / "bin" / name for name in _PROGRAMS] + [build / "lib" / "no_sync.so"]:
         if not program.exists():
-            raise Unavailable(f"no {program} in this build")
+            raise Broken(f"no {program}. Next: tools/build {build.name}")
         to = root / ("bin" if program.parent.name == "bin" else "lib") / program.name
         subprocess.run(["strip", "-o", to, program], check=True)
         libraries |= _libraries(program)

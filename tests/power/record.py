@@ -12,27 +12,10 @@ from cuts import FILE_SYSTEMS, Plan, Result
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def commit() -> str:
+def _commit() -> str:
     git = ["git", "-C", str(ROOT), "-c", "safe.directory=*"]
     said = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True).stdout.strip()
     return said or "unknown"
-
-
-def line(plan: Plan, result: Result) -> dict:
-    return {
-        "chain": plan.name,
-        "file_system": plan.file_system,
-        "disk": plan.disk,
-        "cuts": result.cuts,
-        "acknowledged": result.acknowledged,
-        "phases": dict(result.phases),
-        "cached": result.cached,
-        "dropped": result.dropped,
-        "lost": result.lost,
-        "seconds": round(result.seconds, 1),
-        "when": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M"),
-        "commit": commit(),
-    }
 
 
 class Record:
@@ -40,11 +23,26 @@ class Record:
 
     def __init__(self, path: pathlib.Path | None) -> None:
         self._path = path
+        self._commit = _commit()  # now: the programs are those of the beginning
         self.lines: list[dict] = []
         if path is not None and path.exists():
             self.lines = [json.loads(text) for text in path.read_text().splitlines()]
 
-    def add(self, new: dict) -> None:
+    def add(self, plan: Plan, result: Result) -> None:
+        new = {
+            "chain": plan.name,
+            "file_system": plan.file_system,
+            "disk": plan.disk,
+            "cuts": result.cuts,
+            "acknowledged": result.acknowledged,
+            "phases": dict(result.phases),
+            "cached": result.cached,
+            "dropped": result.dropped,
+            "lost": result.lost,
+            "seconds": round(result.seconds, 1),
+            "when": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M"),
+            "commit": self._commit,
+        }
         self.lines.append(new)
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
