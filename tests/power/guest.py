@@ -8,6 +8,7 @@ while it works, so a slow host makes a slow guest, not one in which everything t
 
 from __future__ import annotations
 
+import fcntl
 import glob
 import json
 import os
@@ -17,6 +18,7 @@ import re
 import shutil
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -55,28 +57,24 @@ def kernel() -> pathlib.Path:
     policy = subprocess.run(["apt-cache", "policy", name[1]], capture_output=True, text=True).stdout
     version = re.search(r"Candidate: (\S+)", policy)
     place = CACHE / f"{name[1]}_{version[1] if version else 'unknown'}"
-    if not place.exists():
-        _unpack(name[1], place)
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of two tests that begin at once, one fetches it
+        if not place.exists():
+            _unpack(name[1], place)
     return place
 
 
 def _unpack(name: str, place: pathlib.Path) -> None:
-    work = place.with_suffix(f".{os.getpid()}")
-    work.mkdir(parents=True)
-    try:
+    for older in CACHE.glob("linux-image-*"):
+        shutil.rmtree(older)
+    with tempfile.TemporaryDirectory(dir=CACHE) as work:
         got = subprocess.run(["apt-get", "-q", "download", name], cwd=work, capture_output=True, text=True)
         packages = glob.glob(f"{work}/*.deb")
         if got.returncode != 0 or not packages:
             raise Unavailable(f"apt-get download {name}: {(got.stderr.strip().splitlines() or ['nothing came'])[-1]}")
         subprocess.run(["dpkg", "-x", packages[0], f"{work}/root"], check=True)
         os.rename(f"{work}/root", place)
-        for older in set(CACHE.iterdir()) - {place, work}:
-            shutil.rmtree(older, ignore_errors=True)
-    except OSError:
-        if not place.exists():  # another run was faster
-            raise
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _with_dependencies(modules: pathlib.Path, names: list[str], loaded: list[str]) -> list[str]:
