@@ -17,7 +17,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from disk import Disk
-from guest import Guest, Machine
+from guest import Broken, Guest, Machine
 from judge import Judge, Lost
 
 # name: type, mount options, how it is made. Nothing shall be on the medium because some seconds have passed
@@ -136,7 +136,9 @@ class Chain:
             try:
                 line = guest.console.line(min(moment - now, SILENCE))
             except EOFError:
-                raise Lost(f"the guest ended in {self._judge.phase}") from None
+                if code := guest.exit_code():
+                    raise Broken(f"QEMU ended with {code}: {self._judge.last}") from None
+                raise Lost(f"the guest's kernel ended in {self._judge.phase}: {self._judge.last}") from None
             if line is not None:
                 heard = now
                 self._judge.hear(line)

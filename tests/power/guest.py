@@ -8,6 +8,7 @@ while it works, so a slow host makes a slow guest, not one in which everything t
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import glob
 import json
@@ -172,7 +173,7 @@ class Machine:
         self._work = work
         self._memory_mib = memory_mib
         self._archive = pack(build, script, work / "root", kernel_at)
-        self._kernel = next((kernel_at / "boot").glob("vmlinuz-*"))
+        self._kernel = shutil.copy(next((kernel_at / "boot").glob("vmlinuz-*")), work / "vmlinuz")
         self._state = work / "state"
         self._save()
 
@@ -241,8 +242,13 @@ class Guest:
         self.console = Console(self._process)
 
     def say(self, line: str) -> None:
-        self._process.stdin.write(line.encode() + b"\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # it has ended: the console says so
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+
+    def exit_code(self) -> int:
+        """Of QEMU, which has closed the console: 0 when the guest's kernel panicked."""
+        return self._process.wait()
 
     def until(self, word: str) -> list[str]:
         """What is said before the line `word`."""
@@ -264,4 +270,5 @@ class Guest:
         self._process.kill()
         self._process.wait()
         self.console.join()
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()

@@ -26,6 +26,7 @@ class Judge:
         self._world = world
         self.acknowledged = 0  # the newest step of which any trainer was told that it is durable
         self.acknowledgements = 0
+        self.last = ""  # the line that was heard last
         self._attempt = 0  # the newest that any trainer of an earlier life was told
         self._attempts: set[int] = set()
         self.begin()
@@ -47,6 +48,7 @@ class Judge:
         return self.phase == "work"
 
     def hear(self, line: str) -> None:
+        self.last = line or self.last
         word, _, rest = line.partition(" ")
         hear = getattr(self, f"_hear_{word.lower()}", None)
         if hear is not None:
