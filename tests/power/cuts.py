@@ -15,10 +15,11 @@ import subprocess
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Callable
 
 from disk import Disk
 from guest import Broken, Guest, Machine
-from judge import Judge, Lost
+from judge import Judge, Lost, Stuck
 
 # name: type, mount options, how it is made. Nothing shall be on the medium because some seconds have passed
 # (commit=300, and see `life`): on a slow machine that would be nearly all.
@@ -29,7 +30,7 @@ FILE_SYSTEMS = {
 }
 SIZE_MIB = 320  # XFS has no less than 300
 SILENCE = 120.0  # seconds without a word from the guest
-_EVER = 1e9
+_PATIENCE = 900.0  # seconds of a life until what it waits for
 _WORDS = 10  # a life is cut after at most so many acknowledgements, where it is cut after one
 
 
@@ -55,6 +56,7 @@ class Result:
     dropped: int = 0
     seconds: float = 0.0
     lost: str = ""
+    stuck: bool = False  # of that kind
 
 
 class Chain:
@@ -83,6 +85,7 @@ class Chain:
             self._live(disk, last=True)
         except Lost as lost:
             self._result.lost = f"{self._plan.name}, {self._plan.file_system}, cut {self._result.cuts}: {lost}"
+            self._result.stuck = isinstance(lost, Stuck)
         finally:
             disk.close()
         self._result.seconds = time.monotonic() - began
@@ -97,7 +100,7 @@ class Chain:
         )
         try:
             if last:
-                self._hear_until(guest, time.monotonic() + _EVER, lambda: self._judge.looked)
+                self._await(guest, lambda: self._judge.looked)
             else:
                 self._wait_for_the_cut(guest, disk)
         finally:
@@ -117,7 +120,7 @@ class Chain:
         began = time.monotonic()
         if kind == "request":
             disk.arm(self._chance.randint(1, self._usual_requests), guest.console.nudge)
-            self._hear_until(guest, began + _EVER, lambda: not disk.powered)
+            self._await(guest, lambda: not disk.powered)
         elif kind == "moment":
             self._hear_until(guest, began + self._chance.uniform(0, self._usual_seconds), lambda: False)
         else:
@@ -126,10 +129,15 @@ class Chain:
 
     def _wait_for_words(self, guest: Guest, wanted: int) -> None:
         more = self._chance.choice([0.0, self._chance.uniform(0, 0.05)])
-        self._hear_until(guest, time.monotonic() + _EVER, lambda: self._judge.acknowledged_here >= wanted)
+        self._await(guest, lambda: self._judge.acknowledged_here >= wanted)
         self._hear_until(guest, time.monotonic() + more, lambda: False)
 
-    def _hear_until(self, guest: Guest, moment: float, done) -> None:
+    def _await(self, guest: Guest, done: Callable[[], bool]) -> None:
+        self._hear_until(guest, time.monotonic() + _PATIENCE, done)
+        if not done():
+            raise Stuck(f"no step of {self._judge.phase} ended in {_PATIENCE:.0f} s: {self._judge.last}")
+
+    def _hear_until(self, guest: Guest, moment: float, done: Callable[[], bool]) -> None:
         """Until `done` or the moment. Raises Lost."""
         heard = time.monotonic()
         while not done() and (now := time.monotonic()) < moment:
@@ -138,12 +146,12 @@ class Chain:
             except EOFError:
                 if code := guest.exit_code():
                     raise Broken(f"QEMU ended with {code}: {self._judge.last}") from None
-                raise Lost(f"the guest's kernel ended in {self._judge.phase}: {self._judge.last}") from None
+                raise Stuck(f"the guest's kernel ended in {self._judge.phase}: {self._judge.last}") from None
             if line is not None:
                 heard = now
                 self._judge.hear(line)
             elif now > heard + SILENCE:
-                raise Lost(f"no word from the guest in {self._judge.phase} for {SILENCE:.0f} s")
+                raise Stuck(f"no word from the guest in {self._judge.phase} for {SILENCE:.0f} s")
 
     def _hear_the_rest(self, guest: Guest) -> None:
         try:

@@ -93,6 +93,8 @@ def _with_dependencies(modules: pathlib.Path, names: list[str], loaded: list[str
 
 def _libraries(program: pathlib.Path) -> set[str]:
     said = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    if "not found" in said:
+        raise Broken(f"{program} lacks libraries: {said}")
     return set(re.findall(r"(?:=> )?(/\S+) \(0x", said))
 
 

@@ -10,6 +10,10 @@ class Lost(Exception):
     """A promise was broken, and which."""
 
 
+class Stuck(Lost):
+    """Nobody could look: a process or the guest ended, or does nothing any more. No less a failure."""
+
+
 class Judge:
     """Of one disk, from its first life on. hear() takes the console's lines, begin() begins a life.
 
@@ -116,10 +120,10 @@ class Judge:
         raise Lost(f"the file system: {rest}")
 
     def _hear_wrong(self, rest: str) -> None:
-        raise Lost(f"the guest: {rest}")
+        raise Stuck(f"the guest: {rest}")
 
     def _hear_log(self, rest: str) -> None:
         self._log.append(rest)
 
     def _hear_ended(self, rest: str) -> None:
-        raise Lost(f"ended: {rest}; {self._log}")
+        raise Stuck(f"ended: {rest}; {self._log}")

@@ -11,8 +11,8 @@ import pathlib
 from cuts import Chain, Plan
 from guest import Machine
 
-_MOST = 80  # cuts until a loss must have been found
-_CHAIN = 8
+_CHAIN = 8  # cuts of one disk
+_CHAINS = 10  # until a loss must have been found
 _WHAT = {
     ("files", "volatile"): "without fsync of files",
     ("folders", "volatile"): "without fsync of folders",
@@ -39,11 +39,14 @@ def prove(machine: Machine, work: pathlib.Path, seed: str, count: int) -> bool:
 
 def _prove(machine: Machine, work: pathlib.Path, seed: str, taken: tuple[str, str], file_system: str) -> bool:
     without, disk = taken
-    cuts, lost = 0, ""
-    while cuts < _MOST and not lost:
-        plan = Plan(f"{seed}/without/{cuts}", file_system, disk, without, ends=("word",))
+    cuts, noticed = 0, False
+    for number in range(_CHAINS):
+        plan = Plan(f"{seed}/without/{number}", file_system, disk, without, ends=("word",))
         result = Chain(machine, work, plan).run(_CHAIN)
-        cuts, lost = cuts + result.cuts, result.lost
-    verdict = f"noticed after {cuts} cuts" if lost else f"NOT NOTICED in {cuts} cuts"
+        cuts += result.cuts
+        noticed = result.lost != "" and not result.stuck
+        if noticed:
+            break
+    verdict = f"noticed after {cuts} cuts" if noticed else f"NOT NOTICED in {cuts} cuts; last: {result.lost}"
     print(f"{_WHAT[taken]}, {file_system}: {verdict}", flush=True)
-    return lost != ""
+    return noticed

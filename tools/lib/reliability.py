@@ -67,8 +67,9 @@ FIGURES = [
     Figure(
         "power-cuts",
         "Power failures of a guest at random moments, its disk losing what was not flushed; protections removed",
-        "tests/power/run --build build/dev --cuts 3000 --guests 2 --record build/power-cuts.jsonl --prove 9",
+        "tests/power/run --cuts ${CKPTD_CUTS:-3000} --guests 2 --record build/power-cuts.jsonl --prove 9",
         r"^(?:with.* noticed after .*|volatile disk, .*|skipped: .*|.*NOT NOTICED.*|.* LOST: .*)",
+        preset="release",
     ),
     Figure(
         "corruption",
@@ -92,8 +93,9 @@ FIGURES = [
     Figure(
         "memory",
         "A node without memory: who is killed, and what is left; who pays for the region. Each once more, unprotected",
-        "tests/memory/run --build build/dev",
+        "tests/memory/run",
         r"^(?:oom|pays).*|^skipped: .*",
+        preset="release",
     ),
     Figure(
         "gpu-deaths",
