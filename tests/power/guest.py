@@ -51,12 +51,10 @@ def kernel() -> pathlib.Path:
     }.items():
         if shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None:
             raise Unavailable(f"no {tool} here (Debian's package {package})")
-    depends = subprocess.run(["apt-cache", "depends", "linux-image-cloud-amd64"], capture_output=True, text=True)
-    name = re.search(r"Depends: (linux-image-\S+)", depends.stdout)
+    name = re.search(r"Depends: (linux-image-\S+)", _apt_cache("depends", "linux-image-cloud-amd64"))
     if name is None:
         raise Unavailable("apt knows no linux-image-cloud-amd64: it is Debian's, for amd64")
-    policy = subprocess.run(["apt-cache", "policy", name[1]], capture_output=True, text=True).stdout
-    version = re.search(r"Candidate: (\S+)", policy)
+    version = re.search(r"Candidate: (\S+)", _apt_cache("policy", name[1]))
     place = CACHE / f"{name[1]}_{version[1] if version else 'unknown'}"
     CACHE.mkdir(parents=True, exist_ok=True)
     with open(CACHE / "lock", "w") as lock:
@@ -66,15 +64,20 @@ def kernel() -> pathlib.Path:
     return place
 
 
+def _apt_cache(*arguments: str) -> str:
+    environment = {**os.environ, "LC_ALL": "C"}
+    return subprocess.run(["apt-cache", *arguments], capture_output=True, text=True, env=environment).stdout
+
+
 def _unpack(name: str, place: pathlib.Path) -> None:
-    for older in CACHE.glob("linux-image-*"):
-        shutil.rmtree(older)
     with tempfile.TemporaryDirectory(dir=CACHE) as work:
         got = subprocess.run(["apt-get", "-q", "download", name], cwd=work, capture_output=True, text=True)
         packages = glob.glob(f"{work}/*.deb")
         if got.returncode != 0 or not packages:
             raise Unavailable(f"apt-get download {name}: {(got.stderr.strip().splitlines() or ['nothing came'])[-1]}")
         subprocess.run(["dpkg", "-x", packages[0], f"{work}/root"], check=True)
+        for older in CACHE.glob("linux-image-*"):
+            shutil.rmtree(older)
         os.rename(f"{work}/root", place)
 
 
