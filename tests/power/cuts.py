@@ -2,7 +2,7 @@
 
 A chain is one disk from mkfs on, with a number of cuts. A life begins with the mount (the journal is replayed) and the
 agent, which recovers; all that is listed is looked at, trainers restore and go on. How it ends is drawn before: at the
-n-th write or flush that the disk is asked for, some time after its beginning (both may be in the mount or the recovery),
+n-th write or flush that the disk is asked for, some time after its beginning (both may fall into mount or recovery),
 or just after a step was acknowledged. The life after a chain's last cut ends when all has been looked at. All is drawn
 from the chain's seed; when things happen in the guest is not.
 """
