@@ -68,6 +68,15 @@ struct JobEffects {
     Log(kWarning, "restore.refused").Job(runner.name()).Rank(e.rank).Error(error);
     runner.services_.server.SendError(session, MessageType::kJoin, error);
     runner.PostToRank(e.rank, snapshot::Withdrawn{e.ticket});
+    if (e.code == ErrorCode::JOB_OWNED) ForgetLater();
+  }
+  // It is another user's, so its name must not stay taken by who asked for it here.
+  void ForgetLater() const {
+    const Services& services = runner.services_;
+    services.loop.After(Nanos(0), [&services, job = runner.name()] {
+      absl::Status forgotten = services.forget_job(job);
+      if (!forgotten.ok()) Log(kWarning, "job.forget").Job(job).Error(forgotten);
+    });
   }
   void operator()(const job::AcceptJoin& e) const {
     if (RankRunner* rank = runner.FindRank(e.rank)) rank->Feed(snapshot::Attached{e.process, e.ticket, 0});

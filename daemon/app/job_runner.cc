@@ -28,9 +28,10 @@ job::Retention ToRetention(const RetentionConfig& config) {
 
 }  // namespace
 
-job::Config JobRunner::MachineConfig(const Services& services, const std::string& job) {
+job::Config JobRunner::MachineConfig(const Services& services, region::JobRegion& region) {
   job::Config config;
-  config.job = job;
+  config.job = region.job();
+  config.user = std::to_string(region.journal().uid());
   config.agent = services.agent_id;
   config.members = {services.agent_id};
   config.incarnation = services.incarnation;
@@ -46,7 +47,7 @@ job::Config JobRunner::MachineConfig(const Services& services, const std::string
 JobRunner::JobRunner(Services& services, region::JobRegion& region)
     : services_(services),
       region_(region),
-      machine_(MachineConfig(services, region.job())),
+      machine_(MachineConfig(services, region)),
       metrics_(services.metrics, services.clock, region.job()) {}
 
 void JobRunner::Start(const region::AdoptedJob* adopted) {

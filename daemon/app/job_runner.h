@@ -76,7 +76,7 @@ class JobRunner {
   void Push(Item item);
   void Work(Item item);
   void Execute(const job::Effects& effects);
-  [[nodiscard]] static job::Config MachineConfig(const Services& services, const std::string& job);
+  [[nodiscard]] static job::Config MachineConfig(const Services& services, region::JobRegion& region);
 
   Services& services_;
   region::JobRegion& region_;

@@ -58,6 +58,8 @@ class Coordinator {
   void CreateNext(AttemptId newest);
   void AskList();
   void Overtaken(const v1::AttemptRecord& record);
+  [[nodiscard]] bool SameUser(const v1::AttemptRecord& record) const;
+  void BelongsToAnother(const v1::AttemptRecord& record);
   void AdoptRecord(const NewestRead& event);
   void AfterListing();
   void NextLateCommit();

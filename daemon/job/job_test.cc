@@ -58,6 +58,7 @@ class JobTest : public testing::Test {
     config.job = "gpt";
     config.agent = "A";
     config.members = {"A"};
+    config.user = "1000";
     config.incarnation = 5;
     config.retention.keep_last = 1;
     return config;
@@ -177,6 +178,32 @@ TEST_F(JobTest, ASecondLiveClaimIsRefused) {
   Feed(Reaped{0, 70});
   JoinRankZero(9, 71);
   EXPECT_FALSE(Has<Refuse>());
+}
+
+// Its region may be lost, and with it who opened the job on this node.
+TEST_F(JobTest, ABelongingOnTheStorageHoldsForEveryNode) {
+  JoinRankZero();
+  NewestRead read{Last<ReadNewest>().op, absl::OkStatus(), true, {}, true, {}};
+  read.record.set_attempt(3);
+  read.record.set_coordinator("B");
+  read.record.set_user("1001");
+  Feed(read);
+  EXPECT_EQ(Last<Refuse>().code, ErrorCode::JOB_OWNED);
+  EXPECT_THAT(Last<Refuse>().message, HasSubstr("job gpt belongs to uid 1001 on the storage"));
+  EXPECT_FALSE(Has<CreateAttempt>());
+}
+
+TEST_F(JobTest, WhoseJobItIsStandsInEachRecord) {
+  for (const char* user : {"1000", ""}) {  // the last one's own; an older agent's
+    JoinRankZero(user[0] == 0 ? 8 : 7);
+    NewestRead read{Last<ReadNewest>().op, absl::OkStatus(), true, {}, true, {}};
+    read.record.set_coordinator("B");
+    read.record.set_user(user);
+    Feed(read);
+    ASSERT_TRUE(Has<CreateAttempt>()) << user;
+    EXPECT_EQ(Last<CreateAttempt>().record.user(), "1000");
+    Feed(AttemptCreated{Last<CreateAttempt>().op, Error(ErrorCode::STORAGE_IO, "x")});
+  }
 }
 
 TEST_F(JobTest, AStoreThatFailsIsATypedError) {

@@ -64,6 +64,7 @@ struct Rules {
 
 struct Config {
   std::string job;
+  std::string user;                  // whose job it is here; "" = nobody asks
   std::string agent;                 // this one
   std::vector<std::string> members;  // all agents, this one among them
   uint64_t incarnation = 0;          // random for each start of the agent, never 0

@@ -40,10 +40,23 @@ void Coordinator::On(const NewestRead& event) {
   const bool mine = event.found && event.record.coordinator() == context_.config.agent;
   const bool only_deleted = event.record.rank0_ticket() == 0;  // removal.h: nobody waits for a decision
   if (resuming_ && (!mine || only_deleted)) return To(Trigger::kNothingToDo);
+  if (event.found && !SameUser(event.record)) return BelongsToAnother(event.record);
   if (mine && (resuming_ || (event.record.rank0_ticket() == ticket_ && !reopening_))) return AdoptRecord(event);
   if (reopening_ && event.found && event.record.attempt() >= attempt_) return Overtaken(event.record);
   To(Trigger::kNewestForeign);
   CreateNext(event.found ? event.record.attempt() : 0);
+}
+
+bool Coordinator::SameUser(const v1::AttemptRecord& record) const {
+  return record.user().empty() || context_.config.user.empty() || record.user() == context_.config.user;
+}
+
+// This node knows nothing of the job (any more), but the storage does: whoever names it first is not its owner.
+void Coordinator::BelongsToAnother(const v1::AttemptRecord& record) {
+  To(Trigger::kStoreFailed);
+  member_.Refuse(ticket_, ErrorCode::JOB_OWNED,
+                 absl::StrCat("job ", context_.config.job, " belongs to uid ", record.user(),
+                              " on the storage, this process runs as uid ", context_.config.user));
 }
 
 // Between our failed load and its retry another agent opened an attempt: rank 0 lives there now.
@@ -76,6 +89,7 @@ void Coordinator::CreateNext(AttemptId newest) {
   request.record.set_rank0_ticket(ticket_);
   *request.record.mutable_want() = want_;
   request.record.set_world_size(world_size_);
+  request.record.set_user(context_.config.user);
   op_ = context_.Request(std::move(request));
 }
 

@@ -94,6 +94,7 @@ void Removal::On(const NewestRead& event) {
   request.record.set_job(context_.config.job);
   request.record.set_attempt(attempt_);
   request.record.set_coordinator(context_.config.agent);
+  request.record.set_user(event.record.user());
   context_.Request(std::move(request));
 }
 
