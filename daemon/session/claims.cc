@@ -4,23 +4,57 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
+#include "daemon/base/status_macros.h"
 
 namespace ckptd {
 
-void Claims::SetOwner(const std::string& job, uint32_t uid) { owners_.emplace(job, uid); }
+void Claims::SetOwner(const std::string& job, uint32_t uid) {
+  if (jobs_.try_emplace(job, Job{uid, {}}).second) ++known_[uid].jobs;
+}
+
+void Claims::Forget(const std::string& job) {
+  std::erase_if(held_, [&](const auto& held) { return held.first.first == job; });
+  auto found = jobs_.find(job);
+  if (found == jobs_.end()) return;
+  Known& known = known_[found->second.uid];
+  known.ranks -= found->second.ranks.size();
+  if (--known.jobs == 0) known_.erase(found->second.uid);
+  jobs_.erase(found);
+}
+
+absl::Status Claims::CheckBounds(const std::string& job, Rank rank, uint32_t uid) const {
+  const auto of_user = known_.find(uid);
+  if (of_user == known_.end()) return absl::OkStatus();
+  const Known& known = of_user->second;
+  const auto found = jobs_.find(job);
+  if (found == jobs_.end() && known.jobs >= kMostJobsOfUser) {
+    return Error(ErrorCode::REFUSED, absl::StrCat("job ", job, ": uid ", uid, " has ", known.jobs,
+                                                  " jobs on this node, as many as one user may have: ckptctl rm JOB"));
+  }
+  const bool fresh = found == jobs_.end() || !found->second.ranks.contains(rank);
+  if (!fresh || known.ranks < kMostRanksOfUser) return absl::OkStatus();
+  return Error(ErrorCode::REFUSED, absl::StrCat("job ", job, " rank ", rank, ": uid ", uid, " has had ", known.ranks,
+                                                " ranks on this node, as many as one user may have: ckptctl rm JOB"));
+}
+
+void Claims::Note(const std::string& job, Rank rank, uint32_t uid) {
+  SetOwner(job, uid);
+  if (jobs_[job].ranks.insert(rank).second) ++known_[uid].ranks;
+}
 
 absl::Status Claims::Claim(const std::string& job, Rank rank, const Holder& holder) {
-  if (auto owner = owners_.find(job); owner != owners_.end() && owner->second != holder.uid) {
-    return Error(ErrorCode::JOB_OWNED, absl::StrCat("job ", job, " belongs to uid ", owner->second,
+  if (auto known = jobs_.find(job); known != jobs_.end() && known->second.uid != holder.uid) {
+    return Error(ErrorCode::JOB_OWNED, absl::StrCat("job ", job, " belongs to uid ", known->second.uid,
                                                     ", this process runs as uid ", holder.uid));
   }
+  CKPTD_RETURN_IF_ERROR(CheckBounds(job, rank, holder.uid));
   auto [held, fresh] = held_.try_emplace({job, rank}, holder);
   if (!fresh && (held->second.pid != holder.pid || held->second.start_time != holder.start_time)) {
     return Error(ErrorCode::RANK_TAKEN,
                  absl::StrCat("job ", job, " rank ", rank, " is held by the live process ", held->second.pid));
   }
   held->second = holder;
-  owners_.emplace(job, holder.uid);
+  Note(job, rank, holder.uid);
   return absl::OkStatus();
 }
 

@@ -3,6 +3,9 @@
 //  - A job belongs to the uid that opened it first on this node; another uid is refused.
 //  - A rank is held by one process. A second process is refused while the holder lives; the holder is named.
 //  - The same process may claim again with a new ticket (a new restore()): the old ticket is then void.
+//  - What a user has named stays known, so it is bounded: so many jobs, and so many ranks of them. What an agent finds
+//  in
+//    its region counts, and is never refused. A job is unknown again when it is forgotten.
 //  - A closed socket ends a connection, not a claim: forked children keep sockets open, agents restart, networks of
 //    containers hiccup. A claim ends with the process (pidfd) or with BYE.
 #ifndef CKPTD_DAEMON_SESSION_CLAIMS_H_
@@ -11,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,10 +38,15 @@ struct Holder {
 
 class Claims {
  public:
+  static constexpr size_t kMostJobsOfUser = 1024;
+  static constexpr size_t kMostRanksOfUser = 4096;  // of all jobs
+
   // The uid of a job that is known from its region, before anyone connects.
   void SetOwner(const std::string& job, uint32_t uid);
+  // Nobody holds a rank of it any more, and it is anybody's again.
+  void Forget(const std::string& job);
 
-  // RANK_TAKEN or JOB_OWNED; on success the rank is `holder`'s.
+  // RANK_TAKEN, JOB_OWNED or, above the bounds, REFUSED; on success the rank is `holder`'s.
   [[nodiscard]] absl::Status Claim(const std::string& job, Rank rank, const Holder& holder);
 
   // The connection is gone; the claims stay.
@@ -56,7 +65,19 @@ class Claims {
   [[nodiscard]] SessionId SessionOf(const std::string& job, Rank rank, Ticket ticket) const;
 
  private:
-  std::map<std::string, uint32_t> owners_;
+  struct Job {
+    uint32_t uid = 0;
+    std::set<Rank> ranks;  // that ever were claimed
+  };
+  struct Known {
+    size_t jobs = 0;
+    size_t ranks = 0;
+  };
+  [[nodiscard]] absl::Status CheckBounds(const std::string& job, Rank rank, uint32_t uid) const;
+  void Note(const std::string& job, Rank rank, uint32_t uid);
+
+  std::map<std::string, Job> jobs_;
+  std::map<uint32_t, Known> known_;  // of users
   std::map<std::pair<std::string, Rank>, Holder> held_;
 };
 

@@ -64,5 +64,43 @@ TEST(Claims, WhatAProcessHoldsAndWhoHoldsAJob) {
   EXPECT_FALSE(claims.HoldsAny(100, 5));
 }
 
+TEST(Claims, JobsOfAUserAreBounded) {
+  Claims claims;
+  claims.SetOwner("found in the region", 1000);
+  for (size_t i = 1; i < Claims::kMostJobsOfUser; ++i)
+    ASSERT_TRUE(claims.Claim("job" + std::to_string(i), 0, {100, 5, 1000, 1, 1}).ok());
+  const absl::Status refused = claims.Claim("one", 0, {100, 5, 1000, 1, 1});
+  EXPECT_EQ(CodeOf(refused), ErrorCode::REFUSED);
+  EXPECT_NE(refused.message().find("uid 1000 has 1024 jobs on this node"), std::string::npos) << refused;
+  EXPECT_EQ(claims.Find("one", 0), std::nullopt);
+  EXPECT_TRUE(claims.Claim("job1", 1, {100, 5, 1000, 1, 1}).ok()) << "one that is known";
+  EXPECT_TRUE(claims.Claim("one", 0, {101, 5, 1001, 1, 1}).ok()) << "another user";
+  (void)claims.EndProcess(100, 5);
+  EXPECT_FALSE(claims.Claim("two", 0, {100, 6, 1000, 1, 1}).ok()) << "they stay known";
+  claims.Forget("job1");
+  EXPECT_TRUE(claims.Claim("two", 0, {100, 6, 1000, 1, 1}).ok());
+}
+
+TEST(Claims, RanksOfAUserAreBounded) {
+  Claims claims;
+  for (Rank rank = 0; rank < Claims::kMostRanksOfUser; ++rank) {
+    ASSERT_TRUE(claims.Claim("job", rank, {100, 5, 1000, 1, 1}).ok());
+    ASSERT_TRUE(claims.Release("job", rank, 1));
+  }
+  EXPECT_EQ(CodeOf(claims.Claim("job", Claims::kMostRanksOfUser, {100, 5, 1000, 1, 1})), ErrorCode::REFUSED);
+  EXPECT_EQ(CodeOf(claims.Claim("other", 0, {100, 5, 1000, 1, 1})), ErrorCode::REFUSED);
+  EXPECT_TRUE(claims.Claim("job", 7, {100, 5, 1000, 1, 1}).ok()) << "one it had";
+  claims.Forget("job");
+  EXPECT_TRUE(claims.Claim("other", 0, {100, 5, 1000, 1, 1}).ok());
+}
+
+TEST(Claims, AForgottenJobIsAnybodysAgain) {
+  Claims claims;
+  ASSERT_TRUE(claims.Claim("job", 0, {100, 5, 1000, 1, 1}).ok());
+  claims.Forget("job");
+  EXPECT_FALSE(claims.Holds("job"));
+  EXPECT_TRUE(claims.Claim("job", 0, {101, 6, 1001, 2, 2}).ok());
+}
+
 }  // namespace
 }  // namespace ckptd
