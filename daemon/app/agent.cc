@@ -70,7 +70,7 @@ Agent::Agent(Config config, Files& files, const Clock& clock)
 
 Agent::~Agent() {
   scrubber_.reset();
-  for (auto* pool : {&flush_work_, &fetch_work_, &chore_work_, &memory_work_, &record_work_}) {
+  for (auto* pool : {&flush_work_, &fetch_work_, &chore_work_, &memory_work_, &record_work_, &close_work_}) {
     if (*pool != nullptr) (*pool)->Stop();
   }
 }
@@ -78,7 +78,7 @@ Agent::~Agent() {
 bool Agent::StopWorkers() {
   const Nanos deadline = clock_.Monotonic() + (flushed_all_ ? kJoinWorkers : Nanos(0));
   bool stopped = scrubber_->StopWithin(deadline - clock_.Monotonic());
-  for (auto* pool : {&flush_work_, &fetch_work_, &chore_work_, &record_work_}) {
+  for (auto* pool : {&flush_work_, &fetch_work_, &chore_work_, &record_work_, &close_work_}) {
     stopped = (*pool)->StopWithin(deadline - clock_.Monotonic()) && stopped;
   }
   return stopped;
@@ -95,6 +95,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(Config config, Files& files,
   std::unique_ptr<Agent> agent(new Agent(std::move(config), files, clock));
   CKPTD_ASSIGN_OR_RETURN(agent->loop_, Loop::Create(clock, kPosts));
   CKPTD_RETURN_IF_ERROR(agent->OpenRegion());
+  agent->close_work_ = std::make_unique<ThreadPool>("ckptd-close", 1, kQueue);
   agent->record_work_ = std::make_unique<ThreadPool>("ckptd-record", 2, kQueue);
   agent->fetch_work_ = std::make_unique<ThreadPool>("ckptd-fetch", 2, kQueue);
   agent->chore_work_ = std::make_unique<ThreadPool>("ckptd-chore", 2, kQueue);
@@ -173,7 +174,7 @@ absl::Status Agent::StartServer() {
   options.hello.job_quota = config_.region.job_quota.bytes;
   SetText(options.hello.agent, kVersion);
   SetText(options.hello.node, NodeName(config_));
-  CKPTD_ASSIGN_OR_RETURN(server_, Server::Start(*loop_, *this, options));
+  CKPTD_ASSIGN_OR_RETURN(server_, Server::Start(*loop_, *this, *close_work_, options));
   return absl::OkStatus();
 }
 
@@ -240,6 +241,7 @@ absl::Status Agent::ForgetJob(const std::string& job) {
     }
     forgotten_.push_back(std::move(found->second));
     jobs_.erase(found);
+    claims_.Forget(job);
   }
   return region_->RemoveJob(job);
 }
@@ -251,6 +253,7 @@ void Agent::OnRequest(SessionId session, const Peer& peer, Request request, std:
 absl::Status Agent::Claim(SessionId session, const Peer& peer, const std::string& job, Rank rank, uint32_t world,
                           Ticket ticket) {
   Holder holder{static_cast<uint32_t>(peer.process.pid), peer.process.start_time, peer.uid, ticket, session};
+  CKPTD_RETURN_IF_ERROR(server_->WatchPeer(session));
   CKPTD_RETURN_IF_ERROR(claims_.Claim(job, rank, holder));
   CKPTD_ASSIGN_OR_RETURN(JobRunner * runner, ObtainJob(job, peer.uid));
   bindings_[session] = {runner, rank, world, ticket, PackProcess(peer.process)};

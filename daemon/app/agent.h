@@ -133,6 +133,7 @@ class Agent final : public SessionHandler {
   bool flushed_all_ = true;
   bool storage_hangs_ = false;  // as it was told last
   // Last, so that they are joined first: their work refers to everything above.
+  std::unique_ptr<ThreadPool> close_work_;
   std::unique_ptr<ThreadPool> record_work_;
   std::unique_ptr<ThreadPool> fetch_work_;
   std::unique_ptr<ThreadPool> chore_work_;

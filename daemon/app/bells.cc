@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
-#include "daemon/os/event_fd.h"
 
 namespace ckptd {
 
@@ -30,10 +29,9 @@ absl::StatusOr<region::Bell*> Bells::Attach(snapshot::ProcessId process, const r
 absl::StatusOr<region::Bell*> Bells::Add(const Key& key, std::unique_ptr<region::Bell> bell) {
   if (auto old = bells_.find(key); old != bells_.end()) Drop(old);
   int hint = bell->hint_fd();
-  CKPTD_RETURN_IF_ERROR(loop_.Watch(hint, EPOLLIN, [this, hint, process = key.first](uint32_t) {
-    DrainEventFd(hint);
-    on_hint_(process);
-  }));
+  // Each write tells once. It is never read: the trainer, which has the same file, can make reading it block.
+  CKPTD_RETURN_IF_ERROR(
+      loop_.Watch(hint, EPOLLIN | EPOLLET, [this, process = key.first](uint32_t) { on_hint_(process); }));
   return (bells_[key] = std::move(bell)).get();
 }
 

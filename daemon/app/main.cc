@@ -17,6 +17,7 @@
 #include "daemon/base/status_macros.h"
 #include "daemon/config/load.h"
 #include "daemon/config/reload.h"
+#include "daemon/os/file_limit.h"
 #include "daemon/os/heap.h"
 #include "daemon/os/posix_files.h"
 #include "daemon/os/signal.h"
@@ -145,6 +146,7 @@ absl::Status Serve(Agent& agent) {
 
 absl::StatusOr<int> RunAgent(const Flags& flags, Config config, const Config& defaults) {
   SetLogLevel(config.agent.log_level);
+  RaiseFileLimit();
   CKPTD_ASSIGN_OR_RETURN(auto signals, SignalFd::Create({SIGTERM, SIGINT, SIGHUP}));
   CKPTD_ASSIGN_OR_RETURN(auto agent, Agent::Start(std::move(config), PosixFiles(), SystemClock()));
   absl::Status watched = WatchSignals(*agent, signals, flags, defaults);

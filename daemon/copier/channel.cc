@@ -25,6 +25,7 @@ int Channel::Receive() {
   if (error == ECONNRESET) return ENOTCONN;
   if (error == EAGAIN) return 0;
   if (error != 0 && error != EMSGSIZE) return error;
+  if (error != 0) packet.fds.clear();
   if (IsHostDone(packet.bytes, packet.fds.size())) {
     CKPTD_COPIER_FP("copy.host_done");
     host_done_ = ReadMessage<CopierSerial>(packet.bytes).serial;

@@ -32,7 +32,8 @@ class Loop {
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<Loop>> Create(const Clock& clock, size_t post_capacity);
   ~Loop();
 
-  // `fd` stays the caller's and is unwatched before it is closed. `events`: EPOLLIN and/or EPOLLOUT, level-triggered.
+  // `fd` stays the caller's and is unwatched before it is closed. `events`: EPOLLIN and/or EPOLLOUT, level-triggered
+  // unless EPOLLET is said, too.
   [[nodiscard]] absl::Status Watch(int fd, uint32_t events, FdCallback callback);
   [[nodiscard]] absl::Status ChangeEvents(int fd, uint32_t events);
   void Unwatch(int fd);  // an unwatched fd is no error
@@ -49,6 +50,7 @@ class Loop {
 
   // Until Stop().
   [[nodiscard]] absl::Status Run();
+  [[nodiscard]] const Clock& clock() const { return clock_; }
   // One round: waits at most `at_most` for something to do, does all of it.
   [[nodiscard]] absl::Status RunOnce(Nanos at_most);
 

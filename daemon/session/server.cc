@@ -12,63 +12,134 @@
 #include "daemon/base/status_macros.h"
 
 namespace ckptd {
+namespace {
+
+constexpr char kUnclosed[] = "packet too large, or it brought descriptors while others of this user cannot be closed";
+
+}  // namespace
 
 struct Server::Session {
   UniqueFd socket;
+  UniqueFd pidfd;  // until WatchPeer
   Peer peer;
+  Loop::TimerId hello_timer = 0;  // until HELLO
   bool greeted = false;
   bool closing = false;
 };
 
-absl::StatusOr<std::unique_ptr<Server>> Server::Start(Loop& loop, SessionHandler& handler,
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(Loop& loop, SessionHandler& handler, Executor& closer,
                                                       const ServerOptions& options) {
   CKPTD_ASSIGN_OR_RETURN(auto listener, UnixListener::Listen(options.listen));
-  std::unique_ptr<Server> server(new Server(loop, handler, std::move(listener), options));
-  Server* self = server.get();
-  CKPTD_RETURN_IF_ERROR(loop.Watch(server->listener_.fd(), EPOLLIN, [self](uint32_t) { self->AcceptAll(); }));
+  std::unique_ptr<Server> server(new Server(loop, handler, closer, std::move(listener), options));
+  CKPTD_RETURN_IF_ERROR(server->Listen());
   return server;
 }
 
-Server::Server(Loop& loop, SessionHandler& handler, UnixListener listener, const ServerOptions& options)
+Server::Server(Loop& loop, SessionHandler& handler, Executor& closer, UnixListener listener,
+               const ServerOptions& options)
     : loop_(loop),
       handler_(handler),
       listener_(std::move(listener)),
       options_(options),
-      watch_(loop, [this](const ProcessId& process) { handler_.OnProcessDead(process); }) {}
+      watch_(loop, [this](const ProcessId& process) { OnDead(process); }),
+      foreign_fds_(closer) {}
 
 Server::~Server() {
+  loop_.CancelTimer(pause_);
   loop_.Unwatch(listener_.fd());
-  for (const auto& [id, session] : sessions_) loop_.Unwatch(session->socket.get());
+  for (const auto& [id, session] : sessions_) {
+    loop_.CancelTimer(session->hello_timer);
+    loop_.Unwatch(session->socket.get());
+  }
 }
 
-void Server::AcceptAll() {
-  while (true) {
+absl::Status Server::Listen() {
+  return loop_.Watch(listener_.fd(), EPOLLIN, [this](uint32_t) { AcceptSome(); });
+}
+
+// A few a turn: those who connect without end must not hold up those who are connected.
+void Server::AcceptSome() {
+  constexpr int kPerTurn = 32;
+  for (int i = 0; i < kPerTurn; ++i) {
     auto accepted = listener_.Accept();
-    if (!accepted.ok()) Log(kWarning, "session.accept").Error(accepted.status());
-    if (!accepted.ok() || !accepted->has_value()) return;
+    if (!accepted.ok()) {
+      Log(kWarning, "session.accept").Error(accepted.status());
+      return PauseAccepting();
+    }
+    if (!accepted->has_value()) return;
     Add(*std::move(*accepted));
   }
 }
 
-void Server::Add(AcceptedSocket accepted) {
-  if (sessions_.size() >= options_.max_sessions) {
-    Log(kWarning, "session.refused").Field("reason", "too many connections").Field("uid", uint64_t{accepted.peer.uid});
-    return;
+// What could not be accepted still waits, so the loop would spin.
+void Server::PauseAccepting() {
+  loop_.Unwatch(listener_.fd());
+  pause_ = loop_.After(options_.accept_pause, [this] {
+    if (absl::Status status = Listen(); !status.ok()) Log(kError, "session.listen").Error(status);
+  });
+}
+
+absl::Status Server::CheckRoom(uint32_t uid) const {
+  const auto of_user = sessions_of_user_.find(uid);
+  if (of_user != sessions_of_user_.end() && of_user->second >= options_.max_sessions_of_user) {
+    return Error(ErrorCode::REFUSED, absl::StrCat("uid ", uid, " has ", of_user->second,
+                                                  " connections to this agent, as many as one user may have: end "
+                                                  "processes that need none"));
   }
+  if (sessions_.size() < options_.max_sessions) return absl::OkStatus();
+  return Error(ErrorCode::REFUSED,
+               absl::StrCat("this agent has ", sessions_.size(), " connections, as many as it takes"));
+}
+
+// Told to the log once a second at most.
+void Server::TurnAway(const AcceptedSocket& accepted, const absl::Status& why) {
+  ErrorMessage message = ErrorOf(MessageType::kHello, why);
+  SetHead(MessageType::kError, message);
+  (void)SendPacket(accepted.fd.get(), BytesOf(message));
+  ++turned_away_;
+  const Nanos now = loop_.clock().Monotonic();
+  if (now - told_ < std::chrono::seconds(1)) return;
+  told_ = now;
+  Log(kWarning, "session.refused").Field("connections", std::exchange(turned_away_, 0)).Error(why);
+}
+
+void Server::Add(AcceptedSocket accepted) {
   auto start_time = ProcessStartTime(accepted.peer.pid);
   if (!start_time.ok() || HasExited(accepted.pidfd.get())) return;
+  const uint32_t uid = accepted.peer.uid;
+  absl::Status status = CheckRoom(uid);
+  const SessionId id = next_session_++;
+  if (status.ok()) status = loop_.Watch(accepted.fd.get(), EPOLLIN, [this, id](uint32_t) { OnReadable(id); });
+  if (!status.ok()) return TurnAway(accepted, status);
   auto session = std::make_unique<Session>();
-  session->peer = {
-      {accepted.peer.pid, *start_time}, accepted.peer.uid, accepted.peer.gid, std::move(accepted.peer.groups)};
+  session->peer = {{accepted.peer.pid, *start_time}, uid, accepted.peer.gid, std::move(accepted.peer.groups)};
   session->socket = std::move(accepted.fd);
-  SessionId id = next_session_++;
-  absl::Status status = watch_.Watch(session->peer.process, std::move(accepted.pidfd));
-  if (status.ok()) status = loop_.Watch(session->socket.get(), EPOLLIN, [this, id](uint32_t) { OnReadable(id); });
-  if (!status.ok()) {
-    Log(kWarning, "session.refused").Error(status);
-    return;
-  }
+  session->pidfd = std::move(accepted.pidfd);
+  session->hello_timer = loop_.After(options_.hello_timeout, [this, id] { Close(id); });
   sessions_.emplace(id, std::move(session));
+  ++sessions_of_user_[uid];
+}
+
+absl::Status Server::WatchPeer(SessionId id) {
+  auto found = sessions_.find(id);
+  if (found == sessions_.end()) return absl::OkStatus();
+  const Peer& peer = found->second->peer;
+  if (users_.contains(peer.process)) return absl::OkStatus();
+  const auto watched =
+      std::count_if(users_.begin(), users_.end(), [&](const auto& user) { return user.second == peer.uid; });
+  if (static_cast<size_t>(watched) >= options_.max_processes_of_user) {
+    return Error(ErrorCode::REFUSED, absl::StrCat("uid ", peer.uid, " has ", watched,
+                                                  " processes with a rank on this node, as many as one user may have: "
+                                                  "end those that need none"));
+  }
+  CKPTD_RETURN_IF_ERROR(watch_.Watch(peer.process, std::move(found->second->pidfd)));
+  users_[peer.process] = peer.uid;
+  return absl::OkStatus();
+}
+
+void Server::OnDead(const ProcessId& process) {
+  users_.erase(process);
+  handler_.OnProcessDead(process);
 }
 
 // A few packets a turn, so that one busy peer does not hold up the others: epoll is level-triggered.
@@ -78,9 +149,18 @@ void Server::OnReadable(SessionId id) {
     auto found = sessions_.find(id);
     if (found == sessions_.end()) return;
     Session& session = *found->second;
-    int error = ReceivePacket(session.socket.get(), Wait::kNo, &packet_);
+    const uint32_t uid = session.peer.uid;
+    const bool may_bring_fds = foreign_fds_.MayTake(uid);
+    int error = ReceivePacket(session.socket.get(), Wait::kNo, &packet_, may_bring_fds ? Fds::kTake : Fds::kRefuse);
     if (error == EAGAIN) return;
-    if (error == EMSGSIZE) SendError(id, MessageType::kError, Error(ErrorCode::PROTOCOL, "packet too large"));
+    const bool memory_only = foreign_fds_.KeepMemory(uid, &packet_.fds);
+    if (error == EMSGSIZE) {
+      RefusePacket(id, session, Error(ErrorCode::PROTOCOL, may_bring_fds ? "packet too large" : kUnclosed));
+    }
+    if (error == 0 && !memory_only) {
+      error = EBADF;
+      RefusePacket(id, session, Error(ErrorCode::PROTOCOL, "received descriptor: is not memory"));
+    }
     if (error != 0 || !TakePacket(id, session)) return Close(id);
   }
 }
@@ -88,21 +168,23 @@ void Server::OnReadable(SessionId id) {
 // False ends the connection.
 bool Server::TakePacket(SessionId id, Session& session) {
   if (session.closing) return false;
-  auto request = Decode(std::as_bytes(std::span(packet_.bytes)));
-  absl::Status status = request.status();
-  if (status.ok()) {
-    if (const auto* hello = std::get_if<HelloRequest>(&*request)) {
-      status = Greet(id, session, *hello);
-    } else if (!session.greeted) {
-      status = Error(ErrorCode::PROTOCOL, "the first message must be HELLO");
-    } else {
-      handler_.OnRequest(id, session.peer, *std::move(request), std::move(packet_.fds));
-    }
-  }
+  absl::Status status = TakeRequest(id, session);
   if (status.ok()) return true;
-  Log(kWarning, "session.bad_message").Field("pid", static_cast<uint64_t>(session.peer.process.pid)).Error(status);
-  SendError(id, MessageType::kError, status);
+  RefusePacket(id, session, status);
   return CodeOf(status) != ErrorCode::PROTOCOL;
+}
+
+void Server::RefusePacket(SessionId id, const Session& session, const absl::Status& why) {
+  Log(kWarning, "session.bad_message").Field("pid", static_cast<uint64_t>(session.peer.process.pid)).Error(why);
+  SendError(id, MessageType::kError, why);
+}
+
+absl::Status Server::TakeRequest(SessionId id, Session& session) {
+  CKPTD_ASSIGN_OR_RETURN(Request request, Decode(std::as_bytes(std::span(packet_.bytes))));
+  if (const auto* hello = std::get_if<HelloRequest>(&request)) return Greet(id, session, *hello);
+  if (!session.greeted) return Error(ErrorCode::PROTOCOL, "the first message must be HELLO");
+  handler_.OnRequest(id, session.peer, std::move(request), std::move(packet_.fds));
+  return absl::OkStatus();
 }
 
 absl::Status Server::Greet(SessionId id, Session& session, const HelloRequest& hello) {
@@ -114,6 +196,7 @@ absl::Status Server::Greet(SessionId id, Session& session, const HelloRequest& h
   HelloReplyMessage reply = options_.hello;
   reply.major = std::min(hello.max_major, kProtocolMajorMax);
   session.greeted = true;
+  loop_.CancelTimer(std::exchange(session.hello_timer, 0));
   Send(id, MessageType::kHelloReply, reply);
   return absl::OkStatus();
 }
@@ -130,18 +213,25 @@ void Server::SendRaw(SessionId id, std::span<const uint8_t> packet, std::span<co
   loop_.After(Nanos(0), [this, id] { Close(id); });
 }
 
-void Server::SendError(SessionId session, MessageType answers, const absl::Status& status) {
+ErrorMessage Server::ErrorOf(MessageType answers, const absl::Status& status) {
   ErrorMessage message{};
   message.code = static_cast<uint32_t>(CodeOf(status));
   message.answers = static_cast<uint32_t>(answers);
   SetText(message.sentence, absl::string_view(status.message().data(), status.message().size()));
-  Send(session, MessageType::kError, message);
+  return message;
+}
+
+void Server::SendError(SessionId session, MessageType answers, const absl::Status& status) {
+  Send(session, MessageType::kError, ErrorOf(answers, status));
 }
 
 void Server::Close(SessionId id) {
   auto found = sessions_.find(id);
   if (found == sessions_.end()) return;
+  loop_.CancelTimer(found->second->hello_timer);
   loop_.Unwatch(found->second->socket.get());
+  const auto of_user = sessions_of_user_.find(found->second->peer.uid);
+  if (--of_user->second == 0) sessions_of_user_.erase(of_user);
   sessions_.erase(found);
   handler_.OnDisconnected(id);
 }

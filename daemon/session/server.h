@@ -2,7 +2,11 @@
 // which rank is claims.h; what a request means is the handler's.
 //
 // A peer is known by SO_PEERCRED and its pidfd. A packet that breaks the protocol ends its connection with an ERROR and
-// touches no other. All on the loop's thread; nothing blocks.
+// touches no other. All on the loop's thread; nothing blocks: what a peer's descriptors may block, foreign_fds.h keeps
+// away.
+//
+// One user gets so many connections that others find room too; who is above it hears so. A peer that does not say HELLO
+// is disconnected. Without descriptors for more connections those that wait go on waiting, for a while.
 #ifndef CKPTD_DAEMON_SESSION_SERVER_H_
 #define CKPTD_DAEMON_SESSION_SERVER_H_
 
@@ -21,6 +25,7 @@
 #include "daemon/os/loop.h"
 #include "daemon/os/unix_listener.h"
 #include "daemon/session/claims.h"
+#include "daemon/session/foreign_fds.h"
 #include "daemon/session/process_watch.h"
 #include "daemon/session/requests.h"
 
@@ -47,14 +52,18 @@ class SessionHandler {
 struct ServerOptions {
   ListenOptions listen;
   size_t max_sessions = 4096;
+  size_t max_sessions_of_user = 512;
+  size_t max_processes_of_user = 1024;  // that hold or held a rank, and live
+  Nanos hello_timeout = std::chrono::seconds(10);
+  Nanos accept_pause = std::chrono::seconds(1);
   HelloReplyMessage hello;  // what HELLO is answered with; head and major are filled in here
 };
 
 class Server {
  public:
-  // `loop` and `handler` outlive it.
+  // `loop`, `handler` and `closer`, a thread for foreign_fds.h, outlive it.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<Server>> Start(Loop& loop, SessionHandler& handler,
-                                                                     const ServerOptions& options);
+                                                                     Executor& closer, const ServerOptions& options);
   ~Server();
 
   // Sends `message` (a struct of proto/local/messages.h, head.trace set by the caller). A peer that does not read is
@@ -73,6 +82,8 @@ class Server {
   // ERROR with the status' code and sentence.
   void SendError(SessionId session, MessageType answers, const absl::Status& status);
 
+  // From now on the end of this connection's process is told. REFUSED above max_processes_of_user.
+  [[nodiscard]] absl::Status WatchPeer(SessionId session);
   // Watches a process that has no connection (yet): the owner of an adopted slot.
   [[nodiscard]] absl::Status WatchProcess(const ProcessId& process) { return watch_.Watch(process); }
 
@@ -82,15 +93,23 @@ class Server {
  private:
   struct Session;
 
-  Server(Loop& loop, SessionHandler& handler, UnixListener listener, const ServerOptions& options);
-  void AcceptAll();
+  Server(Loop& loop, SessionHandler& handler, Executor& closer, UnixListener listener, const ServerOptions& options);
+  absl::Status Listen();
+  void AcceptSome();
+  void PauseAccepting();
   void Add(AcceptedSocket accepted);
+  [[nodiscard]] absl::Status CheckRoom(uint32_t uid) const;
+  void TurnAway(const AcceptedSocket& accepted, const absl::Status& why);
   void OnReadable(SessionId session);
   bool TakePacket(SessionId id, Session& session);
+  absl::Status TakeRequest(SessionId id, Session& session);
+  void RefusePacket(SessionId id, const Session& session, const absl::Status& why);
+  void OnDead(const ProcessId& process);
   absl::Status Greet(SessionId id, Session& session, const HelloRequest& hello);
   void SendRaw(SessionId session, std::span<const uint8_t> packet, std::span<const int> fds, bool hint);
   void Close(SessionId session);
 
+  static ErrorMessage ErrorOf(MessageType answers, const absl::Status& status);
   template <typename Message>
   static void SetHead(MessageType type, Message& message) {
     message.head.magic = kMessageMagic;
@@ -110,8 +129,14 @@ class Server {
   UnixListener listener_;
   const ServerOptions options_;
   ProcessWatch watch_;
+  ForeignFds foreign_fds_;
   SessionId next_session_ = 1;
   std::map<SessionId, std::unique_ptr<Session>> sessions_;
+  std::map<uint32_t, size_t> sessions_of_user_;
+  std::map<ProcessId, uint32_t> users_;  // of processes that WatchPeer watches
+  Loop::TimerId pause_ = 0;
+  uint64_t turned_away_ = 0;  // since the log told of it
+  Nanos told_{0};
   Packet packet_;  // the present one; its memory is used for the next
   uint64_t dropped_hints_ = 0;
 };

@@ -1,6 +1,7 @@
 #include "daemon/session/server.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -8,6 +9,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <functional>
 
 #include "daemon/base/errors.h"
 
@@ -60,10 +62,17 @@ class ServerTest : public testing::Test {
     ASSERT_NE(mkdtemp(dir), nullptr);
     dir_ = dir;
     loop_ = Loop::Create(SystemClock(), 64).value();
+    StartServer();
+  }
+  void StartServer() {
     ServerOptions options;
     options.listen.path = dir_ + "/s";
     options.max_sessions = 3;
-    server_ = Server::Start(*loop_, recorder_, options).value();
+    options.max_sessions_of_user = most_of_user_;
+    options.max_processes_of_user = 1;
+    options.hello_timeout = hello_timeout_;
+    options.accept_pause = std::chrono::milliseconds(100);
+    server_ = Server::Start(*loop_, recorder_, closer_, options).value();
   }
   void TearDown() override {
     server_.reset();
@@ -79,7 +88,27 @@ class ServerTest : public testing::Test {
     return message;
   }
 
+  // Turns until `done`, for a second at most.
+  void TurnUntil(const std::function<bool()>& done) {
+    for (int i = 0; i < 50 && !done(); ++i) Turn(1);
+  }
+  std::string Sentence(int fd) { return Receive<ErrorMessage>(fd).sentence; }
+
   std::string dir_;
+  size_t most_of_user_ = 100;
+  Nanos hello_timeout_ = std::chrono::seconds(10);
+  // Closes what it is given when it is told to.
+  struct Closer final : Executor {
+    bool Run(std::function<void()> work) override {
+      waiting.push_back(std::move(work));
+      return true;
+    }
+    void Wake() {
+      for (auto& work : waiting) work();
+      waiting.clear();
+    }
+    std::vector<std::function<void()>> waiting;
+  } closer_;
   Recorder recorder_;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<Server> server_;
@@ -129,6 +158,102 @@ TEST_F(ServerTest, ConnectionsAreBounded) {
   for (int i = 0; i < 8; ++i) fds.push_back(Connect(dir_ + "/s"));
   Turn();
   EXPECT_EQ(server_->sessions(), 3u);
+  EXPECT_NE(Sentence(fds[7]).find("this agent has 3 connections, as many as it takes"), std::string::npos);
+  for (int fd : fds) close(fd);
+}
+
+TEST_F(ServerTest, OneUserLeavesRoomForOthers) {
+  server_.reset();
+  most_of_user_ = 2;
+  ASSERT_NO_FATAL_FAILURE(StartServer());
+  std::vector<int> fds;
+  for (int i = 0; i < 3; ++i) fds.push_back(Connect(dir_ + "/s"));
+  Turn(2);
+  EXPECT_EQ(server_->sessions(), 2u);
+  EXPECT_NE(Sentence(fds[2]).find("has 2 connections to this agent, as many as one user may have"), std::string::npos);
+  close(fds[0]);
+  Turn(2);
+  fds[0] = Connect(dir_ + "/s");
+  Turn(2);
+  EXPECT_EQ(server_->sessions(), 2u) << "a connection that ended counts no more";
+  for (int fd : fds) close(fd);
+}
+
+TEST_F(ServerTest, WhoSaysNoHelloIsDisconnected) {
+  server_.reset();
+  hello_timeout_ = std::chrono::milliseconds(200);
+  ASSERT_NO_FATAL_FAILURE(StartServer());
+  int silent = Connect(dir_ + "/s");
+  int polite = Connect(dir_ + "/s");
+  SendTo(polite, MessageType::kHello, Hello(1, 1));
+  Turn();
+  ASSERT_EQ(server_->sessions(), 2u);
+  TurnUntil([this] { return server_->sessions() == 1; });
+  Turn(15);
+  EXPECT_EQ(server_->sessions(), 1u);
+  EXPECT_EQ(recorder_.disconnected, 1);
+  close(silent);
+  close(polite);
+}
+
+TEST_F(ServerTest, WithoutDescriptorsItPausesAndThenGoesOn) {
+  int fd = Connect(dir_ + "/s");
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit none = before;
+  testing::internal::CaptureStderr();
+  none.rlim_cur = static_cast<rlim_t>(UniqueFd(dup(0)).get());  // the lowest free number
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(loop_->RunOnce(std::chrono::microseconds(100)).ok());
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(log.find("session.accept"), log.rfind("session.accept")) << "it spins: " << log;
+  TurnUntil([this] { return server_->sessions() == 1; });
+  EXPECT_EQ(server_->sessions(), 1u);
+  close(fd);
+}
+
+TEST_F(ServerTest, DescriptorsThatAreNotMemoryAreClosedElsewhere) {
+  int fd = Connect(dir_ + "/s");
+  HelloMessage hello = Hello(1, 1);
+  hello.head = {kMessageMagic, static_cast<uint16_t>(MessageType::kHello), 0, sizeof(hello), 0, 0};
+  const auto bytes = std::span(reinterpret_cast<const uint8_t*>(&hello), sizeof(hello));
+  ASSERT_EQ(SendPacket(fd, bytes, std::vector<int>(kMaxPacketFds, STDERR_FILENO)), 0);
+  Turn();
+  EXPECT_EQ(closer_.waiting.size(), kMaxPacketFds);
+  EXPECT_NE(Sentence(fd).find("received descriptor: is not memory"), std::string::npos);
+  EXPECT_EQ(server_->sessions(), 0u);
+  close(fd);
+  // As long as those wait, the user's next ones are not even opened.
+  fd = Connect(dir_ + "/s");
+  ASSERT_EQ(SendPacket(fd, bytes, std::vector<int>(1, STDERR_FILENO)), 0);
+  Turn();
+  EXPECT_EQ(closer_.waiting.size(), kMaxPacketFds);
+  EXPECT_EQ(server_->sessions(), 0u);
+  close(fd);
+  closer_.Wake();
+  fd = Connect(dir_ + "/s");
+  ASSERT_EQ(SendPacket(fd, bytes, std::vector<int>(1, STDERR_FILENO)), 0);
+  Turn();
+  EXPECT_EQ(closer_.waiting.size(), 1u);
+  closer_.Wake();
+  close(fd);
+}
+
+TEST_F(ServerTest, AUsersWatchedProcessesAreBounded) {
+  std::vector<int> fds = {Connect(dir_ + "/s"), Connect(dir_ + "/s")};
+  Turn();
+  const pid_t other = fork();
+  if (other == 0) {
+    (void)Connect(dir_ + "/s");
+    for (;;) pause();
+  }
+  TurnUntil([this] { return server_->sessions() == 3; });
+  EXPECT_TRUE(server_->WatchPeer(1).ok());
+  EXPECT_TRUE(server_->WatchPeer(2).ok()) << "the same process";
+  EXPECT_EQ(CodeOf(server_->WatchPeer(3)), ErrorCode::REFUSED);
+  kill(other, SIGKILL);
+  waitpid(other, nullptr, 0);
   for (int fd : fds) close(fd);
 }
 
@@ -143,6 +268,7 @@ TEST_F(ServerTest, DeathIsNoticedAlthoughAChildKeepsTheSocket) {
   }
   Turn(10);
   ASSERT_EQ(server_->sessions(), 1u);
+  ASSERT_TRUE(server_->WatchPeer(1).ok());
   kill(trainer, SIGKILL);
   waitpid(trainer, nullptr, 0);
   Turn(10);

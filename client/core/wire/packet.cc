@@ -41,15 +41,15 @@ void TakeFds(msghdr* message, std::vector<UniqueFd>* fds) {
   }
 }
 
-int Receive(int socket, int flags, Packet* packet) {
+int Receive(int socket, int flags, Fds fds, Packet* packet) {
   Control control;
   packet->bytes.resize(kMaxPacketBytes);
   iovec part = {packet->bytes.data(), packet->bytes.size()};
   msghdr message = {};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  message.msg_control = control.room;
-  message.msg_controllen = sizeof control.room;
+  message.msg_control = fds == Fds::kTake ? control.room : nullptr;
+  message.msg_controllen = fds == Fds::kTake ? sizeof control.room : 0;
   ssize_t size;
   do {
     size = recvmsg(socket, &message, flags);
@@ -79,12 +79,10 @@ int SendPacket(int socket, std::span<const uint8_t> bytes, std::span<const int> 
   return sent < 0 ? errno : 0;
 }
 
-int ReceivePacket(int socket, Wait wait, Packet* packet) {
+int ReceivePacket(int socket, Wait wait, Packet* packet, Fds fds) {
   packet->fds.clear();
-  int error = Receive(socket, MSG_CMSG_CLOEXEC | (wait == Wait::kNo ? MSG_DONTWAIT : 0), packet);
-  if (error == 0) return 0;
-  packet->bytes.clear();
-  packet->fds.clear();
+  int error = Receive(socket, MSG_CMSG_CLOEXEC | (wait == Wait::kNo ? MSG_DONTWAIT : 0), fds, packet);
+  if (error != 0) packet->bytes.clear();
   return error;
 }
 

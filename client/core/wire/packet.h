@@ -2,7 +2,7 @@
 //
 // A packet is a message: it arrives whole or not at all, and its descriptors with it. It is never empty, because an
 // empty packet looks like the end of the connection. A packet that does not fit, in bytes or in descriptors, breaks the
-// protocol: it is refused as a whole and every descriptor in it is closed, or a hostile peer could fill our table.
+// protocol: it is refused as a whole, and every descriptor in it has an owner, or a hostile peer could fill our table.
 //
 // Threads: one reader and one writer at a time per socket.
 #ifndef CKPTD_CLIENT_CORE_WIRE_PACKET_H_
@@ -28,11 +28,13 @@ struct Packet {
 };
 
 enum class Wait : uint8_t { kNo, kYes };
+enum class Fds : uint8_t { kTake, kRefuse };
 
 // 0 and a packet; ENOTCONN: the peer has closed; EAGAIN: nothing there (kNo, or a time-out of the socket);
-// EMSGSIZE: it broke the limits above; ECONNRESET: the peer died. On an error the packet is empty.
+// EMSGSIZE: it broke the limits above, or brought descriptors that are refused (the kernel drops those); ECONNRESET:
+// the peer died. On an error the packet has no bytes, but may have descriptors: closing those of a stranger may block.
 // A packet that is used again keeps its memory.
-[[nodiscard]] int ReceivePacket(int socket, Wait wait, Packet* packet);
+[[nodiscard]] int ReceivePacket(int socket, Wait wait, Packet* packet, Fds fds = Fds::kTake);
 
 }  // namespace ckptd
 

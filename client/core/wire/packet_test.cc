@@ -87,21 +87,35 @@ TEST_F(Wire, RefusesToSendWhatBreaksTheLimits) {
   EXPECT_EQ(ReceivePacket(here_.get(), Wait::kNo, &packet_), EAGAIN);
 }
 
-TEST_F(Wire, ClosesEveryDescriptorOfABadPacket) {
+TEST_F(Wire, EveryDescriptorOfABadPacketHasAnOwner) {
   const size_t before = OpenFds();
   for (size_t fds : {size_t{1}, kMaxPacketFds}) {
     SendRaw(kMaxPacketBytes + 1, fds, 0);
     EXPECT_EQ(ReceivePacket(here_.get(), Wait::kNo, &packet_), EMSGSIZE);
+    EXPECT_EQ(packet_.fds.size(), fds);
+    packet_.fds.clear();
     EXPECT_EQ(OpenFds(), before);
   }
   for (size_t fds : {kMaxPacketFds + 1, size_t{253}}) {
     SendRaw(10, fds, 0);
     EXPECT_EQ(ReceivePacket(here_.get(), Wait::kNo, &packet_), EMSGSIZE);
-    EXPECT_TRUE(packet_.fds.empty());
+    EXPECT_EQ(packet_.fds.size(), kMaxPacketFds);
+    packet_.fds.clear();
     EXPECT_EQ(OpenFds(), before);
   }
   ASSERT_EQ(SendPacket(there_.get(), Bytes(7)), 0);  // the connection goes on
   EXPECT_EQ(ReceivePacket(here_.get(), Wait::kNo, &packet_), 0);
+}
+
+TEST_F(Wire, DescriptorsThatAreRefusedAreNeverOpened) {
+  const size_t before = OpenFds();
+  for (size_t fds : {size_t{1}, kMaxPacketFds, size_t{253}}) {
+    SendRaw(10, fds, 0);
+    EXPECT_EQ(ReceivePacket(here_.get(), Wait::kNo, &packet_, Fds::kRefuse), EMSGSIZE);
+    EXPECT_EQ(OpenFds(), before);
+  }
+  ASSERT_EQ(SendPacket(there_.get(), Bytes(7)), 0);
+  EXPECT_EQ(ReceivePacket(here_.get(), Wait::kNo, &packet_, Fds::kRefuse), 0);
 }
 
 TEST_F(Wire, ReceivingAgainClosesTheFormerDescriptors) {
