@@ -52,6 +52,11 @@ LayoutIntake::~LayoutIntake() {
 }
 
 void LayoutIntake::Take(Order order) {
+  ++orders_;
+  order.done = [this, done = std::move(order.done)](absl::StatusOr<region::LayoutSet*> set, bool fresh) {
+    --orders_;
+    done(std::move(set), fresh);
+  };
   auto shared = std::make_shared<Order>(std::move(order));
   RunAsync<absl::StatusOr<HeaderFacts>>(
       services_.loop, services_.memory_work,
@@ -146,7 +151,11 @@ void LayoutIntake::Retry() {
   std::list<Waiting> waiting = std::move(waiting_);
   waiting_.clear();
   for (Waiting& each : waiting) {
-    if (!each.order.wanted || each.order.wanted()) Place(std::move(each.order), each.spec);
+    if (!each.order.wanted || each.order.wanted()) {
+      Place(std::move(each.order), each.spec);
+    } else {
+      --orders_;
+    }
   }
   if (!waiting_.empty() || !std::exchange(shrinking_, false)) return;
   need_room_(false);

@@ -47,6 +47,7 @@ class LayoutIntake {
 
   void Take(Order order);
   void RoomMade();
+  [[nodiscard]] size_t orders() const { return orders_; }  // taken and not done
 
   [[nodiscard]] uint64_t prepared_bytes() const;
   [[nodiscard]] uint64_t total_bytes() const;
@@ -77,7 +78,8 @@ class LayoutIntake {
   const std::function<void(bool)> need_room_;
   std::list<std::unique_ptr<Build>> builds_;
   std::list<Waiting> waiting_;  // for room
-  bool shrinking_ = false;      // need_room_(true) was said last
+  size_t orders_ = 0;
+  bool shrinking_ = false;  // need_room_(true) was said last
   bool retry_posted_ = false;
   Loop::TimerId tick_ = 0;
 };

@@ -13,6 +13,8 @@ namespace ckptd {
 namespace {
 
 constexpr size_t kMaxHeaderBytes = 512u << 20;  // all images of a slot
+constexpr size_t kMaxOrders = 4;                // of layouts, at once: a trainer has one, and one more when it changes
+constexpr size_t kMaxUnused = 16;               // layouts, before the first save
 
 snapshot::AdoptedSlot ToAdopted(uint32_t layout, uint32_t index, const region::SlotSnapshot& slot) {
   snapshot::AdoptedSlot out;
@@ -83,7 +85,21 @@ void RankRunner::Feed(snapshot::Event event) {
   running_ = false;
 }
 
+// Old layouts go when a newer one is saved from, and stay during restore(): who registered one after the other would
+// never be stopped.
+absl::Status RankRunner::MayRegister() const {
+  if (intake_.orders() >= kMaxOrders)
+    return Error(ErrorCode::LAYOUT_PREPARING,
+                 absl::StrCat(intake_.orders(), " layouts of this rank are being prepared"));
+  if (machine_.view().running != 0 || region_.layouts().size() < kMaxUnused) return absl::OkStatus();
+  return Error(ErrorCode::REFUSED, absl::StrCat("job ", options_.job, " rank ", options_.rank, " has ",
+                                                region_.layouts().size(), " layouts already; restore() comes first"));
+}
+
 void RankRunner::OnLayout(snapshot::ProcessId process, uint32_t world, const LayoutRequest& request, UniqueFd headers) {
+  if (absl::Status status = MayRegister(); !status.ok()) {
+    return channel_.Refuse(process, MessageType::kLayout, status);
+  }
   auto fd = std::make_shared<UniqueFd>(std::move(headers));
   LayoutIntake::Order order;
   order.world = world;

@@ -87,6 +87,7 @@ class RankRunner {
   };
 
   void Execute(const snapshot::Effects& effects);
+  [[nodiscard]] absl::Status MayRegister() const;
   void NeedRoom(bool on);
   [[nodiscard]] snapshot::BellRead ReadBells(snapshot::ProcessId process);
   void JudgeRescued(snapshot::BellRead& read) const;
