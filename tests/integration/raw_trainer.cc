@@ -27,10 +27,14 @@ void RawTrainer::Send(std::span<const uint8_t> bytes, const std::vector<int>& fd
   EXPECT_EQ(SendPacket(fd_.get(), bytes, fds), 0);
 }
 
-void RawTrainer::Join(const std::string& job, uint32_t rank, uint32_t world, uint64_t ticket) {
+void RawTrainer::Hello() {
   HelloMessage hello{};
   hello.min_major = hello.max_major = 1;
   Say(MessageType::kHello, hello);
+}
+
+void RawTrainer::Join(const std::string& job, uint32_t rank, uint32_t world, uint64_t ticket) {
+  Hello();
   JoinMessage join{};
   job.copy(join.job, sizeof join.job - 1);
   join.rank = rank;
@@ -71,6 +75,21 @@ std::optional<Packet> RawTrainer::Next(MessageType type, Millis timeout) {
     if (head.type == static_cast<uint16_t>(type)) return packet;
   }
   return std::nullopt;
+}
+
+std::string RawTrainer::NextError(Millis timeout) {
+  ErrorMessage error{};
+  const auto packet = Next(MessageType::kError, timeout);
+  if (packet && packet->bytes.size() >= sizeof error) std::memcpy(&error, packet->bytes.data(), sizeof error);
+  return error.sentence;
+}
+
+bool RawTrainer::Closed(Millis timeout) {
+  const TimePoint deadline = std::chrono::steady_clock::now() + timeout;
+  for (Packet packet; std::chrono::steady_clock::now() < deadline;) {
+    if (Readable(fd_.get(), Millis(50)) && ReceivePacket(fd_.get(), Wait::kNo, &packet) != 0) return true;
+  }
+  return false;
 }
 
 RawTrainer::Copier RawTrainer::AskCopier(uint8_t gpu) {

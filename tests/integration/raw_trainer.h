@@ -5,6 +5,7 @@
 #include <cstring>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,11 @@ class RawTrainer {
     message.head.size = sizeof(message);
     Send({reinterpret_cast<const uint8_t*>(&message), sizeof(message)}, fds);
   }
+  // As it is. 0 or an errno.
+  [[nodiscard]] int Raw(std::span<const uint8_t> bytes, const std::vector<int>& fds = {}) {
+    return SendPacket(fd_.get(), bytes, fds);
+  }
+  void Hello();
   // HELLO and JOIN: from here on it holds the rank, if the agent lets it.
   void Join(const std::string& job, uint32_t rank = 0, uint32_t world = 1, uint64_t ticket = 77);
   // A layout of one small tensor.
@@ -44,6 +50,11 @@ class RawTrainer {
   }
   // The next packet of this type; what comes before it is dropped. nullopt: none came in time.
   std::optional<Packet> Next(MessageType type, Millis timeout = kLong);
+  // The sentence of the next ERROR; "" when none came.
+  std::string NextError(Millis timeout = kLong);
+  // The agent has closed the connection; what came before is dropped.
+  bool Closed(Millis timeout = kLong);
+  [[nodiscard]] int fd() const { return fd_.get(); }
 
   struct Copier {
     CopierReplyMessage reply;
