@@ -4,6 +4,7 @@
 //   SEALED or QUARANTINED, record checked, file whole  the same; unverified until its chunks were read (verify.h)
 //   SEALED or QUARANTINED, record damaged, file whole  FREE: no kill makes such a record, and nothing tells what it was
 //   FILLING, file whole                                FILLING with its owner: settled by the bell, or by reaping
+//   FILLING without an owner, file whole               RETIRED: the word is damaged
 //   RETIRED, or an unknown state, file whole           RETIRED with its owner
 //   FREE, LOADING, PREPARING, file whole               FREE
 //   any state, file missing or cut by the trainer      RETIRED, without owner or file: StartReplace gives it a new file

@@ -96,6 +96,21 @@ TEST_F(DamageTest, LoadingAndUnknownStates) {
   EXPECT_EQ(SlotIn(*region, 1).state, SlotStateCode::kRetired);
 }
 
+// As one flipped bit makes of FREE: nobody would ever end such a fill.
+TEST_F(DamageTest, AFillWithoutAnOwnerIsRetired) {
+  for (const uint64_t pid : {uint64_t{0}, uint64_t{1} << 22, ~uint64_t{0}}) {
+    fs::remove_all(dir_.region());
+    MakeOne();
+    Poke(Ctl(), StateOffset(1), 9 << 8 | static_cast<uint64_t>(SlotStateCode::kFilling));
+    Poke(Ctl(), StateOffset(1) + offsetof(SlotState, owner_pid), pid);
+    auto region = OpenRegion(dir_.region());
+    EXPECT_EQ(SlotIn(*region, 1).state, SlotStateCode::kRetired) << pid;
+    EXPECT_EQ(SlotIn(*region, 1).owner, SlotOwner());
+    EXPECT_THAT(region->adopted().notes, ::testing::Contains(HasSubstr("is being filled by process")));
+    EXPECT_EQ(SlotIn(*region, 0).state, SlotStateCode::kSealed);
+  }
+}
+
 TEST_F(DamageTest, DamagedHeadIsReclaimed) {
   Poke(Ctl(), 100, 0x5555);
   auto region = OpenRegion(dir_.region());

@@ -22,6 +22,7 @@ namespace ckptd::region {
 namespace {
 
 constexpr size_t kMaxEntries = 1u << 16;
+constexpr uint64_t kMostPids = 1u << 22;
 constexpr size_t kMaxJournalBytes = 4096;
 
 // Grant and SlotState as plain numbers: atomics cannot be copied.
@@ -143,12 +144,23 @@ class RankScan {
     out.now.file_id = state.file_id;
     out.now.owner = {state.owner_ticket, state.owner_attempt, static_cast<int32_t>(state.owner_pid), state.owner_start};
     ReadWord(state.word, out);
+    CheckOwner(state.owner_pid, out);
     CKPTD_RETURN_IF_ERROR(CheckFile(head, out));
     if (out.now.state == SlotStateCode::kSealed || out.now.state == SlotStateCode::kQuarantined) {
       ReadRecord(head, file.subspan(block.records_offset + slot * block.record_stride, block.record_stride), out);
       out.lost = !out.file_whole || out.now.record == nullptr;
     }
     return out;
+  }
+
+  // The owner stands before the word says FILLING. Without one nobody's death would end the fill, and the rank would
+  // never be lent another slot.
+  static void CheckOwner(uint64_t pid, ScannedSlot& out) {
+    if (out.now.state != SlotStateCode::kFilling || (pid != 0 && pid < kMostPids)) return;
+    out.now.state = SlotStateCode::kRetired;
+    out.now.owner = {};
+    out.lost = true;
+    out.problem = absl::StrCat("is being filled by process ", pid, ", which cannot be");
   }
 
   // A word that no agent wrote says nothing about who may write the slot: the careful reading is RETIRED.

@@ -4,7 +4,9 @@
 #include <signal.h>
 
 #include <chrono>
+#include <fstream>
 
+#include "proto/local/region.h"
 #include "tests/integration/harness.h"
 #include "tests/integration/scribble.h"
 
@@ -119,6 +121,44 @@ TEST_P(ScribbledBeforeTheSeal, TheNextSaveWorks) {
   auto again = node_.Train(Args("--steps 100000 --every 5 --step-ms 5"));
   EXPECT_GE(NumberField(Restored(*again), "step"), trainer_->Last("DURABLE")) << node_.AgentLog();
 }
+
+// A damaged word that no checksum covers: FREE became FILLING, by nobody, and newest of all.
+class DamagedWord : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(DamagedWord, KeepsNoRankFromItsSlots) {
+  Node node;
+  ASSERT_TRUE(node.StartAgent());
+  auto first = node.Train(Args("--steps 20 --every 5 --step-ms 20"));
+  ASSERT_EQ(first->Wait(), 0) << first->Errors();
+  node.KillAgent();
+  const std::vector<std::string> names = FilesWith(node.region(), "/ctl.");
+  ASSERT_EQ(names.size(), 1u);
+  std::fstream ctl(node.region() + "/" + names[0], std::ios::in | std::ios::out | std::ios::binary);
+  Superblock block{};
+  ctl.read(reinterpret_cast<char*>(&block), sizeof block);
+  const auto at = [&](uint32_t slot) {
+    return static_cast<std::streamoff>(block.states_offset + sizeof(Grant) + slot * sizeof(SlotState));
+  };
+  uint64_t words[2] = {};
+  for (uint32_t slot = 0; slot < 2; ++slot) ctl.seekg(at(slot)).read(reinterpret_cast<char*>(&words[slot]), 8);
+  const uint32_t older = words[0] >> 8 < words[1] >> 8 ? 0 : 1;
+  const uint64_t filling = ((words[1 - older] >> 8) + 1) << 8 | static_cast<uint64_t>(SlotStateCode::kFilling);
+  const uint64_t nobody = GetParam();
+  ctl.seekp(at(older)).write(reinterpret_cast<const char*>(&filling), 8);
+  ctl.seekp(at(older) + static_cast<std::streamoff>(offsetof(SlotState, owner_pid)));
+  ctl.write(reinterpret_cast<const char*>(&nobody), 8);
+  const uint64_t attempt = ~uint64_t{0};  // never an older one's fill
+  ctl.seekp(at(older) + static_cast<std::streamoff>(offsetof(SlotState, owner_attempt)));
+  ctl.write(reinterpret_cast<const char*>(&attempt), 8).flush();
+  ASSERT_TRUE(node.StartAgent()) << node.AgentLog();
+  auto again = node.Train(Args("--steps 60 --every 5 --step-ms 20"));
+  EXPECT_EQ(NumberField(Restored(*again), "step"), 20u) << node.AgentLog();
+  EXPECT_EQ(again->Wait(), 0) << again->Errors() << node.AgentLog();
+  EXPECT_EQ(again->Last("CAPTURED"), 60u) << "no slot is lent: " << node.AgentLog();
+  EXPECT_EQ(again->lines().back(), node.ExpectedDigest(Args("--steps 60")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Pids, DamagedWord, testing::Values(uint64_t{0}, uint64_t{1} << 22, ~uint64_t{0}));
 
 // The agent lives, and waits for a word that nobody will ever write again.
 TEST(ScribbledGrant, IsGivenUpAndTheNextSaveWorks) {
