@@ -4,6 +4,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/ids.h"
+#include "daemon/base/log.h"
 #include "daemon/base/queue.h"
 #include "daemon/base/units.h"
 
@@ -81,6 +82,14 @@ TEST(Queue, KeepsTheOrderWhileItGrowsAndTurns) {
   EXPECT_EQ(queue.size(), 400u);
   while (auto next = queue.TryPop()) EXPECT_EQ(*next, out++);
   EXPECT_EQ(out, in);
+}
+
+TEST(Log, NothingThatATerminalObeysIsWritten) {
+  testing::internal::CaptureStderr();
+  Log(kError, "op")
+      .Field("text", "a\n<3>op=forged \x1b[2J\a \xe2\x80\xae\xe2\x81\xa6\xc2\x85\xd8\x9c caf\xc3\xa9 \"\\");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "<3>op=op text=\"a <3>op=forged  [2J       caf\xc3\xa9 \\\"\\\\\"\n");
 }
 
 }  // namespace

@@ -23,11 +23,27 @@ bool NeedsQuotes(absl::string_view value) {
   return false;
 }
 
+// Bytes of a character that a terminal obeys instead of showing it: control characters, and those that turn the
+// direction of writing. 0: it is shown.
+size_t ObeyedBytes(absl::string_view text) {
+  const auto at = [text](size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0; };
+  const auto within = [](int c, int low, int high) { return c >= low && c <= high; };
+  if (at(0) < ' ' || at(0) == 0x7f) return 1;
+  if (at(0) == 0xc2 && within(at(1), 0x80, 0x9f)) return 2;
+  if (at(0) == 0xd8 && at(1) == 0x9c) return 2;
+  const bool marks = at(1) == 0x80 && (within(at(2), 0x8e, 0x8f) || within(at(2), 0xa8, 0xae));
+  const bool isolates = at(1) == 0x81 && within(at(2), 0xa6, 0xa9);
+  return at(0) == 0xe2 && (marks || isolates) ? 3 : 0;
+}
+
+// Tensors' names and what trainers say come from anybody.
 void AppendQuoted(std::string& out, absl::string_view value) {
   out += '"';
-  for (char c : value) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += (c == '\n' || c == '\r') ? ' ' : c;
+  while (!value.empty()) {
+    const size_t obeyed = ObeyedBytes(value);
+    if (obeyed == 0 && (value[0] == '"' || value[0] == '\\')) out += '\\';
+    out += obeyed == 0 ? value[0] : ' ';
+    value.remove_prefix(obeyed == 0 ? 1 : obeyed);
   }
   out += '"';
 }
