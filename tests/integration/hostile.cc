@@ -43,7 +43,7 @@ void Hostile::SetUp() {
 void Hostile::TearDown() {
   if (!neighbour_) return;
   neighbour_->Kill();
-  const uint64_t saved = neighbour_->Last("CAPTURED");
+  const uint64_t saved = neighbour_->Last(memory_lost_ ? "DURABLE" : "CAPTURED");
   auto again = node_->Train(Args(kNeighbour), AsUser(kNeighboursUser, kNeighboursUser));
   EXPECT_GE(NumberField(Restored(*again), "step"), saved) << node_->AgentLog();
   const auto* test = testing::UnitTest::GetInstance()->current_test_info();

@@ -48,7 +48,8 @@ class Hostile : public ::testing::Test {
   Held before_;
   uint64_t tried_ = 0;
   uint64_t wrong_ = 0;
-  Millis longest_gap_{0};  // between two captures of the neighbour, while somebody acted
+  bool memory_lost_ = false;  // the region was: what was not durable is gone
+  Millis longest_gap_{0};     // between two captures of the neighbour, while somebody acted
 
  private:
   void Judge(const std::string& name);
