@@ -27,7 +27,9 @@ void Committer::Work(Context& context) {
 Committer::Outcome Committer::On(const ManifestCreated& event, Context& context) {
   if (event.op != op_ || op_ == 0) return Outcome::kNothing;
   op_ = 0;
-  if (absl::IsNotFound(event.status)) {  // it was deleted, or never was whole
+  // It was deleted, never was whole, or its parts do not belong together: nothing will commit it, and those behind it
+  // must not wait for it.
+  if (absl::IsNotFound(event.status) || absl::IsDataLoss(event.status)) {
     done_.insert(current_);
     current_ = {};
     return Outcome::kNothing;

@@ -158,6 +158,17 @@ TEST_F(JobTest, RunsFromRestoreToDurable) {
   EXPECT_EQ(state_->durable().step(), 10u);
 }
 
+TEST_F(JobTest, AStepThatCannotBeCommittedHoldsUpNone) {
+  Run();
+  Rank(v1::RankReport::RUN, {{1, 10}}, {{1, 10}});
+  Feed(ManifestCreated{Last<CreateManifest>().op, Error(ErrorCode::CORRUPT, "sidecar of rank 1")});
+  Rank(v1::RankReport::RUN, {{1, 20}}, {{1, 10}, {1, 20}});
+  EXPECT_EQ(Last<CreateManifest>().id, (SnapshotId{1, 20}));
+  Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
+  Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
+  EXPECT_EQ(state_->durable().step(), 20u);
+}
+
 TEST_F(JobTest, SeenIsPersistedBeforeItIsAnswered) {
   Run();
   auto state = std::make_shared<v1::State>();
