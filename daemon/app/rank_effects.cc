@@ -40,8 +40,8 @@ struct RankEffects {
     absl::Status status = Error(ErrorCode::INTERNAL, "no bell for the grant");
     if (set != nullptr && bell != nullptr) {
       ProcessId process = UnpackProcess(e.owner.process);
-      status = set->OpenGrant(
-          *bell, {e.slot.index, e.epoch, e.floor, {e.owner.ticket, e.owner.attempt, process.pid, process.start_time}});
+      const region::SlotOwner owner{e.owner.ticket, e.owner.attempt, process.pid, process.start_time};
+      status = set->OpenGrant(*bell, {e.slot.index, e.epoch, e.floor, owner, runner.parent_});
     }
     CKPTD_FP("grant.after_ctl");
     if (status.ok()) return runner.channel_.Grant(e.owner, e.slot, e.epoch, e.floor);

@@ -58,6 +58,9 @@ void RankRunner::Adopt(const region::AdoptedRank& adopted, AttemptId seen) {
       }
     }
   }
+  for (const auto& [layout, set] : region_.layouts()) {
+    if (set->grant().attempt == seen) parent_ = set->grant().parent;
+  }
   std::vector<snapshot::AdoptedSlot> slots = event.slots;
   Feed(std::move(event));
   for (const snapshot::AdoptedSlot& slot : slots) {

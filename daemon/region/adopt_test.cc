@@ -111,6 +111,23 @@ TEST_F(DamageTest, AFillWithoutAnOwnerIsRetired) {
   }
 }
 
+// Its fills may be sealed before anybody knows again what the attempt restored from.
+TEST(Adopt, TheGrantTellsTheParentOfItsAttempt) {
+  TempDir dir;
+  {
+    auto region = OpenRegion(dir.region());
+    LayoutSet& set = AddLayout(OpenTestRank(*region));
+    GrantOrder order = OrderFor(0, 5);
+    order.parent = {3, 70};
+    ASSERT_TRUE(set.OpenGrant(**Bell::Create(set.head()), order).ok());
+  }
+  auto region = OpenRegion(dir.region());
+  const GrantSnapshot& grant = OpenTestRank(*region).FindLayout(1)->grant();
+  EXPECT_EQ(grant.parent, (SnapshotId{3, 70}));
+  EXPECT_EQ(grant.attempt, 1u);
+  EXPECT_EQ(grant.word, 0u) << "nothing is lent before the state of `seen` is known";
+}
+
 TEST_F(DamageTest, DamagedHeadIsReclaimed) {
   Poke(Ctl(), 100, 0x5555);
   auto region = OpenRegion(dir_.region());

@@ -126,8 +126,10 @@ absl::Status LayoutSet::OpenGrant(Bell& bell, const GrantOrder& order) {
   ctl_->slot(order.slot).flags.store(0, kRelaxed);
   StoreWord(order.slot, SlotStateCode::kFilling, order.epoch);
   CKPTD_FP("region.grant.filling");
-  grant_ = {GrantWord(order), order.floor, order.owner.attempt};
+  grant_ = {GrantWord(order), order.floor, order.owner.attempt, order.parent};
   ctl_->grant().attempt.store(grant_.attempt, kRelaxed);
+  ctl_->grant().parent_attempt.store(grant_.parent.attempt, kRelaxed);
+  ctl_->grant().parent_step.store(grant_.parent.step, kRelaxed);
   ctl_->grant().floor.store(grant_.floor, kRelaxed);
   ctl_->grant().word.store(grant_.word, kRelease);
   return absl::OkStatus();

@@ -41,6 +41,7 @@ struct GrantOrder {
   Epoch epoch = 0;  // RankRegion::NextEpoch()
   StepId floor = 0;
   SlotOwner owner;
+  SnapshotId parent;  // of its attempt
 };
 
 // For LAYOUT_READY; all owned by LayoutSet. Add Bell::fd() and Bell::hint_fd().

@@ -97,7 +97,11 @@ inline RecordHead HeadOf(StepId step, Epoch epoch) {
 }
 
 inline GrantOrder OrderFor(uint32_t slot, Epoch epoch) {
-  return {.slot = slot, .epoch = epoch, .floor = 1, .owner = {.ticket = 99, .attempt = 1, .pid = 42, .start_time = 5}};
+  return {.slot = slot,
+          .epoch = epoch,
+          .floor = 1,
+          .owner = {.ticket = 99, .attempt = 1, .pid = 42, .start_time = 5},
+          .parent = {}};
 }
 
 // Grants the slot, writes the content of `step` as a trainer would, seals it.

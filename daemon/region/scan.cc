@@ -27,7 +27,7 @@ constexpr size_t kMaxJournalBytes = 4096;
 
 // Grant and SlotState as plain numbers: atomics cannot be copied.
 struct PlainGrant {
-  uint64_t word, floor, attempt, reserved[5];
+  uint64_t word, floor, attempt, parent_attempt, parent_step, reserved[3];
 };
 struct PlainSlotState {
   uint64_t word, flags, file_id, owner_ticket, owner_attempt, owner_pid, owner_start, reserved;
@@ -118,7 +118,7 @@ class RankScan {
     CKPTD_RETURN_IF_ERROR(CheckPlace(layout.head, name));
     const Superblock& block = layout.head.block;
     const auto grant = CopyAt<PlainGrant>(BytesOf(text), block.states_offset);
-    layout.grant = {grant.word, grant.floor, grant.attempt};
+    layout.grant = {grant.word, grant.floor, grant.attempt, {grant.parent_attempt, grant.parent_step}};
     for (uint32_t slot = 0; slot < block.slot_count; ++slot) {
       CKPTD_ASSIGN_OR_RETURN(ScannedSlot scanned, ReadSlot(layout.head, BytesOf(text), slot));
       layout.slots.push_back(std::move(scanned));

@@ -52,6 +52,7 @@ struct GrantSnapshot {
   uint64_t word = 0;
   StepId floor = 0;
   AttemptId attempt = 0;
+  SnapshotId parent;  // of the attempt
 };
 
 struct ScannedSlot {

@@ -76,12 +76,15 @@ struct ImageExtent {
 static_assert(sizeof(ImageExtent) == 24);
 
 // What the next save may use. `word` is 0 (no grant) or (epoch << 8 | slot + 1). `floor` is G: a save below it is
-// dropped. Reading an old value is harmless: the capture word in the bell decides.
+// dropped. Reading an old value is harmless: the capture word in the bell decides. The parent is what a successor agent
+// seals this attempt's fills with: their trainer may be back before the attempt's decision was read again.
 struct Grant {
   std::atomic<uint64_t> word;
   std::atomic<uint64_t> floor;
-  std::atomic<uint64_t> attempt;  // of the granted fill
-  uint64_t reserved[5];
+  std::atomic<uint64_t> attempt;         // of the granted fill
+  std::atomic<uint64_t> parent_attempt;  // the snapshot the attempt restored from; 0 = none, or an older agent's
+  std::atomic<uint64_t> parent_step;
+  uint64_t reserved[3];
 };
 static_assert(sizeof(Grant) == 64 && std::atomic<uint64_t>::is_always_lock_free);
 
