@@ -117,6 +117,19 @@ FIGURES = [
         build="asan",
     ),
     Figure(
+        "hostile",
+        "A hostile local user beside a neighbour who trains: packets, descriptors, limits, others' jobs; wrong = the agent "
+        "died or kept something, the neighbour waited or lost, or the act was not answered as it should be",
+        "for t in wire descriptors limits strangers; do build/dev/bin/hostile_${t}_test || exit 1; done",
+        r"^(?:hostile .*|\d+ jobs and .*|\[  SKIPPED \] [^,]*)$",
+    ),
+    Figure(
+        "soak",
+        "Half an hour of mixed faults on two jobs of two and three ranks: no going back, whole or an error, nothing leaks",
+        "CKPTD_SOAK_SECONDS=1800 build/dev/bin/soak_test",
+        r"^soak.*",
+    ),
+    Figure(
         "systemd",
         "The service under the real systemd; exposure of its unit (2.0 or less is asserted)",
         "bash tests/package/systemd.sh . build/dev",
