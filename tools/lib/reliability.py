@@ -118,14 +118,14 @@ FIGURES = [
     ),
     Figure(
         "hostile",
-        "A hostile local user beside a neighbour who trains: packets, descriptors, limits, others' jobs; wrong = the agent "
-        "died or kept something, the neighbour waited or lost, or the act was not answered as it should be",
+        "A hostile local user beside a neighbour who trains: packets, descriptors, limits, others' jobs. wrong = the "
+        "agent died, kept something or answered otherwise, or the neighbour waited or lost",
         "for t in wire descriptors limits strangers; do build/dev/bin/hostile_${t}_test || exit 1; done",
         r"^(?:hostile .*|\d+ jobs and .*|\[  SKIPPED \] [^,]*)$",
     ),
     Figure(
         "soak",
-        "Half an hour of mixed faults on two jobs of two and three ranks: no going back, whole or an error, nothing leaks",
+        "Half an hour of mixed faults on two jobs of 2 and 3 ranks: no going back, whole or an error, nothing leaks",
         "CKPTD_SOAK_SECONDS=1800 build/dev/bin/soak_test",
         r"^soak.*",
     ),
