@@ -130,6 +130,11 @@ void SoakJob::AwaitProgress(bool durable) {
   Note();
 }
 
+void SoakJob::Removed(uint64_t step) {
+  hit_.emplace_back(step, step);
+  durables_.erase(step);
+}
+
 // Any slot: also one that is being filled or written to the storage, and the fills under way.
 void SoakJob::SlotDamaged() {
   Note();

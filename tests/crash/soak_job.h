@@ -42,7 +42,7 @@ class SoakJob {
   // Acknowledged as durable on this lineage, and still there; oldest first.
   [[nodiscard]] std::vector<uint64_t> Durables();
   [[nodiscard]] std::string FolderOf(uint64_t step) const;  // "" = it has none
-  void Removed(uint64_t step) { durables_.erase(step); }
+  void Removed(uint64_t step);
   [[nodiscard]] bool damaged() const { return damaged_; }
   [[nodiscard]] uint64_t restores() const { return restores_; }
   [[nodiscard]] uint64_t fallbacks() const { return fallbacks_; }
@@ -64,7 +64,7 @@ class SoakJob {
   uint64_t durable_ = 0;
   std::map<uint64_t, uint64_t> durables_;  // and their attempts
   uint64_t attempt_ = 0;
-  std::vector<std::pair<uint64_t, uint64_t>> hit_;  // steps, from and to, whose bytes may be damaged on the storage
+  std::vector<std::pair<uint64_t, uint64_t>> hit_;  // steps, from and to, that storage need not have any more
   uint64_t sure_ = 0;                               // newest durable that no damage has hit; counts while damaged_
   uint64_t damaged_at_ = 0;                         // captured_ then: what is durable above it was written later
   bool damaged_ = false;

@@ -267,7 +267,8 @@ TEST_F(Soak, MixedFaults) {
        }},
   };
   const bool night = getenv("CKPTD_NIGHTLY") != nullptr && *getenv("CKPTD_NIGHTLY") != 0;
-  const auto end = Clock::now() + std::chrono::seconds(FromEnvironment("CKPTD_SOAK_SECONDS", night ? 1800 : 60));
+  const uint64_t seconds = FromEnvironment("CKPTD_SOAK_SECONDS", night ? 1800 : 60);
+  const auto end = Clock::now() + std::chrono::seconds(seconds);
   std::map<std::string, int> done;
   int all = 0;
   while (Clock::now() < end && !HasFailure()) {
@@ -294,7 +295,7 @@ TEST_F(Soak, MixedFaults) {
     fallbacks += job->fallbacks();
     noted += job->noted();
   }
-  printf("soak seed %lu: %d faults, %d wrong%s\n", seed_, all, HasFailure() ? 1 : 0, kinds.c_str());
+  printf("soak seed %lu, %lu s: %d faults, %d wrong%s\n", seed_, seconds, all, HasFailure() ? 1 : 0, kinds.c_str());
   printf(
       "soak: %lu acknowledgements, %lu restores, %lu of an older step after damage and told, %lu durable steps "
       "restored without memory\n",

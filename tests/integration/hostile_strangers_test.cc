@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -167,26 +168,30 @@ TEST_F(Strangers, RewriteTheBellWhileTheAgentReadsIt) {
   EndAndCount(nullptr);
 }
 
-// Both ends of an eventfd are one file: who clears O_NONBLOCK clears it for the agent.
-TEST_F(Strangers, MakeTheHintBlock) {
-  ExpectHears("hint", "emptied", [socket = socket_] {
-    Holder own(socket, "enemy");
-    if (!own.good()) return std::string("no layout");
-    std::atomic<bool> stop{false};
-    std::thread reader([&] {
-      for (uint64_t count = 0; !stop;) (void)!read(own.hint(), &count, sizeof count);
-    });
-    fcntl(own.hint(), F_SETFL, 0);
-    for (int i = 0; i < 200'000; ++i) own.Ring();
-    fcntl(own.hint(), F_SETFL, O_NONBLOCK);
-    stop = true;
+// Both ends of an eventfd are one file: who clears O_NONBLOCK clears it for the agent, and may empty it between the
+// agent's look at it and its read.
+std::string StealHints(const std::string& socket) {
+  Holder own(socket, "enemy");
+  if (!own.good()) return "no layout";
+  fcntl(own.hint(), F_SETFL, 0);
+  for (int round = 0; round < 1000; ++round) {
     own.Ring();
-    reader.join();
+    const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(round % 100);
+    while (std::chrono::steady_clock::now() < until) {
+    }
     uint64_t count = 0;
-    (void)!read(own.hint(), &count, sizeof count);
-    fcntl(own.hint(), F_SETFL, 0);
-    return std::string("emptied");
-  });
+    const iovec part{&count, sizeof count};
+    (void)!preadv2(own.hint(), &part, 1, -1, RWF_NOWAIT);
+    RawTrainer probe(socket);
+    probe.Hello();
+    if (!probe.Next(MessageType::kHelloReply, Millis(5000)))
+      return "the agent sleeps since round " + std::to_string(round);
+  }
+  return "stolen";
+}
+
+TEST_F(Strangers, MakeTheHintBlock) {
+  ExpectHears("hint", "stolen", [socket = socket_] { return StealHints(socket); });
   EndAndCount(nullptr);
 }
 

@@ -125,8 +125,8 @@ FIGURES = [
     ),
     Figure(
         "soak",
-        "Half an hour of mixed faults on two jobs of 2 and 3 ranks: no going back, whole or an error, nothing leaks",
-        "CKPTD_SOAK_SECONDS=1800 build/dev/bin/soak_test",
+        "Mixed faults on two jobs of 2 and 3 ranks: no going back, whole or an error, nothing leaks",
+        "CKPTD_SOAK_SECONDS=${CKPTD_SOAK_SECONDS:-1800} build/dev/bin/soak_test",
         r"^soak.*",
     ),
     Figure(
