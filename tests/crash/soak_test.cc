@@ -234,6 +234,59 @@ class Soak : public testing::Test {
     }
   }
 
+  using Fault = std::pair<const char*, std::function<bool()>>;  // false: there was nothing to hit
+  std::vector<Fault> Faults() {
+    return {
+        {"rank killed", [this] { return KillRank(AnyJob()), true; }},
+        {"job killed", [this] { return Restart(AnyJob()), true; }},
+        {"agent killed", [this] { return KillAgent(), true; }},
+        {"agent ended", [this] { return StopAgent(), true; }},
+        {"agent and job killed", [this] { return KillAgentAndJob(AnyJob()), true; }},
+        {"node rebooted", [this] { return Reboot(), true; }},
+        {"rank stopped",
+         [this] {
+           SoakJob& job = AnyJob();
+           return Freeze(job.rank(Below(job.world()))), true;
+         }},
+        {"agent stopped", [this] { return Freeze(*node_->agent()), true; }},
+        {"storage full", [this] { return FullDisk(), true; }},
+        {"storage read-only", [this] { return ReadOnlyDisk(); }},
+        {"storage gone", [this] { return MissingDisk(); }},
+        {"slot damaged", [this] { return DamageSlot(AnyJob()); }},
+        {"image damaged", [this] { return DamageImage(AnyJob()); }},
+        {"rolled back", [this] { return RollBack(AnyJob()); }},
+        {"step removed", [this] { return Command(AnyJob(), "rm"); }},
+        {"step pinned", [this] { return Command(AnyJob(), "pin"); }},
+        {"step unpinned", [this] { return Command(AnyJob(), "unpin"); }},
+        {"layout changed",
+         [this] {
+           SoakJob& job = AnyJob();
+           job.KillAll();
+           job.Grows();
+           return job.Start(), true;
+         }},
+    };
+  }
+  void Tell(uint64_t seconds) const {
+    std::string kinds;
+    int all = 0;
+    uint64_t restores = 0;
+    uint64_t fallbacks = 0;
+    uint64_t noted = 0;
+    for (const auto& [name, count] : done_) kinds += ", " + std::to_string(count) + " " + name;
+    for (const auto& [name, count] : done_) all += count;
+    for (const auto& job : jobs_) {
+      restores += job->restores();
+      fallbacks += job->fallbacks();
+      noted += job->noted();
+    }
+    printf("soak seed %lu, %lu s: %d faults, %d wrong%s\n", seed_, seconds, all, HasFailure() ? 1 : 0, kinds.c_str());
+    printf(
+        "soak: %lu acknowledgements, %lu restores, %lu of an older step after damage and told, %lu durable steps "
+        "restored without memory\n",
+        noted, restores, fallbacks, rechecked_);
+  }
+
   Tmpfs disk_;
   uint64_t seed_ = 0;
   std::mt19937_64 random_;
@@ -242,75 +295,30 @@ class Soak : public testing::Test {
   Usage first_;
   size_t first_files_ = 0;
   uint64_t rechecked_ = 0;
+  std::map<std::string, int> done_;
 };
 
 TEST_F(Soak, MixedFaults) {
   first_ = UsageOf(node_->agent()->pid());
   first_files_ = ListFiles(node_->region()).size();
-  const std::vector<std::pair<const char*, std::function<bool()>>> faults = {
-      {"rank killed", [this] { return KillRank(AnyJob()), true; }},
-      {"job killed", [this] { return Restart(AnyJob()), true; }},
-      {"agent killed", [this] { return KillAgent(), true; }},
-      {"agent ended", [this] { return StopAgent(), true; }},
-      {"agent and job killed", [this] { return KillAgentAndJob(AnyJob()), true; }},
-      {"node rebooted", [this] { return Reboot(), true; }},
-      {"rank stopped",
-       [this] {
-         SoakJob& job = AnyJob();
-         return Freeze(job.rank(Below(job.world()))), true;
-       }},
-      {"agent stopped", [this] { return Freeze(*node_->agent()), true; }},
-      {"storage full", [this] { return FullDisk(), true; }},
-      {"storage read-only", [this] { return ReadOnlyDisk(); }},
-      {"storage gone", [this] { return MissingDisk(); }},
-      {"slot damaged", [this] { return DamageSlot(AnyJob()); }},
-      {"image damaged", [this] { return DamageImage(AnyJob()); }},
-      {"rolled back", [this] { return RollBack(AnyJob()); }},
-      {"step removed", [this] { return Command(AnyJob(), "rm"); }},
-      {"step pinned", [this] { return Command(AnyJob(), "pin"); }},
-      {"step unpinned", [this] { return Command(AnyJob(), "unpin"); }},
-      {"layout changed",
-       [this] {
-         SoakJob& job = AnyJob();
-         job.KillAll();
-         job.Grows();
-         return job.Start(), true;
-       }},
-  };
+  const std::vector<Fault> faults = Faults();
   const bool night = getenv("CKPTD_NIGHTLY") != nullptr && *getenv("CKPTD_NIGHTLY") != 0;
-  const uint64_t seconds = FromEnvironment("CKPTD_SOAK_SECONDS", night ? 1800 : 60);
+  const uint64_t usual = night ? (kSanitized ? 300 : 1800) : 60;
+  const uint64_t seconds = FromEnvironment("CKPTD_SOAK_SECONDS", usual);
   const auto end = Clock::now() + std::chrono::seconds(seconds);
-  std::map<std::string, int> done;
-  int all = 0;
   while (Clock::now() < end && !HasFailure()) {
     const auto& [name, fault] = faults[Below(faults.size())];
     Pause(150);
-    const bool happened = fault();
-    done[name] += happened ? 1 : 0;
-    all += happened ? 1 : 0;
+    done_[name] += fault() ? 1 : 0;
     for (auto& job : jobs_) {
       if (!HasFailure()) job->AwaitProgress(Below(3) == 0);
     }
-    if (HasFailure()) printf("seed %lu: the %d. fault, %s, ended it\n", seed_, all, name);
+    if (HasFailure()) printf("seed %lu: it ended with: %s\n", seed_, name);
   }
   if (!HasFailure()) ExpectNoGrowth();
   if (!HasFailure()) ExpectAllDurableRestorable();
   for (auto& job : jobs_) job->KillAll();
-  std::string kinds;
-  for (const auto& [name, count] : done) kinds += ", " + std::to_string(count) + " " + name;
-  uint64_t restores = 0;
-  uint64_t fallbacks = 0;
-  uint64_t noted = 0;
-  for (auto& job : jobs_) {
-    restores += job->restores();
-    fallbacks += job->fallbacks();
-    noted += job->noted();
-  }
-  printf("soak seed %lu, %lu s: %d faults, %d wrong%s\n", seed_, seconds, all, HasFailure() ? 1 : 0, kinds.c_str());
-  printf(
-      "soak: %lu acknowledgements, %lu restores, %lu of an older step after damage and told, %lu durable steps "
-      "restored without memory\n",
-      noted, restores, fallbacks, rechecked_);
+  Tell(seconds);
 }
 
 }  // namespace
