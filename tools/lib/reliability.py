@@ -69,7 +69,7 @@ FIGURES = [
         "Power failures of a guest at random moments, its disk losing what was not flushed; protections removed",
         "tests/power/run --cuts ${CKPTD_CUTS:-3000} --guests 2 --record build/power-cuts.jsonl --prove 9",
         r"^(?:with.* noticed after .*|volatile disk, .*|skipped: .*|.*NOT NOTICED.*|.* LOST: .*)",
-        preset="release",
+        build="release",
     ),
     Figure(
         "corruption",
@@ -95,7 +95,7 @@ FIGURES = [
         "A node without memory: who is killed, and what is left; who pays for the region. Each once more, unprotected",
         "tests/memory/run",
         r"^(?:oom|pays).*|^skipped: .*",
-        preset="release",
+        build="release",
     ),
     Figure(
         "gpu-deaths",

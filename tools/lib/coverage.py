@@ -1,0 +1,67 @@
+"""Lines that tests ran, by room, from clang's profile: coverage.py ROOT PROFILE.
+
+Looks at every program and library of build/coverage. A room is a folder of sources; its tests, doubles for tests and
+generated code do not count. Exit 1 when a room is below its mark.
+"""
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+MARK, PROMISES = 90.0, 96.0  # percent
+STRICT = ("daemon/format", "daemon/region", "daemon/persist", "daemon/recover")  # what keeps a snapshot whole
+WORST = 3  # files of a room that are named
+
+
+def objects(build):
+    """Everything linked that has coverage: programs, tests, libckpt."""
+    found = [path for folder in ("bin", "lib") for path in sorted((build / folder).rglob("*"))]
+    return [str(path) for path in found if path.is_file() and path.read_bytes()[:4] == b"\x7fELF"]
+
+
+def files(root, profile):
+    linked = objects(root / "build" / "coverage")
+    more = [word for path in linked[1:] for word in ("-object", path)]
+    told = subprocess.run(
+        ["llvm-cov", "export", "-summary-only", "-skip-expansions", "-instr-profile", profile, linked[0], *more],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    for file in json.loads(told)["data"][0]["files"]:
+        yield Path(file["filename"]), file["summary"]["lines"]
+
+
+def room_of(name, root):
+    """The room of a file that counts, else None."""
+    if not name.is_relative_to(root):
+        return None
+    inside = name.relative_to(root)
+    if inside.parts[0] not in ("client", "daemon", "tools") or inside.stem.endswith("_test"):
+        return None
+    if any(part in ("testing", "bench", "gen") for part in inside.parts) or inside.stem.startswith("fake_"):
+        return None
+    return str(inside.parent)
+
+
+def main(root, profile):
+    rooms = defaultdict(list)
+    for name, lines in files(root, profile):
+        room = room_of(name, root)
+        if room:
+            rooms[room].append((name.name, lines["covered"], lines["count"]))
+    below = 0
+    for room, found in sorted(rooms.items()):
+        covered, count = sum(file[1] for file in found), sum(file[2] for file in found)
+        mark = PROMISES if room in STRICT else MARK
+        percent = 100 * covered / count
+        missing = sorted(((count - covered, name) for name, covered, count in found if covered < count), reverse=True)
+        told = ", ".join(f"{name} {lines}" for lines, name in missing[:WORST])
+        verdict = "" if percent >= mark else f"  BELOW {mark:.0f} %"
+        below += percent < mark
+        print(f"{room:24} {percent:6.1f} % of {count:5} lines{verdict}{'; not run: ' + told if told else ''}")
+    print(f"{len(rooms)} rooms, {below} below their mark")
+    return 1 if below or not rooms else 0
+
+
+sys.exit(main(Path(sys.argv[1]).resolve(), sys.argv[2]))
