@@ -11,8 +11,8 @@
 
 namespace ckptd {
 
-// OK where a file can be opened with O_DIRECT and written from 4096-aligned memory; else the reason. Creates and removes
-// the file `path`: a name by which the caller's next process finds it if this one is killed between.
+// OK where a file can be opened with O_DIRECT and written from 4096-aligned memory; else the reason. Creates and
+// removes the file `path`: a name by which the caller's next process finds it if this one is killed between.
 [[nodiscard]] absl::Status ProbeDirectIo(Files& files, const std::string& path);
 
 struct TmpfsFacts {

@@ -136,6 +136,22 @@ TEST_F(DamageTest, DamagedHeadIsReclaimed) {
   EXPECT_EQ(region->adopted().jobs[0].seen, 1u) << "the journal stays";
 }
 
+// Whose checksum is right: what is wrong in it is told by other checks, with codes of their own.
+TEST_F(DamageTest, AHeadWithAnImpossibleNameIsReclaimed) {
+  auto file = *PosixFiles().Open(Ctl(), {.write = true});
+  std::vector<std::byte> head(head_.block.head_bytes);
+  ASSERT_TRUE(file->PRead(0, head).ok());
+  Superblock block;
+  std::memcpy(&block, head.data(), sizeof block);
+  block.job[0] = '/';
+  block.head_crc = 0;
+  block.head_crc = Crc32c(Crc32c(0, &block, sizeof block), head.data() + sizeof block, head.size() - sizeof block);
+  ASSERT_TRUE(file->PWrite(0, std::as_bytes(std::span(&block, 1))).ok());
+  auto region = OpenRegion(dir_.region());
+  EXPECT_TRUE(region->adopted().jobs.at(0).ranks.empty());
+  EXPECT_FALSE(fs::exists(RankDir()));
+}
+
 TEST_F(DamageTest, NewerMajorIsLeftAlone) {
   Poke(Ctl(), 8, kRegionMajor + 1);
   const std::set<std::string> before = NamesIn(RankDir());

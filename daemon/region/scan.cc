@@ -45,11 +45,11 @@ T CopyAt(std::span<const std::byte> file, uint64_t offset) {
 
 bool IsNewer(const absl::Status& status) { return CodeOf(status) == ErrorCode::NEWER_VERSION; }
 
-// What was read is wrong. Any other error says that it could not be read (no descriptor, no memory): it may be whole,
-// and nothing may be removed for it.
-bool IsBad(const absl::Status& status) {
+// Of an attempt to read a file: it could not be read (no descriptor, no memory, I/O). It may be whole, and nothing may
+// be removed for it, unlike for one that is gone, too large, or whose content is wrong.
+bool IsUnread(const absl::Status& status) {
   const ErrorCode code = CodeOf(status);
-  return IsNewer(status) || code == ErrorCode::CORRUPT || code == ErrorCode::REFUSED || code == ErrorCode::NOT_FOUND;
+  return !status.ok() && code != ErrorCode::CORRUPT && code != ErrorCode::REFUSED && code != ErrorCode::NOT_FOUND;
 }
 
 // One rank's directory.
@@ -94,25 +94,31 @@ class RankScan {
       out_.layouts.push_back(*std::move(layout));
       return absl::OkStatus();
     }
-    if (!IsBad(layout.status())) return layout.status();
+    CKPTD_RETURN_IF_ERROR(unread_);
     out_.problems.push_back(absl::StrCat(PathOf(name), ": ", layout.status().message()));
     (IsNewer(layout.status()) ? out_.newer : out_.lost) = true;
     out_.debris.push_back(PathOf(name));
     return absl::OkStatus();
   }
 
+  template <typename T>
+  absl::StatusOr<T> Noted(absl::StatusOr<T> read) {
+    if (IsUnread(read.status())) unread_ = read.status();
+    return read;
+  }
+
   // The first bytes before the rest: a newer major may have files larger than any of ours.
   absl::Status CheckNewer(const std::string& path) {
-    CKPTD_ASSIGN_OR_RETURN(auto file, files_.Open(path, {}));
+    CKPTD_ASSIGN_OR_RETURN(auto file, Noted(files_.Open(path, {})));
     std::vector<std::byte> first(sizeof(Superblock));
-    CKPTD_ASSIGN_OR_RETURN(size_t got, file->PRead(0, first));
+    CKPTD_ASSIGN_OR_RETURN(size_t got, Noted(file->PRead(0, first)));
     absl::Status status = ParseCtlHead(std::span(first).first(got)).status();
     return IsNewer(status) ? status : absl::OkStatus();
   }
 
   absl::StatusOr<ScannedLayout> ReadLayout(const std::string& name) {
     CKPTD_RETURN_IF_ERROR(CheckNewer(PathOf(name)));
-    CKPTD_ASSIGN_OR_RETURN(std::string text, ReadSmall(files_, PathOf(name), kMaxCtlBytes));
+    CKPTD_ASSIGN_OR_RETURN(std::string text, Noted(ReadSmall(files_, PathOf(name), kMaxCtlBytes)));
     ScannedLayout layout;
     CKPTD_ASSIGN_OR_RETURN(layout.head, ParseCtlHead(BytesOf(text)));
     CKPTD_RETURN_IF_ERROR(CheckPlace(layout.head, name));
@@ -120,10 +126,10 @@ class RankScan {
     const auto grant = CopyAt<PlainGrant>(BytesOf(text), block.states_offset);
     layout.grant = {grant.word, grant.floor, grant.attempt, {grant.parent_attempt, grant.parent_step}};
     for (uint32_t slot = 0; slot < block.slot_count; ++slot) {
-      CKPTD_ASSIGN_OR_RETURN(ScannedSlot scanned, ReadSlot(layout.head, BytesOf(text), slot));
-      layout.slots.push_back(std::move(scanned));
+      layout.slots.push_back(ReadSlot(layout.head, BytesOf(text), slot));
       out_.lost |= layout.slots.back().lost;
     }
+    CKPTD_RETURN_IF_ERROR(unread_);
     return layout;
   }
 
@@ -135,7 +141,7 @@ class RankScan {
                                                   head.block.layout, " of region ", absl::Hex(head.block.region_id)));
   }
 
-  absl::StatusOr<ScannedSlot> ReadSlot(const CtlHead& head, std::span<const std::byte> file, uint32_t slot) {
+  ScannedSlot ReadSlot(const CtlHead& head, std::span<const std::byte> file, uint32_t slot) {
     const Superblock& block = head.block;
     ScannedSlot out;
     const auto state =
@@ -145,7 +151,7 @@ class RankScan {
     out.now.owner = {state.owner_ticket, state.owner_attempt, static_cast<int32_t>(state.owner_pid), state.owner_start};
     ReadWord(state.word, out);
     CheckOwner(state.owner_pid, out);
-    CKPTD_RETURN_IF_ERROR(CheckFile(head, out));
+    CheckFile(head, out);
     if (out.now.state == SlotStateCode::kSealed || out.now.state == SlotStateCode::kQuarantined) {
       ReadRecord(head, file.subspan(block.records_offset + slot * block.record_stride, block.record_stride), out);
       out.lost = !out.file_whole || out.now.record == nullptr;
@@ -175,19 +181,17 @@ class RankScan {
     out.problem = absl::StrCat("state word ", absl::Hex(word), " has no meaning");
   }
 
-  absl::Status CheckFile(const CtlHead& head, ScannedSlot& out) {
+  void CheckFile(const CtlHead& head, ScannedSlot& out) {
     const std::string name = SlotFileName(out.now.file_id);
     if (out.now.file_id == 0 || !slot_names_.contains(name) || !claimed_.insert(name).second) {
       out.problem = absl::StrCat(name, ": no such file");
-      return absl::OkStatus();
+      return;
     }
-    absl::StatusOr<FileInfo> info = files_.Stat(PathOf(name));
-    if (!info.ok() && !absl::IsNotFound(info.status())) return info.status();
+    const absl::StatusOr<FileInfo> info = Noted(files_.Stat(PathOf(name)));
     out.file_whole = info.ok() && info->size == head.slot_file_bytes();
-    if (out.file_whole) return absl::OkStatus();
+    if (out.file_whole) return;
     out.problem = absl::StrCat(name, ": not of its size");
     out_.debris.push_back(PathOf(name));
-    return absl::OkStatus();
   }
 
   static void ReadRecord(const CtlHead& head, std::span<const std::byte> bytes, ScannedSlot& out) {
@@ -202,6 +206,7 @@ class RankScan {
   const ScannedJob& job_;
   const uint64_t region_id_;
   ScannedRank& out_;
+  absl::Status unread_;  // ends the scan
   std::vector<std::string> ctl_names_;
   std::set<std::string> slot_names_;
   std::set<std::string> claimed_;  // by a slot: a file belongs to one
@@ -227,7 +232,7 @@ absl::Status ScanJournal(Files& files, uint64_t region_id, ScannedJob& job) {
   const std::string path = absl::StrCat(job.dir, "/", kJournalName);
   absl::StatusOr<std::string> text = ReadSmall(files, path, kMaxJournalBytes);
   if (absl::IsNotFound(text.status())) return absl::OkStatus();
-  if (!text.ok() && !IsBad(text.status())) return text.status();
+  if (IsUnread(text.status())) return text.status();
   absl::StatusOr<JournalContent> content = text.ok() ? ParseJournal(BytesOf(*text), job.job, region_id) : text.status();
   if (content.ok()) {
     job.journal_valid = true;

@@ -52,12 +52,7 @@ void Hostile::TearDown() {
          static_cast<long>(longest_gap_.count()));
 }
 
-// Each worker makes its queue when it first writes.
-std::vector<std::string> Hostile::NotOfRegion() const {
-  std::vector<std::string> all = DescriptorsOf(node_->agent()->pid(), node_->region());
-  std::erase(all, "anon_inode:[io_uring]");
-  return all;
-}
+std::vector<std::string> Hostile::NotOfRegion() const { return DescriptorsOf(node_->agent()->pid(), node_->region()); }
 
 // The neighbour sleeps meanwhile. Flushes under way hold descriptors: the least of a while.
 Hostile::Held Hostile::AtRest() {

@@ -205,7 +205,7 @@ std::vector<std::string> DescriptorsOf(pid_t pid, const std::string& but) {
   std::error_code gone;
   for (const auto& entry : fs::directory_iterator("/proc/" + std::to_string(pid) + "/fd", gone)) {
     const std::string target = fs::read_symlink(entry.path(), gone).string();
-    if (!target.empty() && !target.starts_with(but)) found.push_back(target);
+    if (!target.empty() && !target.starts_with(but) && target != "anon_inode:[io_uring]") found.push_back(target);
   }
   std::sort(found.begin(), found.end());
   return found;

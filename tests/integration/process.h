@@ -84,7 +84,8 @@ struct Usage {
 };
 Usage UsageOf(pid_t pid);
 
-// What its descriptors lead to, sorted; those that begin with `but` are left out.
+// What its descriptors lead to, sorted; those that begin with `but` are left out, and the rings of io_uring: each
+// worker that writes for the first time while the others do makes one, which is kept (storage/io_pool.h).
 std::vector<std::string> DescriptorsOf(pid_t pid, const std::string& but);
 
 // `value` of "name=value" in a line, or "" .

@@ -218,7 +218,7 @@ check_full() {
   has "a region that is full: the log" "$(log)" 'REGION_FULL.*needs .*, free '
   is "service with a full region" "$(show MainPID) $(show ActiveState)" "$pid active"
   inside mount -o remount,size=50% "$REGION"
-  train full --steps 20 --every 5 --bytes 64000000
+  train full --steps 20 --every 5 --step-ms 100 --bytes 64000000
   wait "$TRAINER"
   said full "^DURABLE 20" || fail "full: it does not recover: $(tail -n 3 "$PLACE/full.log")"
 }
