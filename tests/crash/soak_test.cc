@@ -188,7 +188,7 @@ class Soak : public testing::Test {
     job.Start(std::to_string(still[still.size() - 2]));
     return true;
   }
-  bool Command(SoakJob& job, const std::string& command) {
+  bool Command([[maybe_unused]] SoakJob& job, [[maybe_unused]] const std::string& command) {
 #ifdef CKPTD_GRPC
     const std::vector<uint64_t> steps = job.Durables();
     if (steps.size() < 2 || job.damaged()) return false;
