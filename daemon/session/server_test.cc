@@ -155,6 +155,7 @@ TEST_F(ServerTest, GarbageEndsOnlyItsOwnConnection) {
 
 TEST_F(ServerTest, ConnectionsAreBounded) {
   std::vector<int> fds;
+  fds.reserve(8);
   for (int i = 0; i < 8; ++i) fds.push_back(Connect(dir_ + "/s"));
   Turn();
   EXPECT_EQ(server_->sessions(), 3u);
@@ -167,6 +168,7 @@ TEST_F(ServerTest, OneUserLeavesRoomForOthers) {
   most_of_user_ = 2;
   ASSERT_NO_FATAL_FAILURE(StartServer());
   std::vector<int> fds;
+  fds.reserve(3);
   for (int i = 0; i < 3; ++i) fds.push_back(Connect(dir_ + "/s"));
   Turn(2);
   EXPECT_EQ(server_->sessions(), 2u);

@@ -302,7 +302,8 @@ TEST_F(Soak, MixedFaults) {
   first_ = UsageOf(node_->agent()->pid());
   first_files_ = ListFiles(node_->region()).size();
   const std::vector<Fault> faults = Faults();
-  const bool night = getenv("CKPTD_NIGHTLY") != nullptr && *getenv("CKPTD_NIGHTLY") != 0;
+  const char* nightly = getenv("CKPTD_NIGHTLY");
+  const bool night = nightly != nullptr && *nightly != '\0';
   const uint64_t usual = night ? (kSanitized ? 300 : 1800) : 60;
   const uint64_t seconds = FromEnvironment("CKPTD_SOAK_SECONDS", usual);
   const auto end = Clock::now() + std::chrono::seconds(seconds);
