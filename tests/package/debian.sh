@@ -4,7 +4,7 @@
 #
 # What is asked stands in debian/checks.sh. Exit 77 = skipped: the last line says why.
 set -u
-export SOURCE=$1 BUILD=$2
+SOURCE=$(realpath "$1") && BUILD=$(realpath "$2") && export SOURCE BUILD || exit 1
 HERE=$(cd "$(dirname "$0")" && pwd)
 FAILURES=0
 fail() { echo "FAILED: $1"; FAILURES=$((FAILURES + 1)); }
