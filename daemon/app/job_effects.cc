@@ -70,10 +70,15 @@ struct JobEffects {
     runner.PostToRank(e.rank, snapshot::Withdrawn{e.ticket});
     if (e.code == ErrorCode::JOB_OWNED) ForgetLater();
   }
-  // It is another user's, so its name must not stay taken by who asked for it here.
+  // It is another user's, so its name must not stay taken by who asked for it here. Unless memory holds a snapshot of
+  // theirs (records of older agents name no user, storage.root may have changed): nothing is removed for a refusal.
   void ForgetLater() const {
     const Services& services = runner.services_;
-    services.loop.After(Nanos(0), [&services, job = runner.name()] {
+    services.loop.After(Nanos(0), [&services, job = runner.name(), uid = runner.region_.journal().uid()] {
+      region::JobRegion* memory = services.region.FindJob(job);
+      if (memory == nullptr || memory->journal().uid() != uid) return;  // forgotten, and perhaps its owner's by now
+      const region::JobFacts facts = memory->Facts();
+      if (facts.in_use || facts.newest_unix_ns != 0) return;
       absl::Status forgotten = services.forget_job(job);
       if (!forgotten.ok()) Log(kWarning, "job.forget").Job(job).Error(forgotten);
     });

@@ -56,7 +56,8 @@ void Coordinator::BelongsToAnother(const v1::AttemptRecord& record) {
   To(Trigger::kStoreFailed);
   member_.Refuse(ticket_, ErrorCode::JOB_OWNED,
                  absl::StrCat("job ", context_.config.job, " belongs to uid ", record.user(),
-                              " on the storage, this process runs as uid ", context_.config.user));
+                              " on the storage, this process runs as uid ", context_.config.user,
+                              ": use another name, or run as that user"));
 }
 
 // Between our failed load and its retry another agent opened an attempt: rank 0 lives there now.

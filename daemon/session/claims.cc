@@ -28,13 +28,16 @@ absl::Status Claims::CheckBounds(const std::string& job, Rank rank, uint32_t uid
   const Known& known = of_user->second;
   const auto found = jobs_.find(job);
   if (found == jobs_.end() && known.jobs >= kMostJobsOfUser) {
-    return Error(ErrorCode::REFUSED, absl::StrCat("job ", job, ": uid ", uid, " has ", known.jobs,
-                                                  " jobs on this node, as many as one user may have: ckptctl rm JOB"));
+    return Error(ErrorCode::REFUSED,
+                 absl::StrCat("job ", job, ": uid ", uid, " has ", known.jobs,
+                              " jobs on this node, as many as one user may have: use one of their names"));
   }
   const bool fresh = found == jobs_.end() || !found->second.ranks.contains(rank);
   if (!fresh || known.ranks < kMostRanksOfUser) return absl::OkStatus();
-  return Error(ErrorCode::REFUSED, absl::StrCat("job ", job, " rank ", rank, ": uid ", uid, " has had ", known.ranks,
-                                                " ranks on this node, as many as one user may have: ckptctl rm JOB"));
+  return Error(
+      ErrorCode::REFUSED,
+      absl::StrCat("job ", job, " rank ", rank, ": uid ", uid, " has had ", known.ranks,
+                   " ranks on this node, as many as one user may have: restart ckptd to forget those that ended"));
 }
 
 void Claims::Note(const std::string& job, Rank rank, uint32_t uid) {

@@ -4,8 +4,7 @@
 //  - A rank is held by one process. A second process is refused while the holder lives; the holder is named.
 //  - The same process may claim again with a new ticket (a new restore()): the old ticket is then void.
 //  - What a user has named stays known, so it is bounded: so many jobs, and so many ranks of them. What an agent finds
-//  in
-//    its region counts, and is never refused. A job is unknown again when it is forgotten.
+//    in its region counts, and is never refused. A job is unknown again when it is forgotten.
 //  - A closed socket ends a connection, not a claim: forked children keep sockets open, agents restart, networks of
 //    containers hiccup. A claim ends with the process (pidfd) or with BYE.
 #ifndef CKPTD_DAEMON_SESSION_CLAIMS_H_

@@ -145,7 +145,7 @@ FIGURES = [
     Figure(
         "coverage",
         "Lines that the C++ tests run, by room: at least 90 %, 96 % where a snapshot is kept whole",
-        "tools/test --leg coverage; cat build/logs/coverage/log",
+        "tools/test --leg coverage; status=$?; cat build/logs/coverage/log; exit $status",
         r"^(?:\S+ +\d+\.\d % of .*|\d+ rooms, .*)",
         build="coverage",
     ),
