@@ -30,6 +30,7 @@ class RescuableTest : public PullTest {
 
   void TearDown() override {
     trainer.reset();
+    EXPECT_TRUE(StreamPasses());  // a launched update writes the memory
     memory_.reset();
     PullTest::TearDown();
   }
