@@ -29,7 +29,7 @@ void SayJoin(RawTrainer& trainer, const std::string& job, uint32_t rank = 0, uin
   join.rank = rank;
   join.world = world;
   join.ticket = 77;
-  join.timeout_ms = 5000;
+  join.timeout_ms = 30'000;
   trainer.Say(MessageType::kJoin, join);
 }
 
@@ -174,10 +174,11 @@ TEST_F(LimitsOfOthers, JobsAndRanks) {
   });
   tried_ += kRanks;
   ExpectAnotherUserJoins();
-  const Held full = AtRest();
+  Held full = AtRest();
+  for (int i = 0; i < 20 && full.descriptors > before_.descriptors; ++i) full = AtRest();
   printf("%zu jobs and %zu ranks of one user: %lu KiB of the agent's memory\n", kJobs, kRanks,
          full.usage.anonymous_kib - before_.usage.anonymous_kib);
-  EXPECT_LE(full.descriptors, before_.descriptors);
+  EXPECT_LE(full.descriptors, before_.descriptors) << testing::PrintToString(NotOfRegion());
 }
 
 // ----------------------------------------------------------------------------------------------------------- headers

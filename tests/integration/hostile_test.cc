@@ -147,7 +147,7 @@ class RawTrainer {
       job.copy(join.job, sizeof join.job - 1);
       join.world = 1;
       join.ticket = 77;
-      join.timeout_ms = 5000;
+      join.timeout_ms = 30'000;
     });
   }
   // The headers of a layout in a sealed memfd.

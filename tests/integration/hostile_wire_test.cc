@@ -25,7 +25,7 @@ JoinMessage JoinOf(const std::string& job) {
   job.copy(join.job, sizeof join.job);
   join.world = 1;
   join.ticket = 77;
-  join.timeout_ms = 5000;
+  join.timeout_ms = 30'000;
   return join;
 }
 

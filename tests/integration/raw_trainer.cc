@@ -40,7 +40,7 @@ void RawTrainer::Join(const std::string& job, uint32_t rank, uint32_t world, uin
   join.rank = rank;
   join.world = world;
   join.ticket = ticket;
-  join.timeout_ms = 5000;
+  join.timeout_ms = 30'000;
   Say(MessageType::kJoin, join);
 }
 

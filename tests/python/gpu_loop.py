@@ -97,6 +97,7 @@ def main():
         start = checkpointer.restore()
         say(args, "restored", f"{start} {checkpointer.restored.source}")
     gpu.updates_in_order()
+    gpu.forwards_in_order(net)
     if args.forget_stream:
         forget_stream(gpu)
     if args.slow:

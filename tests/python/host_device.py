@@ -1,7 +1,8 @@
 """A GPU for torch's CPU tensors: the host device of client/core/device/testing in place of the CUDA driver.
 
 Memory of `Gpu.like` is device memory to libckpt, and a plain tensor to torch, which computes on it at once. What a
-kernel would do in the order of the stream, wait, is done by `Gpu.sync` before each step of an optimizer.
+kernel would do in the order of the stream, wait, is done by `Gpu.sync` before each step of an optimizer, and before
+forwards that write buffers.
 """
 
 import ctypes
@@ -127,6 +128,10 @@ class Gpu:
     def updates_in_order(self):
         """Steps of optimizers happen when the stream comes to them. After the checkpointer has hooked in."""
         return register_optimizer_step_pre_hook(lambda *_: self.sync())
+
+    def forwards_in_order(self, module):
+        """For modules whose forward writes buffers, as BatchNorm's does."""
+        return module.register_forward_pre_hook(lambda *_: self.sync())
 
     def slow(self, microseconds_each_mib):
         self.driver.fakecuda_rate(ctypes.c_uint64(max(1, (1 << 20) // microseconds_each_mib)))

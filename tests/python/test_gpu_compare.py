@@ -54,8 +54,8 @@ def test_every_way_is_measured_with_its_interval_and_beside_nothing(on_cpu):
             low, high = values[f"{name}_interval"]
             assert low <= values[name] <= high
         assert 0 < values["blocked_seconds"] <= values["most_blocked_seconds"] < values["done_seconds"] * 10
-    for way in HERE[1:3]:  # what blocks is in the step
-        assert found[way]["loss"] * found[way]["step_seconds"] > found[way]["blocked_seconds"] / 2
+    for way in HERE[1:3]:  # what blocks is in the step, as far as so few windows can tell
+        assert found[way]["loss_interval"][1] * found[way]["step_seconds"] > found[way]["blocked_seconds"] / 2
     assert found["ckptd, push"]["pulled"] == 0
 
 
