@@ -91,7 +91,7 @@ compiled_sources() {
   sed -n 's|^ *"file": ".*'"$CKPTD_ROOT"'/\(.*\)".*|\1|p' "$CKPTD_ROOT/build/asan/compile_commands.json"
 }
 
-# The asan preset's commands: they are clang's, and clang-tidy can read clang's precompiled header only.
+# The asan preset's commands: clang-tidy cannot read the precompiled header of gcc.
 leg_tidy() {
   local files
   build_preset asan || return 1
