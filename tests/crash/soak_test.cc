@@ -3,8 +3,8 @@
 // layouts changed. After each every job saves again; whatever is restored is judged by soak_job.h, and in the end all
 // that is durable is restored without memory, step by step.
 //
-// CKPTD_SOAK_SECONDS says how long (60; by night 1800), CKPTD_SEED replays a run's choices (not the kernel's
-// scheduling).
+// CKPTD_SOAK_SECONDS says how long (60; by night 1800; fewer under a sanitizer), CKPTD_SEED replays a run's choices
+// (not the kernel's scheduling).
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -304,7 +304,7 @@ TEST_F(Soak, MixedFaults) {
   const std::vector<Fault> faults = Faults();
   const char* nightly = getenv("CKPTD_NIGHTLY");
   const bool night = nightly != nullptr && *nightly != '\0';
-  const uint64_t usual = night ? (kSanitized ? 300 : 1800) : 60;
+  const uint64_t usual = night ? (kSanitized ? 300 : 1800) : (kSanitized ? 30 : 60);
   const uint64_t seconds = FromEnvironment("CKPTD_SOAK_SECONDS", usual);
   const auto end = Clock::now() + std::chrono::seconds(seconds);
   while (Clock::now() < end && !HasFailure()) {

@@ -169,9 +169,10 @@ class WithFiles final : public FilesAround {
 };
 
 template <typename Broken>
-Mutant Of(std::string name, bool short_transfers = false) {
-  return {std::move(name), [](Files& files) { return std::make_unique<Broken>(files); }, nullptr, nullptr,
-          short_transfers};
+Mutant Of(std::string name, bool short_transfers = false, std::string call = "") {
+  return {std::move(name), [](Files& files) { return std::make_unique<Broken>(files); },
+          nullptr,         nullptr,
+          short_transfers, std::move(call)};
 }
 
 std::vector<Mutant> MakeKillMutants() {
@@ -181,7 +182,7 @@ std::vector<Mutant> MakeKillMutants() {
                                        "deletion: manifest before files"};
   std::vector<Mutant> mutants = {Of<LateNames>("a name is there before it is told")};
   for (crash::Mutant& order : crash::OrderMutants()) {
-    if (shown.contains(order.name)) mutants.push_back({order.name, nullptr, order.around, order.rules, false});
+    if (shown.contains(order.name)) mutants.push_back({order.name, nullptr, order.around, order.rules, false, ""});
   }
   return mutants;
 }
@@ -195,15 +196,15 @@ const std::vector<Mutant>& KillMutants() {
 
 const std::vector<Mutant>& ErrnoMutants() {
   static const std::vector<Mutant> mutants = {
-      Of<WithFiles<BlindWrites>>("errors of write"),
+      Of<WithFiles<BlindWrites>>("errors of write", false, "pwrite64"),
       Of<WithFiles<OneWrite>>("the rest of a short write", true),
       Of<WithFiles<OneRead>>("the rest of a short read", true),
-      Of<WithFiles<BlindSync>>("errors of fsync"),
-      Of<WithFiles<SyncAgain>>("no second fsync of a file"),
-      Of<BlindDirectories>("errors of a directory's fsync"),
-      Of<BlindNames>("errors of link"),
-      Of<BlindDeletion>("errors of unlink"),
-      Of<WithFiles<LeftOpen>>("close after an error"),
+      Of<WithFiles<BlindSync>>("errors of fsync", false, "fsync"),
+      Of<WithFiles<SyncAgain>>("no second fsync of a file", false, "fsync"),
+      Of<BlindDirectories>("errors of a directory's fsync", false, "fsync"),
+      Of<BlindNames>("errors of link", false, "link"),
+      Of<BlindDeletion>("errors of unlink", false, "unlink"),
+      Of<WithFiles<LeftOpen>>("close after an error", false, "fallocate"),
       Of<Abort>("no abort at an error"),
       Of<WaitForEver>("no wait at an error"),
   };

@@ -19,6 +19,7 @@ struct Mutant {
   std::function<std::unique_ptr<Store>(Store&, Files&)> around;  // above it
   std::function<void(job::Rules&)> rules;
   bool short_transfers = false;  // what shows it; else errors
+  std::string call;              // of errors: at this call; "" = at each
 };
 
 // Order, which a kill shows. What only a power failure or a second agent shows is the crash simulator's.

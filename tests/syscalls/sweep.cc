@@ -138,13 +138,13 @@ std::string Shortened(Runner& runner, const Start& start, const Point& point, St
 
 bool Transfers(const Call& call) { return call.name == "pread64" || call.name == "pwrite64"; }
 
-std::vector<Point> PointsOf(const std::vector<Call>& calls, Harm harm) {
+std::vector<Point> PointsOf(const std::vector<Call>& calls, Harm harm, const std::string& only) {
   std::vector<Point> points;
   uint64_t transfer = 0;
   for (const Call& call : calls) {
     if (harm == Harm::kKill) points.push_back({call, "", 0});
     if (harm == Harm::kShort && Transfers(call)) points.push_back({call, "", ++transfer});
-    if (harm != Harm::kErrors || call.name == "futex") continue;
+    if (harm != Harm::kErrors || call.name == "futex" || (!only.empty() && call.name != only)) continue;
     for (const char* error : kErrors) points.push_back({call, error, 0});
   }
   return points;
@@ -197,7 +197,7 @@ class Part {
       const Told told = runner_.Acks(start);
       if (calls.empty() || !told.end) return {0, 0, 1, "the life does not come to its end when nobody disturbs it"};
       goal_ = start.folder.empty() ? told.end->durable.step : 0;
-      Go(start, PointsOf(calls, plan_.harm));
+      Go(start, PointsOf(calls, plan_.harm, plan_.call));
     }
     return tally_;
   }

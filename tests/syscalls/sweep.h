@@ -35,6 +35,7 @@ struct Plan {
   Harm harm = Harm::kKill;
   std::string mutant{};  // "" = the real thing
   uint64_t stride = 1;   // every stride-th point
+  std::string call{};    // errors at this one only; "" = at each
   size_t starts = 4;     // of kRecovery: as many storages that a killed agent left
   uint64_t parts = 2;    // processes
 };

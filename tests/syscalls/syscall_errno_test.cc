@@ -51,7 +51,8 @@ TEST_F(ErrnoAtEverySyscall, EveryHandlingIsNeeded) {
     crash::Tally tally;
     for (const Life& life : Lives()) {
       if (tally.violations != 0) break;
-      tally = Sweep(life, {.harm = mutant.short_transfers ? Harm::kShort : Harm::kErrors, .mutant = mutant.name});
+      const Harm harm = mutant.short_transfers ? Harm::kShort : Harm::kErrors;
+      tally = Sweep(life, {.harm = harm, .mutant = mutant.name, .call = mutant.call});
     }
     std::printf("errors: without \"%s\": %s\n", mutant.name.c_str(),
                 tally.violations == 0 ? "NOT NOTICED" : tally.first.substr(0, 120).c_str());

@@ -44,8 +44,8 @@ FIGURES = [
         "points",
         "Killed at every system call of publish, commit, retention, roll-back, recovery and start-up; at every labelled "
         "point of save, flush, commit, restore, mending and start-up",
-        "CKPTD_STARTS=12 build/dev/bin/syscall_kill_test && "
-        "CKPTD_NIGHTLY=1 build/dev/bin/agent_start_test --gtest_filter='*Killed*:*Lost*' && "
+        "export CKPTD_NIGHTLY=1; CKPTD_STARTS=12 build/dev/bin/syscall_kill_test && "
+        "build/dev/bin/agent_start_test --gtest_filter='*Killed*:*Lost*' && "
         "build/dev/bin/labelled_kill_test",
         r"^(?:kill|start): .*|^\[==========\] \d+ tests? .* ran.*|^\[  (?:PASSED|FAILED)  \] \d+ tests?.*",
     ),
