@@ -1,14 +1,13 @@
-// The parts of the job's machine, and one agent from restore() to deletion. The randomised test in tests/protocol
+// The parts of the job's machine, and one agent from restore() to a durable step. The randomised test in tests/protocol
 // drives the whole machine.
 #include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <sstream>
 
-#include "daemon/job/deletion.h"
 #include "daemon/job/job_test_util.h"
 #include "daemon/job/lineage.h"
-#include "daemon/job/machine.h"
+#include "daemon/job/machine_test_util.h"
 #include "daemon/job/table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -47,103 +46,6 @@ TEST(Lineage, AMarkerIsVoidAfterALaterChoice) {
   EXPECT_TRUE(MarkerHolds(step, {Decision(2, {{1, 10}})})) << "the deleter's own parent is no later choice";
   EXPECT_FALSE(MarkerHolds(step, {Decision(3, {{1, 10}})}));
 }
-
-// One agent, rank 0 of 1, storage answers by hand.
-class JobTest : public testing::Test {
- protected:
-  JobTest() : machine_(MakeConfig()) { Feed(Started{}); }
-
-  static Config MakeConfig() {
-    Config config;
-    config.job = "gpt";
-    config.agent = "A";
-    config.members = {"A"};
-    config.user = "1000";
-    config.incarnation = 5;
-    config.retention.keep_last = 1;
-    return config;
-  }
-
-  // The agent starts; attempt 3, of two ranks that are gone, was never decided.
-  void StartOverAnUndecidedAttemptOfTwo() {
-    Feed(Started{3, 1});
-    NewestRead read{Last<ReadNewest>().op, absl::OkStatus(), true, {}, false, {}};
-    read.record.set_attempt(3);
-    read.record.set_coordinator("A");
-    read.record.set_rank0_ticket(7);
-    read.record.set_world_size(2);
-    Feed(read);
-    Feed(Listed{Last<List>().op, absl::OkStatus(), {}, {}});
-  }
-
-  // Messages to itself come back at once.
-  void Feed(const Event& event) {
-    effects_.clear();
-    std::vector<Event> queue{event};
-    for (size_t i = 0; i < queue.size(); ++i) {
-      Effects effects;
-      machine_.Step(queue[i], effects);
-      for (const Effect& effect : effects) {
-        if (const auto* state = std::get_if<SendState>(&effect)) queue.push_back(StateReceived{state->state});
-        if (const auto* report = std::get_if<SendReport>(&effect)) queue.push_back(ReportReceived{report->report});
-        if (const auto* forward = std::get_if<ForwardState>(&effect)) state_ = forward->state;
-        effects_.push_back(effect);
-      }
-    }
-  }
-
-  template <typename T>
-  T Last() const {
-    for (auto it = effects_.rbegin(); it != effects_.rend(); ++it) {
-      if (const T* found = std::get_if<T>(&*it)) return *found;
-    }
-    ADD_FAILURE() << "no such effect";
-    return T();
-  }
-  template <typename T>
-  bool Has() const {
-    return std::any_of(effects_.begin(), effects_.end(), [](const Effect& e) { return std::holds_alternative<T>(e); });
-  }
-
-  void Rank(v1::RankReport::Load load, const std::vector<SnapshotId>& sealed = {},
-            const std::vector<SnapshotId>& persisted = {}, Ticket ticket = 7) {
-    auto report = std::make_shared<v1::RankReport>();
-    report->set_seen(machine_.view().seen);
-    report->set_ticket(ticket);
-    report->set_load(load);
-    for (const SnapshotId& id : sealed) SetRef(id, report->add_sealed());
-    for (const SnapshotId& id : persisted) SetRef(id, report->add_persisted());
-    Feed(RankChanged{report});
-  }
-
-  void JoinRankZero(Ticket ticket = 7, ProcessId process = 70) {
-    Join join;
-    join.ticket = ticket;
-    join.process = process;
-    join.world_size = 1;
-    Feed(join);
-  }
-
-  // Attempt 1, started afresh, in RUN.
-  void Run(std::vector<StoredStep> steps = {}, std::vector<v1::DecisionRecord> decisions = {}) {
-    JoinRankZero();
-    Feed(NewestRead{Last<ReadNewest>().op, absl::OkStatus(), false, {}, false, {}});
-    Feed(AttemptCreated{Last<CreateAttempt>().op, absl::OkStatus()});
-    Feed(Listed{Last<List>().op, absl::OkStatus(), std::move(decisions), std::move(steps)});
-    Rank(v1::RankReport::WAIT);
-    const CreateDecision create = Last<CreateDecision>();
-    Feed(DecisionCreated{create.op, absl::OkStatus(), create.decision});
-    Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
-    Rank(v1::RankReport::WAIT);
-    Rank(v1::RankReport::LOADED);
-    Rank(v1::RankReport::RUN);
-    ASSERT_EQ(machine_.view().phase, Phase::kRun);
-  }
-
-  Machine machine_;
-  Effects effects_;
-  StatePtr state_;
-};
 
 TEST_F(JobTest, RunsFromRestoreToDurable) {
   Run();
@@ -367,72 +269,6 @@ TEST_F(JobTest, AnAttemptThatOnlyDeletedIsNotResumed) {
   again.Step(read, effects);
   EXPECT_TRUE(effects.empty());
   EXPECT_EQ(again.view().phase, Phase::kIdle);
-}
-
-TEST_F(JobTest, RetentionThatChangesIsAppliedAtOnce) {
-  StoredStep step;
-  step.world_size = step.sidecars = 1;
-  step.committed = true;
-  std::vector<StoredStep> steps(3, step);
-  for (StepId i = 0; i < 3; ++i) steps[i].id = {1, 10 * (i + 1)};
-  Feed(RetentionChanged{{3, 0}});
-  Run(steps);
-  EXPECT_FALSE(Has<VerifyStep>());
-  Feed(RetentionChanged{{1, 0}});
-  EXPECT_TRUE(Has<VerifyStep>());
-}
-
-TEST_F(JobTest, DeletesBehindAVerifiedSuccessorOnly) {
-  Run();
-  const auto commit = [&](StepId step) {
-    Rank(v1::RankReport::RUN, {{1, step}}, {{1, step}});
-    Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
-    Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
-  };
-  commit(10);
-  EXPECT_FALSE(Has<VerifyStep>()) << "one step is kept";
-  commit(20);
-  EXPECT_EQ(Last<VerifyStep>().id, (SnapshotId{1, 20}));
-  Feed(StepVerified{Last<VerifyStep>().op, absl::OkStatus()});
-  EXPECT_EQ(Last<PutMarker>().id, (SnapshotId{1, 10}));
-  Feed(MarkerPut{Last<PutMarker>().op, absl::OkStatus()});
-  Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
-  EXPECT_EQ(Last<DeleteStep>().id, (SnapshotId{1, 10}));
-  Feed(StepDeleted{Last<DeleteStep>().op, absl::OkStatus()});
-  EXPECT_EQ(machine_.view().stored.size(), 1u);
-}
-
-TEST_F(JobTest, APinHoldsAlsoWhenTheStepWasNotOnStorageYet) {
-  Run();
-  Feed(PinChanged{{1, 10}, true});
-  for (const StepId step : {10, 20}) {
-    Rank(v1::RankReport::RUN, {{1, step}}, {{1, step}});
-    Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
-    Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
-  }
-  EXPECT_FALSE(Has<VerifyStep>()) << "one step is kept, and the pinned one";
-}
-
-TEST_F(JobTest, ADamagedSuccessorDeletesNothing) {
-  Run();
-  for (const StepId step : {10, 20}) {
-    Rank(v1::RankReport::RUN, {{1, step}}, {{1, step}});
-    Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
-    Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
-  }
-  Feed(StepVerified{Last<VerifyStep>().op, Error(ErrorCode::CORRUPT, "chunk 1")});
-  EXPECT_FALSE(Has<PutMarker>());
-}
-
-TEST_F(JobTest, TheLastGoodStepCannotBeRemovedByHand) {
-  Run();
-  Rank(v1::RankReport::RUN, {{1, 10}}, {{1, 10}});
-  Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
-  Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
-  Feed(DeleteRequested{1, {1, 10}});
-  EXPECT_EQ(CodeOf(Last<DeleteEnded>().status), ErrorCode::REFUSED);
-  Feed(DeleteRequested{2, {1, 11}});
-  EXPECT_EQ(CodeOf(Last<DeleteEnded>().status), ErrorCode::NOT_FOUND);
 }
 
 }  // namespace

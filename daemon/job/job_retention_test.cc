@@ -1,0 +1,77 @@
+// One agent, and what it deletes: behind a successor that was read back, never a step that is pinned or the last one.
+#include <vector>
+
+#include "daemon/base/errors.h"
+#include "daemon/job/machine_test_util.h"
+
+namespace ckptd::job {
+namespace {
+
+TEST_F(JobTest, RetentionThatChangesIsAppliedAtOnce) {
+  StoredStep step;
+  step.world_size = step.sidecars = 1;
+  step.committed = true;
+  std::vector<StoredStep> steps(3, step);
+  for (StepId i = 0; i < 3; ++i) steps[i].id = {1, 10 * (i + 1)};
+  Feed(RetentionChanged{{3, 0}});
+  Run(steps);
+  EXPECT_FALSE(Has<VerifyStep>());
+  Feed(RetentionChanged{{1, 0}});
+  EXPECT_TRUE(Has<VerifyStep>());
+}
+
+TEST_F(JobTest, DeletesBehindAVerifiedSuccessorOnly) {
+  Run();
+  const auto commit = [&](StepId step) {
+    Rank(v1::RankReport::RUN, {{1, step}}, {{1, step}});
+    Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
+    Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
+  };
+  commit(10);
+  EXPECT_FALSE(Has<VerifyStep>()) << "one step is kept";
+  commit(20);
+  EXPECT_EQ(Last<VerifyStep>().id, (SnapshotId{1, 20}));
+  Feed(StepVerified{Last<VerifyStep>().op, absl::OkStatus()});
+  EXPECT_EQ(Last<PutMarker>().id, (SnapshotId{1, 10}));
+  Feed(MarkerPut{Last<PutMarker>().op, absl::OkStatus()});
+  Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
+  EXPECT_EQ(Last<DeleteStep>().id, (SnapshotId{1, 10}));
+  Feed(StepDeleted{Last<DeleteStep>().op, absl::OkStatus()});
+  EXPECT_EQ(machine_.view().stored.size(), 1u);
+}
+
+TEST_F(JobTest, APinHoldsAlsoWhenTheStepWasNotOnStorageYet) {
+  Run();
+  Feed(PinChanged{{1, 10}, true});
+  for (const StepId step : {10, 20}) {
+    Rank(v1::RankReport::RUN, {{1, step}}, {{1, step}});
+    Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
+    Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
+  }
+  EXPECT_FALSE(Has<VerifyStep>()) << "one step is kept, and the pinned one";
+}
+
+TEST_F(JobTest, ADamagedSuccessorDeletesNothing) {
+  Run();
+  for (const StepId step : {10, 20}) {
+    Rank(v1::RankReport::RUN, {{1, step}}, {{1, step}});
+    Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
+    Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
+  }
+  Feed(StepVerified{Last<VerifyStep>().op, Error(ErrorCode::CORRUPT, "chunk 1")});
+  EXPECT_FALSE(Has<PutMarker>());
+}
+
+TEST_F(JobTest, TheLastGoodStepCannotBeRemovedByHand) {
+  Run();
+  Rank(v1::RankReport::RUN, {{1, 10}}, {{1, 10}});
+  Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
+  Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
+  Feed(DeleteRequested{1, {1, 10}});
+  EXPECT_EQ(CodeOf(Last<DeleteEnded>().status), ErrorCode::REFUSED);
+  Feed(DeleteRequested{2, {1, 11}});
+  EXPECT_EQ(CodeOf(Last<DeleteEnded>().status), ErrorCode::NOT_FOUND);
+}
+
+}  // namespace
+}  // namespace ckptd::job
