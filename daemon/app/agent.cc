@@ -16,7 +16,6 @@
 #include "daemon/app/storage_start.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/os/group.h"
-#include "daemon/persist/records_io.h"
 #include "daemon/storage/posix_store.h"
 
 namespace ckptd {
@@ -179,85 +178,33 @@ absl::Status Agent::StartServer() {
 }
 
 void Agent::MakeServices() {
-  services_.reset(new Services{config_,         clock_,
-                               *loop_,          *region_,
-                               *store_,         *restore_store_,
-                               *calls_,         *record_work_,
-                               *fetch_work_,    *chore_work_,
-                               *memory_work_,   *flusher_,
-                               *server_,        claims_,
-                               *storage_watch_, *copiers_,
-                               *registrar_,     *rescuer_,
-                               metrics_,        AgentIdOf(config_),
-                               RandomId(),      [this](const std::string& job) { return ForgetJob(job); }});
-}
-
-void Agent::AdoptAll() {
-  const region::AdoptReport& report = region_->adopted();
-  for (const std::string& note : report.notes) Log(kWarning, "region.adopt").Field("text", note);
-  for (const std::string& name : report.untouched) Log(kWarning, "region.untouched").Field("name", name);
-  for (const region::AdoptedJob& adopted : report.jobs) {
-    claims_.SetOwner(adopted.job, adopted.uid);
-    auto runner = ObtainJob(adopted.job, adopted.uid);
-    if (!runner.ok()) Log(kError, "region.adopt").Job(adopted.job).Error(runner.status());
-  }
-}
-
-absl::StatusOr<JobRunner*> Agent::ObtainJob(const std::string& job, uint32_t uid) {
-  if (JobRunner* known = FindJob(job)) return known;
-  CKPTD_ASSIGN_OR_RETURN(region::JobRegion * memory, region_->OpenJob(job, uid));
-  auto& runner = jobs_[job] = std::make_unique<JobRunner>(*services_, *memory);
-  metrics_.AddJob(job);
-  const region::AdoptedJob* adopted = nullptr;
-  for (const region::AdoptedJob& each : region_->adopted().jobs) {
-    if (each.job == job) adopted = &each;
-  }
-  SweepLeftovers(job);
-  runner->Start(adopted);
-  return runner.get();
-}
-
-// What a killed predecessor was writing when it died. Nobody waits for it.
-void Agent::SweepLeftovers(const std::string& job) {
-  bool taken = chore_work_->Run([&store = *store_, job] {
-    size_t removed = RemoveJobLeftovers(store, job);
-    if (removed != 0) Log(kInfo, "storage.swept").Job(job).Field("temporary_files", uint64_t{removed});
-  });
-  if (!taken) Log(kWarning, "storage.not_swept").Job(job);
-}
-
-JobRunner* Agent::FindJob(const std::string& job) {
-  auto found = jobs_.find(job);
-  return found == jobs_.end() ? nullptr : found->second.get();
-}
-
-absl::Status Agent::ForgetJob(const std::string& job) {
-  auto found = jobs_.find(job);
-  if (found != jobs_.end()) {
-    found->second->Stop();
-    EndCopiersOf(job);
-    for (auto& [session, binding] : bindings_) {
-      if (binding.job == found->second.get()) binding.job = nullptr;
-    }
-    forgotten_.push_back(std::move(found->second));
-    jobs_.erase(found);
-    claims_.Forget(job);
-  }
-  return region_->RemoveJob(job);
+  services_.reset(new Services{config_,
+                               clock_,
+                               *loop_,
+                               *region_,
+                               *store_,
+                               *restore_store_,
+                               *calls_,
+                               *record_work_,
+                               *fetch_work_,
+                               *chore_work_,
+                               *memory_work_,
+                               *flusher_,
+                               *server_,
+                               claims_,
+                               *storage_watch_,
+                               *copiers_,
+                               *registrar_,
+                               *rescuer_,
+                               metrics_,
+                               AgentIdOf(config_),
+                               RandomId(),
+                               [this](const std::string& job) { return ForgetJob(job); },
+                               [this](const std::string& job) { return InUse(job); }});
 }
 
 void Agent::OnRequest(SessionId session, const Peer& peer, Request request, std::vector<UniqueFd> fds) {
   std::visit([&](const auto& typed) { On(session, peer, typed, std::move(fds)); }, request);
-}
-
-absl::Status Agent::Claim(SessionId session, const Peer& peer, const std::string& job, Rank rank, uint32_t world,
-                          Ticket ticket) {
-  Holder holder{static_cast<uint32_t>(peer.process.pid), peer.process.start_time, peer.uid, ticket, session};
-  CKPTD_RETURN_IF_ERROR(server_->WatchPeer(session));
-  CKPTD_RETURN_IF_ERROR(claims_.Claim(job, rank, holder));
-  CKPTD_ASSIGN_OR_RETURN(JobRunner * runner, ObtainJob(job, peer.uid));
-  bindings_[session] = {runner, rank, world, ticket, PackProcess(peer.process)};
-  return absl::OkStatus();
 }
 
 void Agent::On(SessionId session, const Peer& peer, const JoinRequest& join, const std::vector<UniqueFd>&) {

@@ -59,7 +59,9 @@ class Agent final : public SessionHandler {
   [[nodiscard]] const Config& config() const { return config_; }
   // Applies what may change live.
   void ApplyConfig(const Config& config);
-  // Ends the job's runner and removes its region; the storage stays.
+  // A trainer, a flush or a reader.
+  [[nodiscard]] bool InUse(const std::string& job);
+  // Ends the job's runner and removes its region; the storage stays. Not from the middle of what the job does.
   [[nodiscard]] absl::Status ForgetJob(const std::string& job);
 
   void OnRequest(SessionId session, const Peer& peer, Request request, std::vector<UniqueFd> fds) override;
@@ -81,9 +83,12 @@ class Agent final : public SessionHandler {
   void WatchCalls();
   absl::Status StartServer();
   void MakeServices();
+  // agent_jobs.cc
   void AdoptAll();
-  absl::StatusOr<JobRunner*> ObtainJob(const std::string& job, uint32_t uid);
-  void SweepLeftovers(const std::string& job);
+  absl::StatusOr<JobRunner*> ObtainJob(const std::string& job, uint32_t uid,
+                                       const region::AdoptedJob* adopted = nullptr);
+  std::vector<region::JobFacts> JobsOf(uint32_t uid, const std::string& asked_for);
+  absl::Status MakeRoomFor(const std::string& job, Rank rank, uint32_t uid);
   absl::Status Claim(SessionId session, const Peer& peer, const std::string& job, Rank rank, uint32_t world,
                      Ticket ticket);
 
@@ -127,7 +132,7 @@ class Agent final : public SessionHandler {
   std::unique_ptr<Rescuer> rescuer_;
   std::unique_ptr<Services> services_;
   std::map<std::string, std::unique_ptr<JobRunner>> jobs_;
-  std::vector<std::unique_ptr<JobRunner>> forgotten_;  // stopped; what still comes from workers finds them
+  std::vector<std::shared_ptr<const uint64_t>> abandoned_;  // what forgotten jobs asked of the storage
   std::map<SessionId, Binding> bindings_;
   bool draining_ = false;
   bool flushed_all_ = true;

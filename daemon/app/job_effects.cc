@@ -26,22 +26,27 @@ struct JobEffects {
   template <typename Request>
   void Ask(Executor& executor, Store& store, const Request& request) const {
     JobRunner* self = &runner;
-    JobStorage storage(store, self->services_.metrics, self->name());
+    Services& services = runner.services_;
+    JobStorage storage(store, services.metrics, self->name());
     using Answer = decltype(storage(request));
     using Result = absl::StatusOr<Answer>;
+    auto answered = self->scope_.Bind([self](Answer answer) {
+      if (!answer.status.ok()) Log(kWarning, "job.storage").Job(self->name()).Error(answer.status);
+      self->Post(std::move(answer));
+    });
+    ++*self->asking_;
     RunAsync<Result>(
-        self->services_.loop, executor,
-        [storage = std::move(storage), request]() -> Result { return storage(request); },
-        [self, op = request.op](Result ran) {
+        services.loop, executor, [storage = std::move(storage), request]() -> Result { return storage(request); },
+        [&services, answered, asking = self->asking_, op = request.op](Result ran) mutable {
+          --*asking;
           Answer answer;
           if (ran.ok())
             answer = *std::move(ran);
           else
             answer.status = ran.status();
-          self->services_.storage_watch.Answered(answer.status, kWrites<Request>);
+          services.storage_watch.Answered(answer.status, kWrites<Request>);
           answer.op = op;
-          if (!answer.status.ok()) Log(kWarning, "job.storage").Job(self->name()).Error(answer.status);
-          self->Post(std::move(answer));
+          answered(std::move(answer));
         });
   }
 
@@ -88,10 +93,13 @@ struct JobEffects {
   }
   void operator()(const job::StartTimer& e) const {
     JobRunner* self = &runner;
-    runner.services_.loop.After(e.after, [self, e] {
+    auto id = std::make_shared<Loop::TimerId>();
+    *id = runner.services_.loop.After(e.after, [self, e, id] {
+      self->timers_.erase(*id);
       if (e.kind == job::TimerKind::kJoin) TellOfSilence(*self, e.key);
       self->Post(job::TimerFired{e.kind, e.key});
     });
+    runner.timers_.insert(*id);
   }
   // The patience of one restore() is over; if the storage has been silent for much of it, that is the reason.
   static void TellOfSilence(JobRunner& runner, Ticket ticket) {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "daemon/app/registrar.h"
 #include "daemon/base/status_macros.h"
+#include "daemon/persist/records_io.h"
 
 namespace ckptd {
 namespace {
@@ -50,7 +52,12 @@ JobRunner::JobRunner(Services& services, region::JobRegion& region)
       machine_(MachineConfig(services, region)),
       metrics_(services.metrics, services.clock, region.job()) {}
 
+JobRunner::~JobRunner() {
+  for (Loop::TimerId timer : timers_) services_.loop.CancelTimer(timer);
+}
+
 void JobRunner::Start(const region::AdoptedJob* adopted) {
+  SweepLeftovers();
   Push(job::Event(job::Started{region_.journal().seen(), services_.region.id(), region_.journal().lost()}));
   if (adopted == nullptr) return;
   for (const region::AdoptedRank& rank : adopted->ranks) {
@@ -61,6 +68,29 @@ void JobRunner::Start(const region::AdoptedJob* adopted) {
     }
     Push([runner = *runner, &rank, seen = adopted->seen] { runner->Adopt(rank, seen); });
   }
+}
+
+// What a killed predecessor was writing when it died. Nobody waits for it.
+void JobRunner::SweepLeftovers() {
+  using Removed = absl::StatusOr<size_t>;
+  ++*asking_;
+  RunAsync<Removed>(
+      services_.loop, services_.chore_work,
+      [&store = services_.store, job = name()]() -> Removed { return RemoveJobLeftovers(store, job); },
+      [asking = asking_, job = name()](const Removed& removed) {
+        --*asking;
+        if (!removed.ok()) Log(kWarning, "storage.not_swept").Job(job).Error(removed.status());
+        if (removed.ok() && *removed != 0)
+          Log(kInfo, "storage.swept").Job(job).Field("temporary_files", uint64_t{*removed});
+      });
+}
+
+void JobRunner::Stop() {
+  stopped_ = true;
+  for (auto& [rank, runner] : ranks_) runner->Stop();
+  const auto deletions = std::move(deletions_);
+  for (const auto& [request, done] : deletions)
+    done(Error(ErrorCode::REFUSED, absl::StrCat("job ", name(), " has left this agent")));
 }
 
 absl::StatusOr<RankRunner*> JobRunner::ObtainRank(Rank rank) {
@@ -214,6 +244,10 @@ void JobRunner::Delete(const SnapshotId& id, DeleteDone done) {
   uint64_t request = next_request_++;
   deletions_[request] = std::move(done);
   Post(job::DeleteRequested{request, id});
+}
+
+bool JobRunner::busy() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank.second->busy(); });
 }
 
 bool JobRunner::flushing() const {

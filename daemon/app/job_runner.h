@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "daemon/app/job_metrics.h"
 #include "daemon/app/rank_runner.h"
 #include "daemon/app/services.h"
+#include "daemon/base/callback_scope.h"
 #include "daemon/job/machine.h"
 
 namespace ckptd {
@@ -24,6 +26,9 @@ namespace ckptd {
 class JobRunner {
  public:
   JobRunner(Services& services, region::JobRegion& region);
+  ~JobRunner();
+  JobRunner(const JobRunner&) = delete;
+  JobRunner& operator=(const JobRunner&) = delete;
 
   // First: what the region held when the agent started; nothing for a new job.
   void Start(const region::AdoptedJob* adopted);
@@ -49,8 +54,8 @@ class JobRunner {
   void SetRetention(const RetentionConfig& retention);
   // `call` has hung for longer than storage.timeout, and restore() waits for what it is part of.
   void OnStorageHangs(const std::string& call);
-  // Nothing that still comes from workers is looked at any more: the job's region may go.
-  void Stop() { stopped_ = true; }
+  // Before it and the job's region go. Nothing that still comes from workers is looked at any more.
+  void Stop();
 
   // Operator.
   void Post(job::Event event);
@@ -63,6 +68,10 @@ class JobRunner {
   [[nodiscard]] job::View view() const { return machine_.view(); }
   [[nodiscard]] const std::map<Rank, std::unique_ptr<RankRunner>>& ranks() const { return ranks_; }
   [[nodiscard]] bool flushing() const;
+  // A flush or a reader. Not: a trainer.
+  [[nodiscard]] bool busy() const;
+  // What it has asked of the storage that is not answered yet. Counted on when the job is gone.
+  [[nodiscard]] std::shared_ptr<const uint64_t> asking() const { return asking_; }
   // Steps this agent saw become captured or durable since it started, for their ages.
   [[nodiscard]] RankRunner* FindRank(Rank rank);
 
@@ -73,6 +82,7 @@ class JobRunner {
 
   absl::StatusOr<RankRunner*> ObtainRank(Rank rank);
   absl::StatusOr<RankRunner*> EnterRank(Rank rank);
+  void SweepLeftovers();
   void Push(Item item);
   void Work(Item item);
   void Execute(const job::Effects& effects);
@@ -90,6 +100,9 @@ class JobRunner {
   bool stopped_ = false;
   uint64_t next_request_ = 1;
   std::map<uint64_t, DeleteDone> deletions_;
+  const std::shared_ptr<uint64_t> asking_ = std::make_shared<uint64_t>(0);
+  std::set<Loop::TimerId> timers_;
+  CallbackScope scope_;
 };
 
 }  // namespace ckptd

@@ -64,7 +64,8 @@ void LayoutIntake::Take(Order order) {
         CKPTD_ASSIGN_OR_RETURN(std::string headers, shared->headers());
         return ReadHeaderFacts(headers);
       },
-      [this, shared](absl::StatusOr<HeaderFacts> facts) { Continue(std::move(*shared), std::move(facts)); });
+      scope_.Bind(
+          [this, shared](absl::StatusOr<HeaderFacts> facts) { Continue(std::move(*shared), std::move(facts)); }));
 }
 
 void LayoutIntake::Continue(Order order, absl::StatusOr<HeaderFacts> facts) {
@@ -118,14 +119,13 @@ absl::StatusOr<bool> LayoutIntake::HasRoom(const region::LayoutSpec& spec) {
 }
 
 absl::Status LayoutIntake::ForgetOrphans(uint64_t short_of) {
-  if (!services_.forget_job) return Error(ErrorCode::REGION_FULL, "no job may be forgotten");
   std::vector<region::JobFacts> jobs;
   for (const auto& [name, job] : services_.region.jobs()) {
     region::JobFacts facts = job->Facts();
-    facts.in_use = name == job_ || services_.claims.Holds(name);
+    facts.in_use = facts.in_use || name == job_ || services_.in_use(name);
     jobs.push_back(std::move(facts));
   }
-  CKPTD_ASSIGN_OR_RETURN(auto orphans, region::PlanReclaim(std::move(jobs), short_of));
+  CKPTD_ASSIGN_OR_RETURN(auto orphans, region::PlanReclaim(std::move(jobs), {.bytes = short_of}));
   for (const std::string& name : orphans) {
     Log(kWarning, "region.reclaim").Job(name).Field("for", job_);
     CKPTD_RETURN_IF_ERROR(services_.forget_job(name));
@@ -143,7 +143,7 @@ uint64_t LayoutIntake::ShrinkableElsewhere() const {
 // Later: it is called in the middle of the effects that make the room.
 void LayoutIntake::RoomMade() {
   if (waiting_.empty() || retry_posted_) return;
-  retry_posted_ = services_.loop.Post([this] { Retry(); });
+  retry_posted_ = services_.loop.Post(scope_.Bind([this] { Retry(); }));
 }
 
 void LayoutIntake::Retry() {
@@ -167,8 +167,9 @@ void LayoutIntake::Start(Order order, const region::LayoutSpec& spec) {
   Loop& loop = services_.loop;
   build->spec = spec;
   builds_.push_back(std::move(build));
-  auto layout = region_.StartLayout(spec, services_.memory_work, [this, raw, &loop](const absl::Status& status) {
-    if (!loop.Post([this, raw, status] { Finish(raw, status); })) Log(kError, "app.post_lost");
+  auto finish = scope_.Bind([this, raw](const absl::Status& status) { Finish(raw, status); });
+  auto layout = region_.StartLayout(spec, services_.memory_work, [finish, &loop](const absl::Status& status) {
+    if (!loop.Post([finish, status]() mutable { finish(status); })) Log(kError, "app.post_lost");
   });
   if (!layout.ok()) {
     builds_.remove_if([raw](const auto& each) { return each.get() == raw; });

@@ -14,6 +14,7 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/app/services.h"
+#include "daemon/base/callback_scope.h"
 #include "daemon/region/rank_region.h"
 
 namespace ckptd {
@@ -82,6 +83,7 @@ class LayoutIntake {
   bool shrinking_ = false;  // need_room_(true) was said last
   bool retry_posted_ = false;
   Loop::TimerId tick_ = 0;
+  CallbackScope scope_;
 };
 
 }  // namespace ckptd

@@ -177,10 +177,11 @@ struct RankEffects {
     RankRunner* self = &runner;
     Loop& loop = runner.services_.loop;
     auto build = std::make_shared<std::shared_ptr<region::SlotBuild>>();
-    auto done = [self, e, build, &loop](const absl::Status& status) {
-      (void)loop.Post([self, e, build, status] {
-        self->options_.enqueue([self, e, build, status] { RankEffects{*self}.FinishReplace(e.slot, *build, status); });
-      });
+    auto replaced = runner.scope_.Bind([self, e, build](const absl::Status& status) {
+      self->options_.enqueue([self, e, build, status] { RankEffects{*self}.FinishReplace(e.slot, *build, status); });
+    });
+    auto done = [replaced, &loop](const absl::Status& status) {
+      (void)loop.Post([replaced, status]() mutable { replaced(status); });
     };
     region::LayoutSet* set = runner.Set(e.slot);
     if (set == nullptr) return;
@@ -207,9 +208,9 @@ struct RankEffects {
         runner.services_.loop, runner.services_.fetch_work,
         [&store = runner.services_.restore_store, job = runner.options_.job, id = e.snapshot,
          rank = runner.options_.rank] { return CommittedSidecar(store, job, id, rank); },
-        [self, e](const Read& read) {
+        runner.scope_.Bind([self, e](const Read& read) {
           self->options_.enqueue([self, e, read] { RankEffects{*self}.PlaceLayout(e.snapshot, read); });
-        });
+        }));
   }
 
   void PlaceLayout(const SnapshotId& snapshot, absl::StatusOr<v1::Sidecar> sidecar) const {
@@ -243,13 +244,13 @@ struct RankEffects {
         runner.services_.loop, runner.services_.fetch_work,
         [&store = runner.services_.restore_store, job = runner.options_.job, rank = runner.options_.rank,
          id = e.snapshot, file, slot_bytes] { return FetchInto(store, job, rank, id, *file, slot_bytes); },
-        [self, e, slot_bytes](const Result& result) {
+        runner.scope_.Bind([self, e, slot_bytes](const Result& result) {
           self->options_.enqueue([self, e, slot_bytes, result] {
             self->metrics_.Fetched(result.status(), slot_bytes);
             if (result.ok()) self->fetched_[e.slot] = *result;
             self->Feed(snapshot::Fetched{e.slot, e.snapshot, result.status()});
           });
-        });
+        }));
   }
 
   static absl::StatusOr<RankRunner::FetchedSlot> FetchInto(Store& store, const std::string& job, Rank rank,
@@ -304,8 +305,8 @@ struct RankEffects {
   void operator()(const snapshot::RetryAt&) const {
     constexpr Nanos kPause = std::chrono::seconds(2);
     RankRunner* self = &runner;
-    runner.services_.loop.After(kPause,
-                                [self] { self->options_.enqueue([self] { self->Feed(snapshot::RetryTimer{}); }); });
+    runner.services_.loop.After(
+        kPause, runner.scope_.Bind([self] { self->options_.enqueue([self] { self->Feed(snapshot::RetryTimer{}); }); }));
   }
 
   void operator()(const snapshot::SendLoad& e) const {

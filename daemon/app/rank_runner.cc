@@ -146,9 +146,9 @@ void RankRunner::LayoutIsReady(snapshot::ProcessId process, AttemptId attempt, r
     services_.registrar.Leave(who);
     return SendLayout(process, attempt, set);
   }
-  services_.registrar.WhenFree(who, [this, process, attempt, layout = set.layout()] {
+  services_.registrar.WhenFree(who, scope_.Bind([this, process, attempt, layout = set.layout()] {
     options_.enqueue([this, process, attempt, layout] { SendLayoutInTurn(process, attempt, layout); });
-  });
+  }));
 }
 
 void RankRunner::SendLayoutInTurn(snapshot::ProcessId process, AttemptId attempt, uint32_t layout) {
@@ -282,72 +282,12 @@ absl::StatusOr<Bells::Fill> RankRunner::TakeFill(const snapshot::SlotId& slot, E
   return bells_.TakeFill(PackProcess({owner.pid, owner.start_time}), slot, epoch);
 }
 
-FlushKey RankRunner::KeyOf(const snapshot::SlotId& slot, Epoch epoch) const {
-  return {options_.job, options_.rank, slot.layout, slot.index, epoch};
-}
-
-absl::StatusOr<FlushSource> RankRunner::SourceOf(const snapshot::SlotId& slot, const SnapshotId& id) {
-  region::LayoutSet* set = Set(slot);
-  std::shared_ptr<region::SlotFile> file = set == nullptr ? nullptr : set->FileOf(slot.index);
-  if (!file) return Error(ErrorCode::INTERNAL, absl::StrCat("slot ", snapshot::ToString(slot), " has no file"));
-  CKPTD_ASSIGN_OR_RETURN(std::span<const std::byte> bytes, file->ReadOnlyBytes());
-  FlushSource source;
-  source.job = options_.job;
-  source.rank = options_.rank;
-  source.world = set->head().block.world;
-  source.id = id;
-  source.images = set->head().images;
-  source.chunk_bytes = set->head().block.chunk_bytes;
-  source.header_crc = set->head().block.header_crc;
-  source.slot = bytes.first(set->head().block.slot_bytes);
-  source.keep = std::move(file);
-  return source;
-}
-
-// Chunks go to the storage as they are captured, before anybody knows whether the fill will be sealed.
-void RankRunner::Stream(snapshot::ProcessId process) {
-  for (const auto& [layout, set] : region_.layouts()) {
-    region::Bell* bell = bells_.Find(process, layout);
-    if (bell == nullptr) continue;
-    for (uint32_t slot = 0; slot < set->slot_count(); ++slot) {
-      if (set->Slot(slot).state == SlotStateCode::kFilling) StreamSlot(*bell, layout, slot, bell->ReadSlot(slot));
-    }
-  }
-}
-
-void RankRunner::StreamSlot(const region::Bell& bell, uint32_t layout, uint32_t slot,
-                            const region::BellSlotView& view) {
-  const region::SlotSnapshot& now = region_.FindLayout(layout)->Slot(slot);
-  bool filling = view.epoch == now.epoch && view.step != 0 && view.attempt == now.owner.attempt &&
-                 (view.state == CaptureState::kOpen || view.state == CaptureState::kComplete);
-  if (!filling) return;
-  FlushKey key = KeyOf({layout, slot}, view.epoch);
-  auto known = streaming_.find(key);
-  if (known == streaming_.end() && !machine_.flushes_all()) return;  // nobody knows yet whether it will be flushed
-  if (known == streaming_.end()) {
-    auto source = SourceOf({layout, slot}, {view.attempt, view.step});
-    if (!source.ok()) return;
-    services_.flusher.Begin(key, *std::move(source));
-    known = streaming_.emplace(key, Streamed{{view.attempt, view.step}}).first;
-  }
-  uint32_t& handed_over = known->second.chunks;
-  const uint32_t done = bell.DonePrefix(slot, view.epoch, handed_over);
-  if (done == handed_over) return;
-  handed_over = done;
-  services_.flusher.Captured(key, done);
-}
-
-void RankRunner::OnFlushed(const FlushOutcome& outcome) {
-  snapshot::SlotId slot{outcome.key.layout, outcome.key.slot};
-  if (!outcome.status.ok()) channel_.NoteProblem(outcome.status);
-  if (outcome.status.ok()) channel_.NoteProblem(absl::OkStatus());
-  Feed(snapshot::FlushEnded{slot, outcome.id, outcome.status});
-}
-
-bool RankRunner::flushing() const {
-  snapshot::View view = machine_.view();
-  return view.owes_flush ||
-         std::any_of(view.slots.begin(), view.slots.end(), [](const auto& slot) { return slot.flushing; });
+bool RankRunner::busy() const {
+  const snapshot::View view = machine_.view();
+  const auto at_work = [](const snapshot::SlotView& slot) {
+    return slot.read_pins > 0 || slot.state == SlotStateCode::kLoading;
+  };
+  return flushing() || intake_.orders() != 0 || std::any_of(view.slots.begin(), view.slots.end(), at_work);
 }
 
 // A slot whose file the trainer destroyed gets a new one before anything else happens to it.
@@ -355,16 +295,17 @@ void RankRunner::MendSlot(const snapshot::SlotId& slot, const std::function<void
   region::LayoutSet* set = Set(slot);
   auto build = std::make_shared<std::shared_ptr<region::SlotBuild>>();
   Loop& loop = services_.loop;
-  auto done = [this, slot, build, then, &loop](const absl::Status& status) {
-    (void)loop.Post([this, slot, build, then, status] {
-      options_.enqueue([this, slot, build, then, status] {
-        region::LayoutSet* set = Set(slot);
-        if (set == nullptr || !*build || !status.ok() || !set->FinishReplace(slot.index, **build).ok()) return;
-        absl::Status freed = set->SetState(slot.index, SlotStateCode::kFree, set->Slot(slot.index).epoch);
-        if (!freed.ok()) Log(kError, "slot.mend").Job(options_.job).Rank(options_.rank).Error(freed);
-        then();
-      });
+  auto mended = scope_.Bind([this, slot, build, then](const absl::Status& status) {
+    options_.enqueue([this, slot, build, then, status] {
+      region::LayoutSet* set = Set(slot);
+      if (set == nullptr || !*build || !status.ok() || !set->FinishReplace(slot.index, **build).ok()) return;
+      absl::Status freed = set->SetState(slot.index, SlotStateCode::kFree, set->Slot(slot.index).epoch);
+      if (!freed.ok()) Log(kError, "slot.mend").Job(options_.job).Rank(options_.rank).Error(freed);
+      then();
     });
+  });
+  auto done = [mended, &loop](const absl::Status& status) {
+    (void)loop.Post([mended, status]() mutable { mended(status); });
   };
   auto started = set->StartReplace(slot.index, services_.memory_work, done);
   if (started.ok()) *build = *started;
@@ -376,10 +317,11 @@ void RankRunner::VerifyAdopted(const snapshot::SlotId& slot) {
   const region::SlotSnapshot& now = set->Slot(slot.index);
   SnapshotId id = now.record->id();
   Loop& loop = services_.loop;
-  auto done = [this, slot, id, &loop](absl::Status status) {  // moved on: one thread at a time owns it
-    (void)loop.Post([this, slot, id, status = std::move(status)] {
-      options_.enqueue([this, slot, id, status] { Verified(slot, id, status); });
-    });
+  auto verified = scope_.Bind([this, slot, id](const absl::Status& status) {
+    options_.enqueue([this, slot, id, status] { Verified(slot, id, status); });
+  });
+  auto done = [verified, &loop](absl::Status status) {  // moved on: one thread at a time owns it
+    (void)loop.Post([verified, status = std::move(status)]() mutable { verified(status); });
   };
   auto started = region::StartVerify(set->FileOf(slot.index), now.record, services_.memory_work, done);
   if (!started.ok()) Log(kWarning, "slot.verify").Job(options_.job).Rank(options_.rank).Error(started.status());

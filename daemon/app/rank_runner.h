@@ -18,6 +18,7 @@
 #include "daemon/app/layout_intake.h"
 #include "daemon/app/services.h"
 #include "daemon/app/trainer_channel.h"
+#include "daemon/base/callback_scope.h"
 #include "daemon/region/rank_region.h"
 #include "daemon/region/verify.h"
 #include "daemon/snapshot/machine.h"
@@ -53,6 +54,8 @@ class RankRunner {
   void OnProcessDead(snapshot::ProcessId process);
   void OnReaped(snapshot::ProcessId process);
   void OnFlushed(const FlushOutcome& outcome);
+  // Its region goes: nothing reads it any more.
+  void Stop();
 
   [[nodiscard]] TrainerChannel& channel() { return channel_; }
   [[nodiscard]] snapshot::View view() const { return machine_.view(); }
@@ -60,6 +63,8 @@ class RankRunner {
   [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] const LayoutIntake& intake() const { return intake_; }
   [[nodiscard]] bool flushing() const;
+  // A flush, a reader, or what comes back from a worker and would find the region gone.
+  [[nodiscard]] bool busy() const;
   // Where the bytes of the slot, which holds `id`, are.
   [[nodiscard]] absl::StatusOr<FlushSource> SourceOf(const snapshot::SlotId& slot, const SnapshotId& id);
   // Why the trainer's newest layout was refused; OK when it was not.
@@ -121,6 +126,7 @@ class RankRunner {
   SnapshotId parent_;                                // of the attempt that runs
   std::map<snapshot::SlotId, FetchedSlot> fetched_;  // until SealSlot
   std::map<FlushKey, Streamed> streaming_;           // fills being streamed
+  CallbackScope scope_;
 };
 
 }  // namespace ckptd

@@ -43,6 +43,8 @@ class Rescuer {
 
   // True: this JOIN waits, and comes through Hooks::join when it need not any more.
   [[nodiscard]] bool Delay(SessionId session, const Peer& peer, const JoinRequest& join);
+  // A process that held a rank of it is being rescued.
+  [[nodiscard]] bool Delays(const std::string& job) const { return rescues_.Delays(job); }
   // BYE, or the connection is gone.
   void DropJoins(SessionId session);
 

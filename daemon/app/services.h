@@ -53,6 +53,7 @@ struct Services {
   std::string agent_id;
   uint64_t incarnation = 0;
   std::function<absl::Status(const std::string& job)> forget_job;  // ends its runner and removes its region
+  std::function<bool(const std::string& job)> in_use;              // a trainer, a flush or a reader
 };
 
 // Runs `work` on `executor` and gives its result to `done` on the control thread. `Result` is absl::Status or

@@ -1,6 +1,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "daemon/base/callback_scope.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/ids.h"
@@ -82,6 +87,19 @@ TEST(Queue, KeepsTheOrderWhileItGrowsAndTurns) {
   EXPECT_EQ(queue.size(), 400u);
   while (auto next = queue.TryPop()) EXPECT_EQ(*next, out++);
   EXPECT_EQ(out, in);
+}
+
+TEST(CallbackScope, WhatIsBoundRunsAsLongAsItLives) {
+  std::vector<int> ran;
+  auto scope = std::make_unique<CallbackScope>();
+  std::function<void(int)> bound = scope->Bind([&ran](int number) { ran.push_back(number); });
+  const std::function<void(int)> copy = bound;
+  bound(1);
+  copy(2);
+  scope.reset();
+  bound(3);
+  copy(4);
+  EXPECT_THAT(ran, testing::ElementsAre(1, 2));
 }
 
 TEST(Log, NothingThatATerminalObeysIsWritten) {

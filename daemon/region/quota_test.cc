@@ -60,19 +60,44 @@ TEST(Reclaim, OldestOrphansFirstAndNoMoreThanNeeded) {
   std::vector<JobFacts> jobs = {{.job = "new", .bytes = 10, .newest_unix_ns = 9},
                                 {.job = "old", .bytes = 10, .newest_unix_ns = 1},
                                 {.job = "empty", .bytes = 10, .newest_unix_ns = 0}};
-  EXPECT_THAT(*PlanReclaim(jobs, 15), ElementsAre("empty", "old"));
-  EXPECT_THAT(*PlanReclaim(jobs, 0), ElementsAre());
+  EXPECT_THAT(*PlanReclaim(jobs, {.bytes = 15}), ElementsAre("empty", "old"));
+  EXPECT_THAT(*PlanReclaim(jobs, {.bytes = 0}), ElementsAre());
 }
 
 TEST(Reclaim, WhatIsNotOnStorageOrInUseStays) {
   std::vector<JobFacts> jobs = {{.job = "a", .bytes = 10, .unpersisted = 1, .newest_unix_ns = 1},
                                 {.job = "b", .bytes = 10, .newest_unix_ns = 2, .in_use = true},
                                 {.job = "c", .bytes = 10, .newest_unix_ns = 3}};
-  EXPECT_THAT(*PlanReclaim(jobs, 10), ElementsAre("c"));
-  absl::Status full = PlanReclaim(jobs, 11).status();
+  EXPECT_THAT(*PlanReclaim(jobs, {.bytes = 10}), ElementsAre("c"));
+  absl::Status full = PlanReclaim(jobs, {.bytes = 11}).status();
   EXPECT_EQ(CodeOf(full), ErrorCode::REGION_FULL);
   EXPECT_THAT(std::string(full.message()), HasSubstr("a (1 snapshots not on storage)"));
   EXPECT_THAT(std::string(full.message()), HasSubstr("b (in use)"));
+}
+
+// As many jobs as a user may have, and one more.
+TEST(Reclaim, ForNamesTheOldestOrphansGoAndNoMoreThanNeeded) {
+  std::vector<JobFacts> jobs = {{.job = "new", .bytes = 10, .newest_unix_ns = 9, .ranks = 1},
+                                {.job = "old", .bytes = 10, .newest_unix_ns = 1, .ranks = 8},
+                                {.job = "memory only", .bytes = 10, .unpersisted = 1, .newest_unix_ns = 1, .ranks = 1},
+                                {.job = "visited", .ranks = 0},
+                                {.job = "trains", .in_use = true, .ranks = 1}};
+  EXPECT_THAT(*PlanReclaim(jobs, {.jobs = 1}), ElementsAre("visited"));
+  EXPECT_THAT(*PlanReclaim(jobs, {.jobs = 2}), ElementsAre("visited", "old"));
+  EXPECT_THAT(*PlanReclaim(jobs, {.jobs = 1, .ranks = 1}), ElementsAre("visited", "old"));
+  EXPECT_THAT(*PlanReclaim(jobs, {.ranks = 1}), ElementsAre("old")) << "what has no rank is no help";
+  EXPECT_THAT(*PlanReclaim(jobs, {.ranks = 9}), ElementsAre("old", "new"));
+}
+
+TEST(Reclaim, SaysWhatKeepsTheNames) {
+  std::vector<JobFacts> jobs = {{.job = "a", .unpersisted = 2, .newest_unix_ns = 2, .ranks = 1},
+                                {.job = "b", .unpersisted = 1, .newest_unix_ns = 1, .ranks = 1},
+                                {.job = "c", .unpersisted = 1, .in_use = true, .ranks = 1},
+                                {.job = "d", .newest_unix_ns = 1, .ranks = 1}};
+  const absl::Status full = PlanReclaim(jobs, {.jobs = 2}).status();
+  EXPECT_EQ(CodeOf(full), ErrorCode::REFUSED);
+  EXPECT_EQ(full.message(), "1 in use, 2 with snapshots that are not on storage; stop one, or ckptctl flush b");
+  EXPECT_EQ(PlanReclaim({jobs[2]}, {.ranks = 1}).status().message(), "1 in use; stop one");
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ std::string WhyKept(const JobFacts& job) {
   return absl::StrCat(job.job, " (", job.unpersisted, " snapshots not on storage)");
 }
 
-absl::Status NotEnough(const std::vector<JobFacts>& jobs, uint64_t need, uint64_t found) {
+absl::Status NotEnoughBytes(const std::vector<JobFacts>& jobs, uint64_t need, uint64_t found) {
   std::string kept;
   for (const JobFacts& job : jobs)
     if (!IsOrphan(job)) absl::StrAppend(&kept, kept.empty() ? "" : ", ", WhyKept(job));
@@ -28,20 +28,44 @@ absl::Status NotEnough(const std::vector<JobFacts>& jobs, uint64_t need, uint64_
                                                     FormatBytes(found), "; kept: ", kept.empty() ? "none" : kept));
 }
 
+// They may be a thousand: how many, and one that the operator can do something about.
+absl::Status NotEnoughNames(const std::vector<JobFacts>& jobs) {
+  const auto in_use = std::count_if(jobs.begin(), jobs.end(), [](const JobFacts& job) { return job.in_use; });
+  const auto oldest =
+      std::find_if(jobs.begin(), jobs.end(), [](const JobFacts& job) { return !job.in_use && job.unpersisted != 0; });
+  const auto unsaved =
+      std::count_if(oldest, jobs.end(), [](const JobFacts& job) { return !job.in_use && job.unpersisted != 0; });
+  std::string why = absl::StrCat(in_use, " in use");
+  if (unsaved != 0) absl::StrAppend(&why, ", ", unsaved, " with snapshots that are not on storage");
+  absl::StrAppend(&why, "; stop one");
+  if (unsaved != 0) absl::StrAppend(&why, ", or ckptctl flush ", oldest->job);
+  return Error(ErrorCode::REFUSED, why);
+}
+
+bool Enough(const Need& found, const Need& need) {
+  return found.bytes >= need.bytes && found.jobs >= need.jobs && found.ranks >= need.ranks;
+}
+
+bool Helps(const JobFacts& job, const Need& found, const Need& need) {
+  return (found.bytes < need.bytes && job.bytes != 0) || found.jobs < need.jobs ||
+         (found.ranks < need.ranks && job.ranks != 0);
+}
+
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> PlanReclaim(std::vector<JobFacts> jobs, uint64_t need) {
+absl::StatusOr<std::vector<std::string>> PlanReclaim(std::vector<JobFacts> jobs, const Need& need) {
   std::sort(jobs.begin(), jobs.end(), Older);
   std::vector<std::string> names;
-  uint64_t found = 0;
+  Need found;
   for (const JobFacts& job : jobs) {
-    if (found >= need) break;
-    if (!IsOrphan(job)) continue;
+    if (!IsOrphan(job) || !Helps(job, found, need)) continue;
     names.push_back(job.job);
-    found += job.bytes;
+    found.bytes += job.bytes;
+    found.jobs += 1;
+    found.ranks += job.ranks;
   }
-  if (found < need) return NotEnough(jobs, need, found);
-  return names;
+  if (Enough(found, need)) return names;
+  return found.bytes < need.bytes ? NotEnoughBytes(jobs, need.bytes, found.bytes) : NotEnoughNames(jobs);
 }
 
 }  // namespace ckptd::region

@@ -1,4 +1,4 @@
-// Which jobs may go when memory is needed.
+// Which jobs may go when memory is needed, or when a user has as many jobs or ranks as it may (session/claims.h).
 //
 // A job is an orphan when no session of it is connected or expected and every sealed snapshot it holds is on storage.
 // Orphans go oldest first (by their newest sealed snapshot; jobs without one are the oldest), and only as many as are
@@ -21,11 +21,19 @@ struct JobFacts {
   uint32_t unpersisted = 0;     // sealed snapshots that are not on storage
   uint64_t newest_unix_ns = 0;  // of the newest sealed snapshot; 0 = none
   bool in_use = false;          // filled in by the caller: a session, a flush or a reader
+  uint64_t ranks = 0;           // filled in by the caller: that count for its user
 };
 
-// Names to remove, in order, that give back at least `need` bytes together. REGION_FULL naming what stands in the way
-// when there is not enough; nothing should be removed then.
-[[nodiscard]] absl::StatusOr<std::vector<std::string>> PlanReclaim(std::vector<JobFacts> jobs, uint64_t need);
+// What is to be given back, all of it.
+struct Need {
+  uint64_t bytes = 0;
+  uint64_t jobs = 0;
+  uint64_t ranks = 0;
+};
+
+// Names to remove, in order, that give back at least `need` together. What stands in the way when there is not enough,
+// as REGION_FULL for bytes and REFUSED for names; nothing should be removed then.
+[[nodiscard]] absl::StatusOr<std::vector<std::string>> PlanReclaim(std::vector<JobFacts> jobs, const Need& need);
 
 }  // namespace ckptd::region
 

@@ -22,22 +22,35 @@ void Claims::Forget(const std::string& job) {
   jobs_.erase(found);
 }
 
-absl::Status Claims::CheckBounds(const std::string& job, Rank rank, uint32_t uid) const {
+Claims::Excess Claims::ExcessFor(const std::string& job, Rank rank, uint32_t uid) const {
   const auto of_user = known_.find(uid);
-  if (of_user == known_.end()) return absl::OkStatus();
-  const Known& known = of_user->second;
   const auto found = jobs_.find(job);
-  if (found == jobs_.end() && known.jobs >= kMostJobsOfUser) {
-    return Error(ErrorCode::REFUSED,
-                 absl::StrCat("job ", job, ": uid ", uid, " has ", known.jobs,
-                              " jobs on this node, as many as one user may have: use one of their names"));
+  const bool fresh_job = found == jobs_.end();
+  if (of_user == known_.end() || (!fresh_job && found->second.uid != uid)) return {};
+  const bool fresh_rank = fresh_job || !found->second.ranks.contains(rank);
+  const Known& known = of_user->second;
+  Excess excess;
+  if (fresh_job && known.jobs >= kMostJobsOfUser) excess.jobs = known.jobs + 1 - kMostJobsOfUser;
+  if (fresh_rank && known.ranks >= kMostRanksOfUser) excess.ranks = known.ranks + 1 - kMostRanksOfUser;
+  return excess;
+}
+
+absl::Status Claims::CheckBounds(const std::string& job, Rank rank, uint32_t uid) const {
+  const Excess excess = ExcessFor(job, rank, uid);
+  if (excess.none()) return absl::OkStatus();
+  const Known& known = known_.at(uid);
+  const std::string what =
+      excess.jobs != 0 ? absl::StrCat("job ", job, ": uid ", uid, " has ", known.jobs, " jobs")
+                       : absl::StrCat("job ", job, " rank ", rank, ": uid ", uid, " has had ", known.ranks, " ranks");
+  return Error(ErrorCode::REFUSED, absl::StrCat(what, " on this node, as many as one user may have"));
+}
+
+std::map<std::string, size_t> Claims::JobsOf(uint32_t uid) const {
+  std::map<std::string, size_t> jobs;
+  for (const auto& [name, job] : jobs_) {
+    if (job.uid == uid) jobs[name] = job.ranks.size();
   }
-  const bool fresh = found == jobs_.end() || !found->second.ranks.contains(rank);
-  if (!fresh || known.ranks < kMostRanksOfUser) return absl::OkStatus();
-  return Error(
-      ErrorCode::REFUSED,
-      absl::StrCat("job ", job, " rank ", rank, ": uid ", uid, " has had ", known.ranks,
-                   " ranks on this node, as many as one user may have: restart ckptd to forget those that ended"));
+  return jobs;
 }
 
 void Claims::Note(const std::string& job, Rank rank, uint32_t uid) {

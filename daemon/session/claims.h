@@ -4,7 +4,8 @@
 //  - A rank is held by one process. A second process is refused while the holder lives; the holder is named.
 //  - The same process may claim again with a new ticket (a new restore()): the old ticket is then void.
 //  - What a user has named stays known, so it is bounded: so many jobs, and so many ranks of them. What an agent finds
-//    in its region counts, and is never refused. A job is unknown again when it is forgotten.
+//    in its region counts, and is never refused. A job is unknown again when it is forgotten: above the bounds the
+//    agent forgets what nobody needs any more (ExcessFor, then region/reclaim.h), and refuses when that is not enough.
 //  - A closed socket ends a connection, not a claim: forked children keep sockets open, agents restart, networks of
 //    containers hiccup. A claim ends with the process (pidfd) or with BYE.
 #ifndef CKPTD_DAEMON_SESSION_CLAIMS_H_
@@ -45,6 +46,18 @@ class Claims {
   // Nobody holds a rank of it any more, and it is anybody's again.
   void Forget(const std::string& job);
 
+  // What has to be forgotten of the user's jobs before it may claim the rank.
+  struct Excess {
+    size_t jobs = 0;
+    size_t ranks = 0;  // of all jobs
+    [[nodiscard]] bool none() const { return jobs == 0 && ranks == 0; }
+  };
+  [[nodiscard]] Excess ExcessFor(const std::string& job, Rank rank, uint32_t uid) const;
+  // REFUSED when there is an excess.
+  [[nodiscard]] absl::Status CheckBounds(const std::string& job, Rank rank, uint32_t uid) const;
+  // The user's jobs, and how many ranks of each count.
+  [[nodiscard]] std::map<std::string, size_t> JobsOf(uint32_t uid) const;
+
   // RANK_TAKEN, JOB_OWNED or, above the bounds, REFUSED; on success the rank is `holder`'s.
   [[nodiscard]] absl::Status Claim(const std::string& job, Rank rank, const Holder& holder);
 
@@ -72,7 +85,6 @@ class Claims {
     size_t jobs = 0;
     size_t ranks = 0;
   };
-  [[nodiscard]] absl::Status CheckBounds(const std::string& job, Rank rank, uint32_t uid) const;
   void Note(const std::string& job, Rank rank, uint32_t uid);
 
   std::map<std::string, Job> jobs_;

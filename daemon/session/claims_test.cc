@@ -81,6 +81,32 @@ TEST(Claims, JobsOfAUserAreBounded) {
   EXPECT_TRUE(claims.Claim("two", 0, {100, 6, 1000, 1, 1}).ok());
 }
 
+TEST(Claims, SayWhatHasToBeForgottenForAnother) {
+  Claims claims;
+  for (size_t i = 0; i < Claims::kMostJobsOfUser + 2; ++i) claims.SetOwner("found" + std::to_string(i), 1000);
+  EXPECT_EQ(claims.ExcessFor("one", 0, 1000).jobs, 3u) << "what the region held may be above the bound";
+  EXPECT_TRUE(claims.ExcessFor("found1", 0, 1000).none()) << "one that is known";
+  EXPECT_TRUE(claims.ExcessFor("one", 0, 1001).none()) << "another user";
+  EXPECT_TRUE(claims.ExcessFor("found1", 0, 1001).none()) << "another user's is refused for that";
+  for (int i = 0; i < 3; ++i) claims.Forget("found" + std::to_string(i));
+  EXPECT_TRUE(claims.ExcessFor("one", 0, 1000).none());
+  EXPECT_TRUE(claims.Claim("one", 0, {100, 5, 1000, 1, 1}).ok());
+}
+
+TEST(Claims, SayHowManyRanksHaveToBeForgotten) {
+  Claims claims;
+  for (Rank rank = 0; rank < Claims::kMostRanksOfUser; ++rank)
+    ASSERT_TRUE(claims.Claim(rank < 7 ? "a" : "b", rank, {100, 5, 1000, 1, 1}).ok());
+  EXPECT_TRUE(claims.ExcessFor("a", 6, 1000).none());
+  EXPECT_EQ(claims.ExcessFor("a", 7, 1000).ranks, 1u);
+  EXPECT_EQ(claims.ExcessFor("c", 0, 1000).ranks, 1u);
+  EXPECT_EQ(claims.ExcessFor("c", 0, 1000).jobs, 0u);
+  EXPECT_EQ(claims.JobsOf(1000), (std::map<std::string, size_t>{{"a", 7}, {"b", Claims::kMostRanksOfUser - 7}}));
+  EXPECT_TRUE(claims.JobsOf(1001).empty());
+  claims.Forget("a");
+  EXPECT_TRUE(claims.ExcessFor("c", 0, 1000).none());
+}
+
 TEST(Claims, RanksOfAUserAreBounded) {
   Claims claims;
   for (Rank rank = 0; rank < Claims::kMostRanksOfUser; ++rank) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "client/core/copy/crc32c.h"
@@ -72,6 +73,8 @@ bool CompleteFill(int bell, int slot_file, const FillOrder& order) {
   auto& slot = memory.At<BellSlot>(memory.head().slots_offset)[order.slot];
   slot.attempt.store(order.attempt);
   slot.step.store(order.step);
+  slot.end_ns.store(
+      static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count()));
   auto* row = memory.At<std::atomic<uint64_t>>(memory.head().chunks_offset) + order.slot * BellRow(order.chunk_count);
   FillCheck check(order.epoch, order.step, order.attempt);
   for (uint64_t chunk = 0; chunk < order.chunk_count; ++chunk) {

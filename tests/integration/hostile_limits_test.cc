@@ -15,6 +15,7 @@
 
 #include "client/core/copy/crc32c.h"
 #include "tests/integration/hostile.h"
+#include "tests/integration/sanitized.h"
 
 namespace ckptd::harness {
 namespace {
@@ -22,6 +23,7 @@ namespace {
 constexpr size_t kConnections = 512;  // of a user
 constexpr size_t kJobs = 1024;
 constexpr size_t kRanks = 4096;
+constexpr uint64_t kSlackKib = 8192;
 
 void SayJoin(RawTrainer& trainer, const std::string& job, uint32_t rank = 0, uint32_t world = 1) {
   JoinMessage join{};
@@ -33,21 +35,29 @@ void SayJoin(RawTrainer& trainer, const std::string& job, uint32_t rank = 0, uin
   trainer.Say(MessageType::kJoin, join);
 }
 
-// Joins and leaves, for which nothing is written: ranks but 0 wait for that one.
+// Waits for room in the socket.
+template <typename Message>
+void SayWhenItMay(RawTrainer& trainer, MessageType type, Message message) {
+  message.head = {kMessageMagic, static_cast<uint16_t>(type), 1, sizeof message, 0, 0};
+  const std::span packet(reinterpret_cast<const uint8_t*>(&message), sizeof message);
+  for (pollfd room{trainer.fd(), POLLOUT, 0}; trainer.Raw(packet) == EAGAIN;) poll(&room, 1, 1000);
+}
+
+// Joins, for which nothing is written: ranks but 0 wait for that one.
+void Enter(RawTrainer& trainer, const std::string& job, uint32_t rank, uint32_t world) {
+  JoinMessage join{};
+  job.copy(join.job, sizeof join.job);
+  join.rank = rank;
+  join.world = world;
+  join.ticket = 77;
+  join.timeout_ms = 600'000;
+  SayWhenItMay(trainer, MessageType::kJoin, join);
+}
+
+// Joins and leaves.
 void Visit(RawTrainer& trainer, const std::string& job, uint32_t rank, uint32_t world) {
-  for (bool bye = false;; bye = true) {
-    JoinMessage join{};
-    job.copy(join.job, sizeof join.job);
-    join.rank = rank;
-    join.world = world;
-    join.ticket = 77;
-    join.timeout_ms = 600'000;
-    const uint32_t size = bye ? sizeof(ByeMessage) : sizeof join;
-    join.head = {kMessageMagic, static_cast<uint16_t>(bye ? MessageType::kBye : MessageType::kJoin), 1, size, 0, 0};
-    const std::span packet(reinterpret_cast<const uint8_t*>(&join), size);
-    for (pollfd room{trainer.fd(), POLLOUT, 0}; trainer.Raw(packet) == EAGAIN;) poll(&room, 1, 1000);
-    if (bye) return;
-  }
+  Enter(trainer, job, rank, world);
+  SayWhenItMay(trainer, MessageType::kBye, ByeMessage{});
 }
 
 // "joined", or why not.
@@ -110,6 +120,18 @@ class LimitsOfOthers : public Hostile {
     EXPECT_EQ(said, "joined") << "another user finds no room";
     wrong_ += said == "joined" ? 0 : 1;
   }
+  void ExpectBoundedMemory() {
+    Held full = AtRest();
+    for (int i = 0; i < 20 && full.descriptors > before_.descriptors; ++i) full = AtRest();
+    printf("%zu jobs and %zu ranks of one user: %lu KiB of the agent's memory\n", kJobs, kRanks,
+           full.usage.anonymous_kib - before_.usage.anonymous_kib);
+    EXPECT_LE(full.descriptors, before_.descriptors) << testing::PrintToString(NotOfRegion());
+  }
+  [[nodiscard]] size_t FoldersInRegion() const {
+    const std::filesystem::directory_iterator all(node_->region() + "/r");
+    return static_cast<size_t>(
+        std::count_if(begin(all), end(all), [](const auto& each) { return each.is_directory(); }));
+  }
   void ExpectRefusal(const std::string& job, uint32_t rank, uint32_t world, const std::string& sentence) {
     ExpectHears(testing::PrintToString(job), sentence,
                 [socket = socket_, job, rank, world] { return JoinOnce(socket, job, rank, world); });
@@ -157,28 +179,48 @@ TEST_F(LimitsOfOthers, ConnectionsAtTheLimitAboveItAndTenThousand) {
   }
 }
 
+// Held by a process that lives.
 TEST_F(LimitsOfOthers, JobsAndRanks) {
-  ExpectHears("jobs", "job one: uid 61234 has 1024 jobs on this node", [socket = socket_] {
-    RawTrainer trainer(socket);
-    trainer.Hello();
-    for (size_t i = 0; i < kJobs; ++i) Visit(trainer, "enemy" + std::to_string(i), 1, 2);
-    Visit(trainer, "one", 1, 2);
-    return trainer.NextError();
-  });
-  ExpectHears("ranks", "job enemy0 rank 65000: uid 61234 has had 4096 ranks on this node", [socket = socket_] {
-    RawTrainer trainer(socket);
-    trainer.Hello();
-    for (uint32_t i = 2; i < 2 + kRanks - kJobs; ++i) Visit(trainer, "enemy0", i, kMaxRanks);
-    Visit(trainer, "enemy0", 65'000, kMaxRanks);
-    return trainer.NextError();
-  });
-  tried_ += kRanks;
+  ExpectHears("jobs",
+              "job one: uid 61234 has 1024 jobs on this node, as many as one user may have: 1024 in use; stop one",
+              [socket = socket_] {
+                RawTrainer trainer(socket);
+                trainer.Hello();
+                for (size_t i = 0; i < kJobs; ++i) Enter(trainer, "enemy" + std::to_string(i), 1, 2);
+                Enter(trainer, "one", 1, 2);
+                return trainer.NextError();
+              });
+  ExpectHears("ranks",
+              "job held rank 65000: uid 61234 has had 4096 ranks on this node, as many as one user may have: 1 in use",
+              [socket = socket_] {
+                RawTrainer trainer(socket);
+                trainer.Hello();
+                for (uint32_t i = 1; i <= kRanks; ++i) Enter(trainer, "held", i, kMaxRanks);
+                Enter(trainer, "held", 65'000, kMaxRanks);
+                return trainer.NextError();
+              });
+  tried_ += kJobs + kRanks;
   ExpectAnotherUserJoins();
-  Held full = AtRest();
-  for (int i = 0; i < 20 && full.descriptors > before_.descriptors; ++i) full = AtRest();
-  printf("%zu jobs and %zu ranks of one user: %lu KiB of the agent's memory\n", kJobs, kRanks,
-         full.usage.anonymous_kib - before_.usage.anonymous_kib);
-  EXPECT_LE(full.descriptors, before_.descriptors) << testing::PrintToString(NotOfRegion());
+  ExpectBoundedMemory();
+}
+
+// A name that was only visited is forgotten when another is named: no number of them is too high, nor costs anything.
+TEST_F(LimitsOfOthers, NamesThatAreLeftAgain) {
+  const auto visit = [socket = socket_](size_t count) {
+    RawTrainer trainer(socket);
+    trainer.Hello();
+    for (size_t i = 0; i < count; ++i) Visit(trainer, "enemy" + std::to_string(i), 1 + i % 4, 8);
+    return JoinOnce(socket, "one", 0, 1);
+  };
+  ExpectHears("as many as there may be", "joined", [visit] { return visit(kJobs); });
+  const uint64_t full = AtRest().usage.anonymous_kib;
+  ExpectHears("ten times as many", "joined", [visit] { return visit(10 * kJobs); });
+  tried_ += 11 * kJobs;
+  ExpectAnotherUserJoins();
+  ExpectBoundedMemory();
+  EXPECT_LE(FoldersInRegion(), kJobs + 2);  // the neighbour's, and the other user's
+  if (kSanitized) return;                   // its own memory grows
+  EXPECT_LE(AtRest().usage.anonymous_kib, full + kSlackKib);
 }
 
 // ----------------------------------------------------------------------------------------------------------- headers

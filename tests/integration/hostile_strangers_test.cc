@@ -13,53 +13,13 @@
 
 #include "client/core/copy/crc32c.h"
 #include "proto/local/bell.h"
-#include "tests/integration/fill.h"
 #include "tests/integration/hostile.h"
+#include "tests/integration/raw_holder.h"
 
 namespace ckptd::harness {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A trainer of its own job, as far as LAYOUT_READY.
-struct Holder {
-  RawTrainer trainer;
-  LayoutReadyMessage ready{};
-  std::vector<UniqueFd> fds;  // ctl, bell, hint, slots
-
-  Holder(const std::string& socket, const std::string& job) : trainer(socket) {
-    trainer.Join(job);
-    const auto load = trainer.Await<LoadMessage>(MessageType::kLoad);
-    LoadedMessage loaded{};
-    loaded.attempt = load.attempt;
-    loaded.ticket = 77;
-    trainer.Say(MessageType::kLoaded, loaded);
-    (void)trainer.Await<GoMessage>(MessageType::kGo);
-    trainer.Layout(77, load.attempt);
-    ready = trainer.Await<LayoutReadyMessage>(MessageType::kLayoutReady, &fds);
-  }
-  [[nodiscard]] bool good() const { return fds.size() == 3 + ready.slot_count; }
-  [[nodiscard]] int bell() const { return fds[1].get(); }
-  [[nodiscard]] int hint() const { return fds[2].get(); }
-  [[nodiscard]] int slot(uint32_t index) const { return fds[3 + index].get(); }
-  // Captures the step; false when no slot was lent.
-  bool Save(uint64_t step) {
-    const auto packet = trainer.Next(MessageType::kGrant);
-    GrantMessage grant{};
-    if (!packet || packet->bytes.size() < sizeof grant) return false;
-    std::memcpy(&grant, packet->bytes.data(), sizeof grant);
-    PassSave(bell(), grant.attempt, step);
-    const FillOrder order{grant.epoch, grant.attempt,    step, ready.slot_bytes, ready.chunk_bytes,
-                          grant.slot,  ready.chunk_count};
-    if (!CompleteFill(bell(), slot(grant.slot), order)) return false;
-    Ring();
-    return true;
-  }
-  void Ring() const {
-    const uint64_t one = 1;
-    (void)!write(hint(), &one, sizeof one);
-  }
-};
 
 class Strangers : public Hostile {};
 
@@ -72,7 +32,7 @@ TEST_F(Strangers, GetNothingOfAnothersJob) {
     return trainer.NextError();
   });
   ExpectHears("RESUME", "job neighbour belongs to uid 65534", [socket = socket_] {
-    Holder own(socket, "enemy");
+    RawHolder own(socket, "enemy");
     if (!own.good()) return std::string("no layout");
     RawTrainer trainer(socket);
     trainer.Hello();
@@ -121,7 +81,7 @@ TEST_F(Strangers, GetNothingOfAnothersJobAfterAReboot) {
 TEST_F(Strangers, CutPunchAndGrowTheirSlotsWhileTheAgentReads) {
   for (const char* how : {"cut", "punch", "grow"}) {
     Try(how, [socket = socket_, how = std::string(how)] {
-      Holder own(socket, "enemy" + how);
+      RawHolder own(socket, "enemy" + how);
       if (!own.good()) return std::string("no layout");
       std::atomic<bool> stop{false};
       std::thread worker([&] {
@@ -146,7 +106,7 @@ TEST_F(Strangers, CutPunchAndGrowTheirSlotsWhileTheAgentReads) {
 
 TEST_F(Strangers, RewriteTheBellWhileTheAgentReadsIt) {
   ExpectHears("bell", "rewritten", [socket = socket_] {
-    Holder own(socket, "enemy");
+    RawHolder own(socket, "enemy");
     struct stat info {};
     if (!own.good() || fstat(own.bell(), &info) != 0) return std::string("no layout");
     const auto bytes = static_cast<size_t>(info.st_size);
@@ -171,7 +131,7 @@ TEST_F(Strangers, RewriteTheBellWhileTheAgentReadsIt) {
 // Both ends of an eventfd are one file: who clears O_NONBLOCK clears it for the agent, and may empty it between the
 // agent's look at it and its read.
 std::string StealHints(const std::string& socket) {
-  Holder own(socket, "enemy");
+  RawHolder own(socket, "enemy");
   if (!own.good()) return "no layout";
   fcntl(own.hint(), F_SETFL, 0);
   for (int round = 0; round < 1000; ++round) {
@@ -199,7 +159,7 @@ TEST_F(Strangers, MakeTheHintBlock) {
 TEST_F(Strangers, FindNothingInTheirSlots) {
   ExpectHears("slots", "zero", [socket = socket_] {
     for (int job = 0; job < 8; ++job) {
-      Holder own(socket, "enemy" + std::to_string(job));
+      RawHolder own(socket, "enemy" + std::to_string(job));
       if (!own.good()) return std::string("no layout");
       for (uint32_t slot = 0; slot < own.ready.slot_count; ++slot) {
         std::string bytes(own.ready.slot_bytes, 'x');

@@ -1,0 +1,113 @@
+// Which jobs this agent knows: what it found in its region, what trainers name, and what it forgets.
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/app/agent.h"
+#include "daemon/app/rescuer.h"
+#include "daemon/base/status_macros.h"
+
+namespace ckptd {
+namespace {
+
+constexpr size_t kMostAbandoned = 64;
+
+}  // namespace
+
+void Agent::AdoptAll() {
+  const region::AdoptReport& report = region_->adopted();
+  for (const std::string& note : report.notes) Log(kWarning, "region.adopt").Field("text", note);
+  for (const std::string& name : report.untouched) Log(kWarning, "region.untouched").Field("name", name);
+  for (const region::AdoptedJob& adopted : report.jobs) {
+    claims_.SetOwner(adopted.job, adopted.uid);
+    auto runner = ObtainJob(adopted.job, adopted.uid, &adopted);
+    if (!runner.ok()) Log(kError, "region.adopt").Job(adopted.job).Error(runner.status());
+  }
+}
+
+absl::StatusOr<JobRunner*> Agent::ObtainJob(const std::string& job, uint32_t uid, const region::AdoptedJob* adopted) {
+  if (JobRunner* known = FindJob(job)) return known;
+  CKPTD_ASSIGN_OR_RETURN(region::JobRegion * memory, region_->OpenJob(job, uid));
+  auto& runner = jobs_[job] = std::make_unique<JobRunner>(*services_, *memory);
+  metrics_.AddJob(job);
+  runner->Start(adopted);
+  return runner.get();
+}
+
+JobRunner* Agent::FindJob(const std::string& job) {
+  auto found = jobs_.find(job);
+  return found == jobs_.end() ? nullptr : found->second.get();
+}
+
+bool Agent::InUse(const std::string& job) {
+  const JobRunner* runner = FindJob(job);
+  return claims_.Holds(job) || rescuer_->Delays(job) || (runner != nullptr && runner->busy());
+}
+
+absl::Status Agent::ForgetJob(const std::string& job) {
+  if (auto found = jobs_.find(job); found != jobs_.end()) {
+    found->second->Stop();
+    EndCopiersOf(job);
+    for (auto& [session, binding] : bindings_) {
+      if (binding.job == found->second.get()) binding.job = nullptr;
+    }
+    std::erase_if(abandoned_, [](const auto& asking) { return *asking == 0; });
+    if (auto asking = found->second->asking(); *asking != 0) abandoned_.push_back(std::move(asking));
+    jobs_.erase(found);
+  }
+  claims_.Forget(job);
+  return region_->RemoveJob(job);
+}
+
+// The one that is asked for goes last: what memory holds of it makes this start fast. When much waits for the storage
+// that jobs asked which are gone, no more of these go: a user that names job after job must not fill the queue that
+// all restores stand in.
+std::vector<region::JobFacts> Agent::JobsOf(uint32_t uid, const std::string& asked_for) {
+  std::vector<region::JobFacts> jobs;
+  std::erase_if(abandoned_, [](const auto& asking) { return *asking == 0; });
+  const bool may_abandon = abandoned_.size() < kMostAbandoned;
+  for (const auto& [name, ranks] : claims_.JobsOf(uid)) {
+    const region::JobRegion* memory = region_->FindJob(name);
+    region::JobFacts facts = memory == nullptr ? region::JobFacts{.job = name} : memory->Facts();
+    facts.ranks = ranks;
+    const JobRunner* runner = FindJob(name);
+    facts.in_use = facts.in_use || InUse(name) || (runner != nullptr && *runner->asking() != 0 && !may_abandon);
+    if (name == asked_for) facts.newest_unix_ns = UINT64_MAX;
+    jobs.push_back(std::move(facts));
+  }
+  return jobs;
+}
+
+// Jobs of the same user that nobody uses and that storage holds, as few as give room.
+absl::Status Agent::MakeRoomFor(const std::string& job, Rank rank, uint32_t uid) {
+  const Claims::Excess excess = claims_.ExcessFor(job, rank, uid);
+  if (excess.none()) return absl::OkStatus();
+  auto orphans = region::PlanReclaim(JobsOf(uid, job), {.jobs = excess.jobs, .ranks = excess.ranks});
+  if (!orphans.ok()) {
+    return Error(ErrorCode::REFUSED,
+                 absl::StrCat(claims_.CheckBounds(job, rank, uid).message(), ": ", orphans.status().message()));
+  }
+  for (const std::string& name : *orphans) {
+    Log(kInfo, "job.forgotten").Job(name).Field("for", job);
+    absl::Status forgotten = ForgetJob(name);
+    if (!forgotten.ok() && !absl::IsNotFound(forgotten)) return forgotten;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Agent::Claim(SessionId session, const Peer& peer, const std::string& job, Rank rank, uint32_t world,
+                          Ticket ticket) {
+  Holder holder{static_cast<uint32_t>(peer.process.pid), peer.process.start_time, peer.uid, ticket, session};
+  CKPTD_RETURN_IF_ERROR(server_->WatchPeer(session));
+  CKPTD_RETURN_IF_ERROR(MakeRoomFor(job, rank, peer.uid));
+  CKPTD_RETURN_IF_ERROR(claims_.Claim(job, rank, holder));
+  auto runner = ObtainJob(job, peer.uid);
+  if (!runner.ok()) {
+    (void)claims_.Release(job, rank, ticket);
+    return runner.status();
+  }
+  bindings_[session] = {*runner, rank, world, ticket, PackProcess(peer.process)};
+  return absl::OkStatus();
+}
+
+}  // namespace ckptd

@@ -1,0 +1,84 @@
+// What of a rank goes to the storage, and when its bytes are handed over.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/app/rank_runner.h"
+#include "daemon/base/status_macros.h"
+
+namespace ckptd {
+
+FlushKey RankRunner::KeyOf(const snapshot::SlotId& slot, Epoch epoch) const {
+  return {options_.job, options_.rank, slot.layout, slot.index, epoch};
+}
+
+absl::StatusOr<FlushSource> RankRunner::SourceOf(const snapshot::SlotId& slot, const SnapshotId& id) {
+  region::LayoutSet* set = Set(slot);
+  std::shared_ptr<region::SlotFile> file = set == nullptr ? nullptr : set->FileOf(slot.index);
+  if (!file) return Error(ErrorCode::INTERNAL, absl::StrCat("slot ", snapshot::ToString(slot), " has no file"));
+  CKPTD_ASSIGN_OR_RETURN(std::span<const std::byte> bytes, file->ReadOnlyBytes());
+  FlushSource source;
+  source.job = options_.job;
+  source.rank = options_.rank;
+  source.world = set->head().block.world;
+  source.id = id;
+  source.images = set->head().images;
+  source.chunk_bytes = set->head().block.chunk_bytes;
+  source.header_crc = set->head().block.header_crc;
+  source.slot = bytes.first(set->head().block.slot_bytes);
+  source.keep = std::move(file);
+  return source;
+}
+
+// Chunks go to the storage as they are captured, before anybody knows whether the fill will be sealed.
+void RankRunner::Stream(snapshot::ProcessId process) {
+  for (const auto& [layout, set] : region_.layouts()) {
+    region::Bell* bell = bells_.Find(process, layout);
+    if (bell == nullptr) continue;
+    for (uint32_t slot = 0; slot < set->slot_count(); ++slot) {
+      if (set->Slot(slot).state == SlotStateCode::kFilling) StreamSlot(*bell, layout, slot, bell->ReadSlot(slot));
+    }
+  }
+}
+
+void RankRunner::StreamSlot(const region::Bell& bell, uint32_t layout, uint32_t slot,
+                            const region::BellSlotView& view) {
+  const region::SlotSnapshot& now = region_.FindLayout(layout)->Slot(slot);
+  bool filling = view.epoch == now.epoch && view.step != 0 && view.attempt == now.owner.attempt &&
+                 (view.state == CaptureState::kOpen || view.state == CaptureState::kComplete);
+  if (!filling) return;
+  FlushKey key = KeyOf({layout, slot}, view.epoch);
+  auto known = streaming_.find(key);
+  if (known == streaming_.end() && !machine_.flushes_all()) return;  // nobody knows yet whether it will be flushed
+  if (known == streaming_.end()) {
+    auto source = SourceOf({layout, slot}, {view.attempt, view.step});
+    if (!source.ok()) return;
+    services_.flusher.Begin(key, *std::move(source));
+    known = streaming_.emplace(key, Streamed{{view.attempt, view.step}}).first;
+  }
+  uint32_t& handed_over = known->second.chunks;
+  const uint32_t done = bell.DonePrefix(slot, view.epoch, handed_over);
+  if (done == handed_over) return;
+  handed_over = done;
+  services_.flusher.Captured(key, done);
+}
+
+void RankRunner::Stop() {
+  for (const auto& [key, streamed] : streaming_) services_.flusher.Discard(key);
+  streaming_.clear();
+}
+
+void RankRunner::OnFlushed(const FlushOutcome& outcome) {
+  snapshot::SlotId slot{outcome.key.layout, outcome.key.slot};
+  if (!outcome.status.ok()) channel_.NoteProblem(outcome.status);
+  if (outcome.status.ok()) channel_.NoteProblem(absl::OkStatus());
+  Feed(snapshot::FlushEnded{slot, outcome.id, outcome.status});
+}
+
+bool RankRunner::flushing() const {
+  snapshot::View view = machine_.view();
+  return view.owes_flush ||
+         std::any_of(view.slots.begin(), view.slots.end(), [](const auto& slot) { return slot.flushing; });
+}
+
+}  // namespace ckptd

@@ -1,0 +1,71 @@
+// A trainer that speaks the socket's protocol by hand and has a layout of its own: it can save.
+#ifndef CKPTD_TESTS_INTEGRATION_RAW_HOLDER_H_
+#define CKPTD_TESTS_INTEGRATION_RAW_HOLDER_H_
+
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "tests/integration/fill.h"
+#include "tests/integration/raw_trainer.h"
+
+namespace ckptd::harness {
+
+// Rank 0 of 1 of a job, as far as LAYOUT_READY.
+struct RawHolder {
+  RawTrainer trainer;
+  LoadMessage load{};
+  LayoutReadyMessage ready{};
+  std::vector<UniqueFd> fds;  // ctl, bell, hint, slots
+
+  RawHolder(const std::string& socket, const std::string& job, uint64_t ticket = 77) : trainer(socket) {
+    trainer.Join(job, 0, 1, ticket);
+    load = trainer.Await<LoadMessage>(MessageType::kLoad);
+    LoadedMessage loaded{};
+    loaded.attempt = load.attempt;
+    loaded.ticket = ticket;
+    trainer.Say(MessageType::kLoaded, loaded);
+    (void)trainer.Await<GoMessage>(MessageType::kGo);
+    trainer.Layout(ticket, load.attempt);
+    ready = trainer.Await<LayoutReadyMessage>(MessageType::kLayoutReady, &fds);
+  }
+  [[nodiscard]] bool good() const { return fds.size() == 3 + ready.slot_count; }
+  [[nodiscard]] int bell() const { return fds[1].get(); }
+  [[nodiscard]] int hint() const { return fds[2].get(); }
+  [[nodiscard]] int slot(uint32_t index) const { return fds[3 + index].get(); }
+  // Captures the step; false when no slot was lent.
+  bool Save(uint64_t step) {
+    const auto packet = trainer.Next(MessageType::kGrant);
+    GrantMessage grant{};
+    if (!packet || packet->bytes.size() < sizeof grant) return false;
+    std::memcpy(&grant, packet->bytes.data(), sizeof grant);
+    PassSave(bell(), grant.attempt, step);
+    const FillOrder order{grant.epoch, grant.attempt,    step, ready.slot_bytes, ready.chunk_bytes,
+                          grant.slot,  ready.chunk_count};
+    if (!CompleteFill(bell(), slot(grant.slot), order)) return false;
+    Ring();
+    return true;
+  }
+  // Until the agent says so; false: it never did.
+  bool AwaitDurable(uint64_t step) {
+    NewsMessage news{};
+    while (news.durable_step < step) {
+      const auto packet = trainer.Next(MessageType::kNews);
+      if (!packet || packet->bytes.size() < sizeof news) return false;
+      std::memcpy(&news, packet->bytes.data(), sizeof news);
+    }
+    return true;
+  }
+  void Ring() const {
+    const uint64_t one = 1;
+    (void)!write(hint(), &one, sizeof one);
+  }
+  // It leaves the job; the connection stays.
+  void Bye() { trainer.Say(MessageType::kBye, ByeMessage{}); }
+};
+
+}  // namespace ckptd::harness
+
+#endif  // CKPTD_TESTS_INTEGRATION_RAW_HOLDER_H_
