@@ -88,7 +88,9 @@ absl::Status Agent::MakeRoomFor(const std::string& job, Rank rank, uint32_t uid)
                  absl::StrCat(claims_.CheckBounds(job, rank, uid).message(), ": ", orphans.status().message()));
   }
   for (const std::string& name : *orphans) {
-    Log(kInfo, "job.forgotten").Job(name).Field("for", job);
+    const region::JobRegion* memory = region_->FindJob(name);
+    const bool empty = memory == nullptr || memory->IsEmptyOf(uid);
+    Log(empty ? kDebug : kInfo, "job.forgotten").Job(name).Field("for", job);
     absl::Status forgotten = ForgetJob(name);
     if (!forgotten.ok() && !absl::IsNotFound(forgotten)) return forgotten;
   }

@@ -80,10 +80,8 @@ struct JobEffects {
   void ForgetLater() const {
     const Services& services = runner.services_;
     services.loop.After(Nanos(0), [&services, job = runner.name(), uid = runner.region_.journal().uid()] {
-      region::JobRegion* memory = services.region.FindJob(job);
-      if (memory == nullptr || memory->journal().uid() != uid) return;  // forgotten, and perhaps its owner's by now
-      const region::JobFacts facts = memory->Facts();
-      if (facts.in_use || facts.newest_unix_ns != 0) return;
+      const region::JobRegion* memory = services.region.FindJob(job);
+      if (memory == nullptr || !memory->IsEmptyOf(uid)) return;  // forgotten, and perhaps its owner's by now
       absl::Status forgotten = services.forget_job(job);
       if (!forgotten.ok()) Log(kWarning, "job.forget").Job(job).Error(forgotten);
     });

@@ -103,6 +103,11 @@ JobFacts JobRegion::Facts() const {
   return facts;
 }
 
+bool JobRegion::IsEmptyOf(uint32_t uid) const {
+  const JobFacts facts = Facts();
+  return journal_->uid() == uid && !facts.in_use && facts.newest_unix_ns == 0;
+}
+
 // -------------------------------------------------------------------------------------------------------- the region
 
 absl::StatusOr<std::unique_ptr<Region>> Region::Open(Files& files, const Clock& clock, const RegionOptions& options) {

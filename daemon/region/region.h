@@ -68,6 +68,8 @@ class JobRegion {
   [[nodiscard]] const std::map<Rank, std::unique_ptr<RankRegion>>& ranks() const { return ranks_; }
   // in_use only says whether a newer agent's files are in it.
   [[nodiscard]] JobFacts Facts() const;
+  // Nothing is in it but its name, which `uid` has.
+  [[nodiscard]] bool IsEmptyOf(uint32_t uid) const;
 
  private:
   friend class Region;

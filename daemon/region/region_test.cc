@@ -69,6 +69,22 @@ TEST(Region, AJobBelongsToOneUser) {
   EXPECT_TRUE(region->OpenJob("lock", 1000).ok());
 }
 
+// When the storage says that the job is another's, its name goes here, but never a snapshot, nor what is its owner's by
+// now.
+TEST(Region, AJobIsEmptyForItsUserUntilASlotIsSealed) {
+  TempDir dir;
+  auto region = OpenRegion(dir.region());
+  RankRegion& rank = OpenTestRank(*region);
+  const JobRegion& job = *region->FindJob("gpt");
+  LayoutSet& set = AddLayout(rank);
+  EXPECT_TRUE(job.IsEmptyOf(1000)) << "a layout is no snapshot";
+  EXPECT_FALSE(job.IsEmptyOf(1001)) << "another user's";
+  Fill(rank, set, **Bell::Create(set.head()), 0, 100);
+  EXPECT_FALSE(job.IsEmptyOf(1000));
+  ASSERT_TRUE(set.FreeSlot(0).ok());
+  EXPECT_TRUE(job.IsEmptyOf(1000));
+}
+
 TEST(Region, SeenSurvivesTheAgent) {
   TempDir dir;
   auto region = OpenRegion(dir.region());
