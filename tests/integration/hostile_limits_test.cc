@@ -1,7 +1,6 @@
 // What another user may have of everything: at the limit it works, one above it is refused with a sentence, and a
 // thousand times as much takes nothing from anybody.
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -9,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 
@@ -33,31 +31,6 @@ void SayJoin(RawTrainer& trainer, const std::string& job, uint32_t rank = 0, uin
   join.ticket = 77;
   join.timeout_ms = 30'000;
   trainer.Say(MessageType::kJoin, join);
-}
-
-// Waits for room in the socket.
-template <typename Message>
-void SayWhenItMay(RawTrainer& trainer, MessageType type, Message message) {
-  message.head = {kMessageMagic, static_cast<uint16_t>(type), 1, sizeof message, 0, 0};
-  const std::span packet(reinterpret_cast<const uint8_t*>(&message), sizeof message);
-  for (pollfd room{trainer.fd(), POLLOUT, 0}; trainer.Raw(packet) == EAGAIN;) poll(&room, 1, 1000);
-}
-
-// Joins, for which nothing is written: ranks but 0 wait for that one.
-void Enter(RawTrainer& trainer, const std::string& job, uint32_t rank, uint32_t world) {
-  JoinMessage join{};
-  job.copy(join.job, sizeof join.job);
-  join.rank = rank;
-  join.world = world;
-  join.ticket = 77;
-  join.timeout_ms = 600'000;
-  SayWhenItMay(trainer, MessageType::kJoin, join);
-}
-
-// Joins and leaves.
-void Visit(RawTrainer& trainer, const std::string& job, uint32_t rank, uint32_t world) {
-  Enter(trainer, job, rank, world);
-  SayWhenItMay(trainer, MessageType::kBye, ByeMessage{});
 }
 
 // "joined", or why not.
@@ -186,8 +159,8 @@ TEST_F(LimitsOfOthers, JobsAndRanks) {
               [socket = socket_] {
                 RawTrainer trainer(socket);
                 trainer.Hello();
-                for (size_t i = 0; i < kJobs; ++i) Enter(trainer, "enemy" + std::to_string(i), 1, 2);
-                Enter(trainer, "one", 1, 2);
+                for (size_t i = 0; i < kJobs; ++i) trainer.Enter("enemy" + std::to_string(i), 1, 2);
+                trainer.Enter("one", 1, 2);
                 return trainer.NextError();
               });
   ExpectHears("ranks",
@@ -195,8 +168,8 @@ TEST_F(LimitsOfOthers, JobsAndRanks) {
               [socket = socket_] {
                 RawTrainer trainer(socket);
                 trainer.Hello();
-                for (uint32_t i = 1; i <= kRanks; ++i) Enter(trainer, "held", i, kMaxRanks);
-                Enter(trainer, "held", 65'000, kMaxRanks);
+                for (uint32_t i = 1; i <= kRanks; ++i) trainer.Enter("held", i, kMaxRanks);
+                trainer.Enter("held", 65'000, kMaxRanks);
                 return trainer.NextError();
               });
   tried_ += kJobs + kRanks;
@@ -209,7 +182,7 @@ TEST_F(LimitsOfOthers, NamesThatAreLeftAgain) {
   const auto visit = [socket = socket_](size_t count) {
     RawTrainer trainer(socket);
     trainer.Hello();
-    for (size_t i = 0; i < count; ++i) Visit(trainer, "enemy" + std::to_string(i), 1 + i % 4, 8);
+    for (size_t i = 0; i < count; ++i) trainer.Visit("enemy" + std::to_string(i), 1 + i % 4, 8);
     return JoinOnce(socket, "one", 0, 1);
   };
   ExpectHears("as many as there may be", "joined", [visit] { return visit(kJobs); });

@@ -7,6 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
@@ -42,6 +43,31 @@ void RawTrainer::Join(const std::string& job, uint32_t rank, uint32_t world, uin
   join.ticket = ticket;
   join.timeout_ms = 30'000;
   Say(MessageType::kJoin, join);
+}
+
+// Waits for room in the socket.
+void RawTrainer::SendWhenItMay(std::span<const uint8_t> bytes) {
+  int error = Raw(bytes);
+  for (pollfd room{fd_.get(), POLLOUT, 0}; error == EAGAIN; error = Raw(bytes)) poll(&room, 1, 1000);
+  EXPECT_EQ(error, 0) << strerror(error);
+}
+
+void RawTrainer::Enter(const std::string& job, uint32_t rank, uint32_t world) {
+  JoinMessage join{};
+  job.copy(join.job, sizeof join.job);
+  join.rank = rank;
+  join.world = world;
+  join.ticket = 77;
+  join.timeout_ms = 600'000;
+  join.head = {kMessageMagic, static_cast<uint16_t>(MessageType::kJoin), 1, sizeof join, 0, 0};
+  SendWhenItMay({reinterpret_cast<const uint8_t*>(&join), sizeof join});
+}
+
+void RawTrainer::Visit(const std::string& job, uint32_t rank, uint32_t world) {
+  Enter(job, rank, world);
+  ByeMessage bye{};
+  bye.head = {kMessageMagic, static_cast<uint16_t>(MessageType::kBye), 1, sizeof bye, 0, 0};
+  SendWhenItMay({reinterpret_cast<const uint8_t*>(&bye), sizeof bye});
 }
 
 void RawTrainer::Layout(uint64_t ticket, uint64_t attempt) {

@@ -34,6 +34,10 @@ class RawTrainer {
   void Hello();
   // HELLO and JOIN: from here on it holds the rank, if the agent lets it.
   void Join(const std::string& job, uint32_t rank = 0, uint32_t world = 1, uint64_t ticket = 77);
+  // JOIN alone, of one job after the other. For ranks but 0 nothing is written: they wait for that one.
+  void Enter(const std::string& job, uint32_t rank, uint32_t world);
+  // The same, and BYE.
+  void Visit(const std::string& job, uint32_t rank, uint32_t world);
   // A layout of one small tensor.
   void Layout(uint64_t ticket = 77, uint64_t attempt = 0);
   void Devices(uint32_t count);
@@ -65,6 +69,7 @@ class RawTrainer {
 
  private:
   void Send(std::span<const uint8_t> bytes, const std::vector<int>& fds);
+  void SendWhenItMay(std::span<const uint8_t> bytes);
 
   UniqueFd fd_;
 };

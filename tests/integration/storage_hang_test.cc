@@ -10,6 +10,7 @@
 
 #include "tests/integration/harness.h"
 #include "tests/integration/loop_disk.h"
+#include "tests/integration/raw_trainer.h"
 
 namespace ckptd::harness {
 namespace {
@@ -153,6 +154,24 @@ TEST_F(StorageHang, SigtermOfTheAgent) {
   trainer->Kill();
   auto again = node_->Train(Args(kEndless));
   EXPECT_GE(NumberField(Restored(*again), "step"), trainer->Last("CAPTURED"));
+}
+
+// Each asks something of the storage that is not answered. What is forgotten with it is bounded, so that there is room
+// in the queue for the restores of others.
+TEST_F(StorageHang, JobsNamedOneAfterTheOtherFillNoQueue) {
+  disk_.Freeze();
+  RawTrainer trainer(node_->socket());
+  trainer.Hello();
+  size_t named = 0;
+  while (named < 1024 + 64) trainer.Visit("job" + std::to_string(named++), 0, 1);
+  for (int i = 0; i < 8; ++i) trainer.Visit("job" + std::to_string(named++), 0, 1);  // what was under way before
+  EXPECT_NE(trainer.NextError().find("1024 jobs on this node, as many as one user may have: 1024 in use"),
+            std::string::npos)
+      << node_->AgentLog();
+  disk_.Thaw();
+  auto next = node_->Train(Args("--steps 1 --restore-ms 30000"));
+  for (int i = 0; i < 300 && next->Wait() != 0; ++i) next = node_->Train(Args("--steps 1 --restore-ms 30000"));
+  EXPECT_EQ(next->Wait(), 0) << next->Errors() << node_->AgentLog();
 }
 
 TEST_F(StorageHang, OperatorsAreTold) {
