@@ -16,6 +16,7 @@
 #include "daemon/app/storage_start.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/os/group.h"
+#include "daemon/os/posix_files.h"
 #include "daemon/storage/posix_store.h"
 
 namespace ckptd {
@@ -139,11 +140,12 @@ absl::Status Agent::OpenStorage() {
   IoQueueChoice choice = QueueChoice(config_.storage.io);
   size_t depth = config_.storage.write_depth;
   storage.make_queue = MakeIoQueueFactory(choice, depth);
-  CKPTD_ASSIGN_OR_RETURN(disk_, MakePosixStore(files_, clock_, storage));
+  storage_files_ = MakeFilesBelow(storage.root);
+  CKPTD_ASSIGN_OR_RETURN(disk_, MakePosixStore(*storage_files_, clock_, storage));
   calls_ = std::make_unique<StoreCalls>(clock_, config_.storage.root);
   store_ = MakeWatchedStore(*disk_, *calls_, /*awaited=*/false);
   restore_store_ = MakeWatchedStore(*disk_, *calls_, /*awaited=*/true);
-  return LookAtStorage(files_, *store_, config_.storage.root, *chore_work_);
+  return LookAtStorage(*storage_files_, *store_, config_.storage.root, *chore_work_);
 }
 
 // Tells the log when the storage begins to hang and when it answers again, and every rank that waits in restore() which

@@ -119,6 +119,7 @@ class Agent final : public SessionHandler {
   AgentMetrics metrics_;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<region::Region> region_;
+  std::unique_ptr<Files> storage_files_;
   std::unique_ptr<Store> disk_;
   std::unique_ptr<StoreCalls> calls_;
   std::unique_ptr<Store> store_;

@@ -25,7 +25,6 @@ ErrorCode CodeOfFileErrno(int error) {
     case ENOTDIR:
     case EISDIR:
     case ENOTEMPTY:
-    case ELOOP:
     case EXDEV:
       return ErrorCode::REFUSED;
     case ESTALE:
@@ -50,6 +49,11 @@ ErrorCode CodeOfFileErrno(int error) {
 absl::Status FileError(int error, absl::string_view operation, absl::string_view path) {
   absl::Status plain = ErrnoError(error, operation, path);
   if (error == EEXIST) return absl::AlreadyExistsError(plain.message());
+  if (error == ELOOP) {
+    return Error(ErrorCode::REFUSED,
+                 absl::StrCat(operation, " ", path,
+                              ": a symbolic link, which is not followed there; put what it names in its place"));
+  }
   if (error == EOPNOTSUPP || error == ENOSYS) return absl::UnimplementedError(plain.message());
   ErrorCode code = CodeOfFileErrno(error);
   return code == ErrorCode::OK ? plain : Error(code, plain.message());

@@ -15,6 +15,7 @@
 #include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/os/fd.h"
+#include "daemon/os/places.h"
 
 namespace ckptd {
 namespace {
@@ -112,7 +113,7 @@ class PosixFile final : public File {
 };
 
 int FlagsOf(const OpenOptions& options) {
-  int flags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;  // the last: a FIFO in our place must not block the open
+  int flags = O_NONBLOCK;  // a FIFO in our place must not block the open
   flags |= options.write ? O_RDWR : O_RDONLY;
   if (options.create) flags |= O_CREAT | O_EXCL;
   if (options.direct) flags |= O_DIRECT;
@@ -126,31 +127,45 @@ FileType TypeOfEntry(unsigned char type) {
 
 class RealFiles final : public Files {
  public:
+  explicit RealFiles(std::string root = "") : places_(std::move(root)) {}
+
   absl::StatusOr<std::unique_ptr<File>> Open(const std::string& path, const OpenOptions& options) override {
-    UniqueFd fd(RetryEintr([&] { return open(path.c_str(), FlagsOf(options), options.mode); }));
-    if (!fd.valid()) return FileError(errno, "open", path);
+    CKPTD_ASSIGN_OR_RETURN(UniqueFd fd, places_.Open(path, FlagsOf(options), options.mode));
     CKPTD_RETURN_IF_ERROR(StatusOf(fcntl(fd.get(), F_SETFL, options.direct ? O_DIRECT : 0), "fcntl", path));
     return std::make_unique<PosixFile>(std::move(fd), path);
   }
 
   absl::Status Mkdir(const std::string& path, uint32_t mode) override {
-    const int made = mkdir(path.c_str(), mode);
+    CKPTD_ASSIGN_OR_RETURN(const Place place, places_.Find(path, "mkdir"));
+    const int made = mkdirat(place.at(), place.name.c_str(), mode);
     // What most callers expect, on each level of each file that they publish: it costs no sentence.
     if (made < 0 && errno == EEXIST) return {absl::StatusCode::kAlreadyExists, ""};
     return StatusOf(made, "mkdir", path);
   }
-  absl::Status Rmdir(const std::string& path) override { return StatusOf(rmdir(path.c_str()), "rmdir", path); }
+  absl::Status Rmdir(const std::string& path) override {
+    CKPTD_ASSIGN_OR_RETURN(const Place place, places_.Find(path, "rmdir"));
+    return StatusOf(unlinkat(place.at(), place.name.c_str(), AT_REMOVEDIR), "rmdir", path);
+  }
   absl::Status Link(const std::string& from, const std::string& to) override {
-    return StatusOf(link(from.c_str(), to.c_str()), "link", to);
+    CKPTD_ASSIGN_OR_RETURN(const Place old_place, places_.Find(from, "link"));
+    CKPTD_ASSIGN_OR_RETURN(const Place place, places_.Find(to, "link"));
+    return StatusOf(linkat(old_place.at(), old_place.name.c_str(), place.at(), place.name.c_str(), 0), "link", to);
   }
 
   absl::Status RenameNoReplace(const std::string& from, const std::string& to) override {
-    if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return absl::OkStatus();
+    CKPTD_ASSIGN_OR_RETURN(const Place old_place, places_.Find(from, "rename"));
+    CKPTD_ASSIGN_OR_RETURN(const Place place, places_.Find(to, "rename"));
+    const int renamed =
+        renameat2(old_place.at(), old_place.name.c_str(), place.at(), place.name.c_str(), RENAME_NOREPLACE);
+    if (renamed == 0) return absl::OkStatus();
     // A file system that does not know the flag says EINVAL.
     return FileError(errno == EINVAL ? EOPNOTSUPP : errno, "rename", to);
   }
 
-  absl::Status Unlink(const std::string& path) override { return StatusOf(unlink(path.c_str()), "unlink", path); }
+  absl::Status Unlink(const std::string& path) override {
+    CKPTD_ASSIGN_OR_RETURN(const Place place, places_.Find(path, "unlink"));
+    return StatusOf(unlinkat(place.at(), place.name.c_str(), 0), "unlink", path);
+  }
 
   absl::Status SyncDir(const std::string& path) override {
     absl::StatusOr<UniqueFd> fd = OpenDirectory(path);
@@ -167,8 +182,9 @@ class RealFiles final : public Files {
   }
 
   absl::StatusOr<FileInfo> Stat(const std::string& path) override {
+    CKPTD_ASSIGN_OR_RETURN(const Place place, places_.Find(path, "stat"));
     struct stat info {};
-    CKPTD_RETURN_IF_ERROR(StatusOf(lstat(path.c_str(), &info), "stat", path));
+    CKPTD_RETURN_IF_ERROR(StatusOf(fstatat(place.at(), place.name.c_str(), &info, AT_SYMLINK_NOFOLLOW), "stat", path));
     return InfoFrom(info);
   }
 
@@ -179,11 +195,7 @@ class RealFiles final : public Files {
   }
 
  private:
-  static absl::StatusOr<UniqueFd> OpenDirectory(const std::string& path) {
-    UniqueFd fd(RetryEintr([&] { return open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW); }));
-    if (!fd.valid()) return FileError(errno, "open", path);
-    return fd;
-  }
+  absl::StatusOr<UniqueFd> OpenDirectory(const std::string& path) { return places_.Open(path, O_RDONLY | O_DIRECTORY); }
 
   absl::StatusOr<std::vector<DirEntry>> ReadEntries(DIR* dir, const std::string& path, size_t max_entries) {
     std::vector<DirEntry> entries;
@@ -213,6 +225,8 @@ class RealFiles final : public Files {
     if (!info.ok()) return info.status();
     return info->type;
   }
+
+  const Places places_;
 };
 
 }  // namespace
@@ -221,5 +235,7 @@ Files& PosixFiles() {
   static RealFiles files;
   return files;
 }
+
+std::unique_ptr<Files> MakeFilesBelow(std::string root) { return std::make_unique<RealFiles>(std::move(root)); }
 
 }  // namespace ckptd

@@ -29,7 +29,8 @@ std::string LeftOver(const std::string& folder) {
 
 // A save goes through, and the next agent gives it.
 std::string WrongNext(const std::string& folder, const crash::NodeOptions& options, const SnapshotId& before) {
-  FilesAround files(PosixFiles(), folder);
+  const std::unique_ptr<Files> storage = MakeFilesBelow(folder + crash::kRoot);
+  FilesAround files(*storage, folder);
   crash::Memory memory;
   crash::Node node(files, memory, options, nullptr);
   const absl::Status status = node.Restore();
@@ -46,7 +47,8 @@ std::string WrongNext(const std::string& folder, const crash::NodeOptions& optio
 }  // namespace
 
 crash::Answer RecoverBelow(const std::string& folder, const crash::NodeOptions& options) {
-  FilesAround files(PosixFiles(), folder);
+  const std::unique_ptr<Files> storage = MakeFilesBelow(folder + crash::kRoot);
+  FilesAround files(*storage, folder);
   crash::Memory memory;
   crash::Node node(files, memory, options, nullptr);
   crash::Answer answer;

@@ -32,7 +32,8 @@ int OpenFds() {
 }
 
 End Live(const Life& life, const Mutant& mutant, const std::string& folder, AckFile& acks) {
-  FilesAround below(PosixFiles(), folder);
+  const std::unique_ptr<Files> storage = MakeFilesBelow(folder + crash::kRoot);
+  FilesAround below(*storage, folder);
   const std::unique_ptr<Files> broken = mutant.files ? mutant.files(below) : nullptr;
   crash::NodeOptions options = life.options;
   options.around = mutant.around;

@@ -51,14 +51,14 @@ class Runner {
     program.argv = {harness::BinaryDirectory() + "/syscall-node", folder_.path(), life_.name, mutant_,
                     std::to_string(transfer)};
     program.folder = folder_.path();
-    program.traced = ",fsync,link,renameat2";
-    if (!life_.links) program.always = {"--inject=link:error=EPERM"};
+    program.traced = ",fsync,linkat,renameat2";
+    if (!life_.links) program.always = {"--inject=linkat:error=EPERM"};
     return program;
   }
 
   [[nodiscard]] std::vector<Call> Calls(const Start& start) {
     std::vector<Call> calls = Swept(List(Fresh(start)).calls);
-    if (!life_.links) std::erase_if(calls, [](const Call& call) { return call.name == "link"; });
+    if (!life_.links) std::erase_if(calls, [](const Call& call) { return call.name == "linkat"; });
     return calls;
   }
   [[nodiscard]] Told Acks(const Start& start) const { return ReadAcks(folder_.path() + "/acks", start.promise); }
@@ -90,12 +90,12 @@ std::string PathIn(const std::string& line) {
 // After a failed fsync the kernel may call lost pages clean: nobody may ask again, or give the file its name.
 std::string Trusted(const Traced& traced) {
   if (!absl::StartsWith(traced.injected, "fsync(")) return "";
-  const std::string path = PathIn(traced.injected);
+  const fs::path path = PathIn(traced.injected);
+  const std::string name = absl::StrCat("<", path.parent_path().string(), ">, \"", path.filename().string(), "\"");
   const auto failed = std::find_if(traced.calls.begin(), traced.calls.end(),
                                    [&](const Call& call) { return call.line == traced.injected; });
   for (auto later = failed + 1; later < traced.calls.end(); ++later) {
-    const bool same = later->name == "fsync" ? PathIn(later->line) == path
-                                             : absl::StrContains(later->line, absl::StrCat("\"", path, "\""));
+    const bool same = later->name == "fsync" ? PathIn(later->line) == path : absl::StrContains(later->line, name);
     if (same && later->name != "close") return absl::StrCat("trusted after a failed fsync: ", later->line);
   }
   return "";
@@ -155,7 +155,7 @@ std::vector<Start> KilledStarts(Runner& runner, const Plan& plan, const std::str
   const std::vector<Call> calls = runner.Calls({});
   std::vector<Call> named;
   std::copy_if(calls.begin(), calls.end(), std::back_inserter(named),
-               [](const Call& call) { return call.name == "link" || call.name == "unlink" || call.name == "rmdir"; });
+               [](const Call& call) { return call.name == "linkat" || call.name == "unlinkat"; });
   std::vector<Start> starts;
   for (size_t i = 0; i < plan.starts && !named.empty(); ++i) {
     const Call& call = named[(2 * i + 1) * named.size() / (2 * plan.starts)];
@@ -240,7 +240,7 @@ bool Night() {
 
 uint64_t ErrorStride() {
   if (const char* given = std::getenv("CKPTD_ERROR_STRIDE")) return std::max(1UL, std::strtoul(given, nullptr, 10));
-  return Night() ? 1 : 25;
+  return Night() ? 1 : 40;
 }
 
 crash::Tally Sweep(const Life& life, const Plan& plan) {

@@ -49,7 +49,8 @@ Outcome Live(const Life& life, const std::string& folder, const RingFault& fault
   AckFile acks(folder + "/acks");
   const size_t fds = OpenFds();
   {
-    FilesAround files(PosixFiles(), folder);
+    const std::unique_ptr<Files> storage = MakeFilesBelow(folder + crash::kRoot);
+    FilesAround files(*storage, folder);
     crash::NodeOptions options = life.options;
     options.make_queue = [&] { return MakeRingQueue(kDepth, MakeFaultRing(InnerRing(), fault, outcome.started)); };
     crash::Memory memory;

@@ -1,0 +1,47 @@
+// Where a path lies: the directory that holds its last name, opened, and that name. What is done there is done in that
+// directory, whatever anybody puts in its place meanwhile.
+//
+// Below a root no symbolic link is followed, whoever made it: in a folder that others may write, a link in place of a
+// job or of a step would make the agent read or delete what belongs to somebody else. The root itself may lie behind
+// links: it is the operator's. It is looked up for each operation: it may be mounted anew.
+#ifndef CKPTD_DAEMON_OS_PLACES_H_
+#define CKPTD_DAEMON_OS_PLACES_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "daemon/os/fd.h"
+
+namespace ckptd {
+
+struct Place {
+  UniqueFd folder;  // none: the name is a whole path
+  std::string name;
+
+  [[nodiscard]] int at() const;
+};
+
+class Places {
+ public:
+  // "": any path, links to directories are followed. Else only what lies in `root`; other paths are INVALID_ARGUMENT.
+  explicit Places(std::string root = "") : root_(std::move(root)) {}
+
+  // For calls that take a directory and a name. `operation` names the call in an error.
+  [[nodiscard]] absl::StatusOr<Place> Find(const std::string& path, absl::string_view operation) const;
+  // open(2); the last name is no link in any case.
+  [[nodiscard]] absl::StatusOr<UniqueFd> Open(const std::string& path, int flags, uint32_t mode = 0) const;
+
+ private:
+  [[nodiscard]] absl::StatusOr<UniqueFd> OpenBelow(const std::string& path, absl::string_view below, int flags,
+                                                   uint32_t mode, absl::string_view operation) const;
+  // "a/b" of ROOT/a/b, "." of ROOT.
+  [[nodiscard]] absl::StatusOr<std::string> Below(const std::string& path, absl::string_view operation) const;
+
+  const std::string root_;
+};
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_OS_PLACES_H_
