@@ -145,7 +145,7 @@ absl::Status Agent::OpenStorage() {
   calls_ = std::make_unique<StoreCalls>(clock_, config_.storage.root);
   store_ = MakeWatchedStore(*disk_, *calls_, /*awaited=*/false);
   restore_store_ = MakeWatchedStore(*disk_, *calls_, /*awaited=*/true);
-  return LookAtStorage(*storage_files_, *store_, config_.storage.root, *chore_work_);
+  return LookAtStorage(files_, *store_, config_.storage.root, *chore_work_);
 }
 
 // Tells the log when the storage begins to hang and when it answers again, and every rank that waits in restore() which

@@ -228,7 +228,7 @@ void AddRegionKeys(std::vector<Key>* keys) {
 void AddStorageKeys(std::vector<Key>* keys) {
   auto path = [](absl::string_view text) { return IsPath(text, kPathBytes); };
   keys->push_back(Text("storage.root", Key::kRestart, CKPTD_FIELD(storage.root), "absolute path", path,
-                       "Directory for committed checkpoints, one folder per job."));
+                       "Directory for committed checkpoints, one folder per job. No symbolic link in it is followed."));
   keys->push_back(Choice("storage.io", Key::kRestart, CKPTD_FIELD(storage.io),
                          std::vector<std::pair<const char*, IoChoice>>{
                              {"auto", IoChoice::kAuto}, {"uring", IoChoice::kUring}, {"threads", IoChoice::kThreads}},

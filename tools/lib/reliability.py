@@ -120,7 +120,7 @@ FIGURES = [
         "hostile",
         "A hostile local user beside a neighbour who trains: packets, descriptors, limits, others' jobs. wrong = the "
         "agent died, kept something or answered otherwise, or the neighbour waited or lost",
-        "for t in wire descriptors limits strangers; do build/dev/bin/hostile_${t}_test || exit 1; done",
+        "for t in wire descriptors limits storage strangers; do build/dev/bin/hostile_${t}_test || exit 1; done",
         r"^(?:hostile .*|\d+ jobs and .*|\[  SKIPPED \] [^,]*)$",
     ),
     Figure(

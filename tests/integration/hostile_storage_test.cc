@@ -1,0 +1,76 @@
+// A storage that others may write: who puts symbolic links where the agent reads, writes and deletes.
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <thread>
+
+#include "tests/integration/hostile.h"
+
+namespace ckptd::harness {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kEnemy[] = "--job enemy --every 1 --step-ms 10 --steps 100000000 --close-ms 0";
+constexpr char kEnemysUser[] = "61234";
+constexpr int kSwaps = 20;
+constexpr Millis kBetween{30};
+
+// Path below the folder: content.
+std::map<std::string, std::string> FilesIn(const std::string& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    std::string& content = files[fs::relative(entry.path(), folder)];
+    if (!entry.is_regular_file()) continue;
+    std::ifstream file(entry.path(), std::ios::binary);
+    content.assign(std::istreambuf_iterator<char>(file), {});
+  }
+  return files;
+}
+
+// Puts a link to `others` in the place of the job's folder, again and again.
+std::string SwapFolder(const std::string& job, const std::string& others) {
+  const std::string taken = job + ".taken";
+  int swapped = 0;
+  for (int i = 0; i < kSwaps; ++i) {
+    const bool away = rename(job.c_str(), taken.c_str()) == 0 && symlink(others.c_str(), job.c_str()) == 0;
+    std::this_thread::sleep_for(kBetween);
+    const bool back = unlink(job.c_str()) == 0 && rename(taken.c_str(), job.c_str()) == 0;
+    std::this_thread::sleep_for(kBetween);
+    swapped += away && back ? 1 : 0;
+  }
+  return std::to_string(swapped) + " swapped";
+}
+
+class LinksInTheStorage : public Hostile {};
+
+TEST_F(LinksInTheStorage, LeadTheAgentNowhere) {
+  const std::string job = node_->storage() + "/enemy", others = node_->storage() + "/others";
+  ASSERT_EQ(chmod(node_->storage().c_str(), 0777), 0);
+  EXPECT_EQ(Try("a folder of its own", [job] { return std::string(mkdir(job.c_str(), 0777) == 0 ? "made" : "no"); }),
+            "made");
+  auto enemy = node_->Train(Args(kEnemy), AsUser(kEnemysUser, kEnemysUser));
+  ASSERT_TRUE(enemy->WaitFor("DURABLE")) << enemy->Errors() << node_->AgentLog();
+  // With steps of the same names, which the agent is about to delete.
+  enemy->Signal(SIGSTOP);
+  std::this_thread::sleep_for(10 * kBetween);  // the agent comes to rest
+  fs::copy(job, others, fs::copy_options::recursive);
+  enemy->Signal(SIGCONT);
+  const auto before = FilesIn(others);
+  ASSERT_FALSE(before.empty());
+  ExpectHears("swaps", std::to_string(kSwaps) + " swapped", [job, others] { return SwapFolder(job, others); });
+  tried_ += kSwaps;
+  EXPECT_TRUE(enemy->WaitFor("CAPTURED")) << "nor is the one who did it stopped in its training";
+  enemy->Kill();
+  const bool same = FilesIn(others) == before;
+  EXPECT_TRUE(same) << "the agent wrote or deleted behind a link\n" << node_->AgentLog();
+  wrong_ += same ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace ckptd::harness
