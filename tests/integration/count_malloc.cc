@@ -86,6 +86,7 @@ void Free(void* memory) {
 }  // namespace
 }  // namespace ckptd::harness
 
+#pragma GCC visibility push(default)
 extern "C" {
 void* malloc(size_t bytes) {
   return ckptd::harness::Counted(bytes, [=] { return __libc_malloc(bytes); });
@@ -107,3 +108,4 @@ int posix_memalign(void** memory, size_t alignment, size_t bytes) {
   return *memory == nullptr ? ENOMEM : 0;
 }
 }
+#pragma GCC visibility pop

@@ -22,14 +22,15 @@ def objects(build):
 
 
 def files(root, profile):
-    linked = objects(root / "build" / "coverage")
+    build = root / "build" / "coverage"
+    linked = objects(build)
     more = [word for path in linked[1:] for word in ("-object", path)]
     told = subprocess.run(
         ["llvm-cov", "export", "-summary-only", "-skip-expansions", "-instr-profile", profile, linked[0], *more],
         capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     for file in json.loads(told)["data"][0]["files"]:
-        yield Path(file["filename"]), file["summary"]["lines"]
+        yield (build / file["filename"]).resolve(), file["summary"]["lines"]  # the compiler cache makes names relative
 
 
 def room_of(name, root):
@@ -37,7 +38,7 @@ def room_of(name, root):
     if not name.is_relative_to(root):
         return None
     inside = name.relative_to(root)
-    if inside.parts[0] not in ("client", "daemon", "tools") or inside.stem.endswith("_test"):
+    if inside.parts[0] not in ("client", "daemon", "tools") or inside.stem.endswith(("_test", "_test_util")):
         return None
     if any(part in ("testing", "bench", "gen") for part in inside.parts) or inside.stem.startswith("fake_"):
         return None

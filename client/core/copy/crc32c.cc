@@ -28,7 +28,7 @@ constexpr uint32_t Multiply(uint32_t a, uint32_t b) {
 }
 
 // x^(2^k) for each k: 64 bits of a length in bytes, and three more for bits.
-constexpr std::array<uint32_t, 67> MakeSquares() {
+consteval std::array<uint32_t, 67> MakeSquares() {
   std::array<uint32_t, 67> squares{};
   squares[0] = uint32_t{1} << 30;  // x
   for (size_t k = 1; k < squares.size(); ++k) squares[k] = Multiply(squares[k - 1], squares[k - 1]);
@@ -36,7 +36,7 @@ constexpr std::array<uint32_t, 67> MakeSquares() {
 }
 constexpr std::array<uint32_t, 67> kSquares = MakeSquares();
 
-constexpr uint32_t PowerOfX(uint64_t exponent) {
+consteval uint32_t PowerOfX(uint64_t exponent) {
   uint32_t power = uint32_t{1} << 31;  // 1
   for (size_t k = 0; exponent != 0; ++k, exponent >>= 1) {
     if ((exponent & 1) != 0) power = Multiply(power, kSquares[k]);
@@ -46,7 +46,7 @@ constexpr uint32_t PowerOfX(uint64_t exponent) {
 
 // Slice by 8: kTables[k][b] is byte b followed by k zero bytes.
 using Tables = std::array<std::array<uint32_t, 256>, 8>;
-constexpr Tables MakeTables() {
+consteval Tables MakeTables() {
   Tables tables{};
   for (uint32_t byte = 0; byte < 256; ++byte) {
     uint32_t crc = byte;
@@ -92,7 +92,7 @@ constexpr size_t kLane = 1024;
 
 // What moves a lane's CRC over the `bytes` that follow it. The product of two 32-bit halves by PCLMUL is one power of x
 // too high in a 64-bit word, and the CRC instruction multiplies by x^32 while it reduces, hence 33.
-constexpr uint64_t ShiftOver(size_t bytes) { return PowerOfX(8 * bytes - 33); }
+consteval uint64_t ShiftOver(size_t bytes) { return PowerOfX(8 * bytes - 33); }
 
 __attribute__((target("sse4.2,pclmul"))) uint32_t Shift(uint32_t crc, uint64_t factor) {
   __m128i product = _mm_clmulepi64_si128(_mm_cvtsi32_si128(static_cast<int>(crc)),
