@@ -98,6 +98,15 @@ struct JobEffects {
       self->Post(job::TimerFired{e.kind, e.key});
     });
     runner.timers_.insert(*id);
+    if (e.kind == job::TimerKind::kJoin) KeepJoinTimer(e.rank, *id);
+  }
+  // One for each rank: who joins and leaves again and again leaves no timers behind.
+  void KeepJoinTimer(Rank rank, Loop::TimerId id) const {
+    const auto [before, fresh] = runner.join_timers_.try_emplace(rank, id);
+    if (fresh) return;
+    runner.services_.loop.CancelTimer(before->second);
+    runner.timers_.erase(before->second);
+    before->second = id;
   }
   // The patience of one restore() is over; if the storage has been silent for much of it, that is the reason.
   static void TellOfSilence(JobRunner& runner, Ticket ticket) {

@@ -102,6 +102,7 @@ class JobRunner {
   std::map<uint64_t, DeleteDone> deletions_;
   const std::shared_ptr<uint64_t> asking_ = std::make_shared<uint64_t>(0);
   std::set<Loop::TimerId> timers_;
+  std::map<Rank, Loop::TimerId> join_timers_;  // of these, the newest of each rank
   CallbackScope scope_;
 };
 

@@ -219,6 +219,7 @@ struct StartTimer {
   TimerKind kind = TimerKind::kResend;
   uint64_t key = 0;
   Nanos after{};
+  Rank rank = 0;  // of kJoin: the rank's timer before this one is of no use any more
 };
 
 // [async: NewestRead]

@@ -33,7 +33,7 @@ bool Member::On(const Join& event) {
   seat.waiting = true;
   context_.Emit(AcceptJoin{event.rank, event.ticket, event.process});
   if (!again && event.timeout > Nanos{}) {
-    context_.Emit(StartTimer{TimerKind::kJoin, event.ticket, event.timeout});
+    context_.Emit(StartTimer{TimerKind::kJoin, event.ticket, event.timeout, event.rank});
   }
   return true;
 }

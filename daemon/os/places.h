@@ -17,8 +17,8 @@
 namespace ckptd {
 
 struct Place {
-  UniqueFd folder;  // none: the name is a whole path
-  std::string name;
+  UniqueFd folder;   // none: the name is a whole path
+  std::string name;  // "." of the root itself
 
   [[nodiscard]] int at() const;
 };
@@ -34,11 +34,6 @@ class Places {
   [[nodiscard]] absl::StatusOr<UniqueFd> Open(const std::string& path, int flags, uint32_t mode = 0) const;
 
  private:
-  [[nodiscard]] absl::StatusOr<UniqueFd> OpenBelow(const std::string& path, absl::string_view below, int flags,
-                                                   uint32_t mode, absl::string_view operation) const;
-  // "a/b" of ROOT/a/b, "." of ROOT.
-  [[nodiscard]] absl::StatusOr<std::string> Below(const std::string& path, absl::string_view operation) const;
-
   const std::string root_;
 };
 

@@ -196,6 +196,25 @@ TEST_F(LimitsOfOthers, NamesThatAreLeftAgain) {
   EXPECT_LE(AtRest().usage.anonymous_kib, full + kSlackKib);
 }
 
+// Each JOIN asks to be told in ten minutes that nobody else came.
+TEST_F(LimitsOfOthers, OneRankAgainAndAgain) {
+  constexpr size_t kVisits = 20'000;
+  const auto visit = [socket = socket_] {
+    RawTrainer trainer(socket);
+    trainer.Hello();
+    for (size_t i = 0; i < kVisits; ++i) trainer.Visit("enemy", 1, 8);
+    return JoinOnce(socket, "one", 0, 1);
+  };
+  ExpectHears("the first time", "joined", visit);
+  const uint64_t once = AtRest().usage.anonymous_kib;
+  ExpectHears("again", "joined", visit);
+  tried_ += 2 * kVisits;
+  if (!kSanitized) {
+    EXPECT_LE(AtRest().usage.anonymous_kib, once + 1024) << "something stays of each";
+  }
+  EndAndCount(nullptr);
+}
+
 // ----------------------------------------------------------------------------------------------------------- headers
 
 std::string Image(std::string json) {

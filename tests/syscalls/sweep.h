@@ -24,7 +24,7 @@ namespace ckptd::syscalls {
 
 inline constexpr const char* kErrors[] = {"EIO", "ENOSPC", "EDQUOT", "EINTR", "EAGAIN", "ENOMEM", "EMFILE"};
 
-// Of all errors by day every 40th, by night each; $CKPTD_ERROR_STRIDE says another number. No multiple of 7: it would
+// Of all errors by day every 80th, by night each; $CKPTD_ERROR_STRIDE says another number. No multiple of 7: it would
 // always be the same error.
 [[nodiscard]] uint64_t ErrorStride();
 [[nodiscard]] bool Night();

@@ -1,5 +1,5 @@
-// SIGKILL at every system call of publish, commit, retention, roll-back and recovery (sweep.h). By day every 5th call
-// (of the file system without hard links every 15th), and recovery from 2 storages that a killed agent left
+// SIGKILL at every system call of publish, commit, retention, roll-back and recovery (sweep.h). By day every 10th call
+// (of the file system without hard links every 30th), and recovery from 2 storages that a killed agent left
 // ($CKPTD_STARTS); by night all.
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ TEST_F(KillAtEverySyscall, LosesNothingThatWasTold) {
   for (const Life& life : Lives()) {
     Plan plan;
     plan.starts = Starts();
-    if (!Night()) plan.stride = life.links ? 5 : 15;
+    if (!Night()) plan.stride = life.links ? 10 : 30;
     const crash::Tally tally = Sweep(life, plan);
     std::printf("kill: %-14s %6lu calls (every %lu. one), each killed; %lu lost or torn\n", life.name.c_str(),
                 tally.tried, plan.stride, tally.violations);
