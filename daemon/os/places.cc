@@ -4,12 +4,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/os/files.h"
@@ -27,11 +28,22 @@ UniqueFd Retry(Call call) {
 }
 
 // O_DIRECTORY says ENOTDIR of a link, too.
-int ErrorOf(int error, int folder, const std::string& name) {
+int ErrorOf(int error, int folder, const char* name) {
   struct stat info {};
-  const bool link =
-      error == ENOTDIR && fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(info.st_mode);
+  const bool link = error == ENOTDIR && fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(info.st_mode);
   return link ? ELOOP : error;
+}
+
+// From a directory to one in it. No heap: each operation on the storage comes through here.
+absl::Status Enter(absl::string_view name, const std::string& path, absl::string_view operation, UniqueFd* folder) {
+  char text[NAME_MAX + 1] = {};
+  if (name.size() > NAME_MAX) return FileError(ENAMETOOLONG, operation, path);
+  name.copy(text, NAME_MAX);
+  constexpr int kFlags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+  UniqueFd next = Retry([&] { return openat(folder->get(), text, kFlags); });
+  if (!next.valid()) return FileError(ErrorOf(errno, folder->get(), text), operation, path);
+  *folder = std::move(next);
+  return absl::OkStatus();
 }
 
 absl::Status Outside(absl::string_view operation, const std::string& path, const std::string& root) {
@@ -44,26 +56,26 @@ int Place::at() const { return folder.valid() ? folder.get() : AT_FDCWD; }
 
 // Directory by directory: openat2 would do it in one call, but systemd's RestrictSUIDSGID= takes that one away.
 absl::StatusOr<Place> Places::Find(const std::string& path, absl::string_view operation) const {
-  if (root_.empty()) return Place{UniqueFd(), path};
-  if (path != root_ && !absl::StartsWith(path, absl::StrCat(root_, "/"))) return Outside(operation, path, root_);
+  if (root_.empty()) return Place{UniqueFd(), path.c_str()};
+  if (!absl::StartsWith(path, root_)) return Outside(operation, path, root_);
   Place place{Retry([&] { return open(root_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC); }), "."};
   if (!place.folder.valid()) return FileError(errno, operation, path);
-  for (const absl::string_view name : absl::StrSplit(path.substr(root_.size()), '/', absl::SkipEmpty())) {
+  for (size_t at = root_.size(); at < path.size();) {
+    if (path[at] != '/') return Outside(operation, path, root_);
+    const size_t begin = at + 1;
+    at = std::min(path.find('/', begin), path.size());
+    const absl::string_view name(path.data() + begin, at - begin);
     if (name == "..") return Outside(operation, path, root_);
-    if (place.name != ".") {
-      constexpr int kFlags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-      UniqueFd next = Retry([&] { return openat(place.at(), place.name.c_str(), kFlags); });
-      if (!next.valid()) return FileError(ErrorOf(errno, place.at(), place.name), operation, path);
-      place.folder = std::move(next);
-    }
-    place.name = std::string(name);
+    if (name.empty()) continue;
+    if (at == path.size()) return Place{std::move(place.folder), path.c_str() + begin};
+    CKPTD_RETURN_IF_ERROR(Enter(name, path, operation, &place.folder));
   }
   return place;
 }
 
 absl::StatusOr<UniqueFd> Places::Open(const std::string& path, int flags, uint32_t mode) const {
   CKPTD_ASSIGN_OR_RETURN(const Place place, Find(path, "open"));
-  UniqueFd fd = Retry([&] { return openat(place.at(), place.name.c_str(), flags | O_NOFOLLOW | O_CLOEXEC, mode); });
+  UniqueFd fd = Retry([&] { return openat(place.at(), place.name, flags | O_NOFOLLOW | O_CLOEXEC, mode); });
   if (!fd.valid()) return FileError(ErrorOf(errno, place.at(), place.name), "open", path);
   return fd;
 }

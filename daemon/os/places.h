@@ -17,8 +17,8 @@
 namespace ckptd {
 
 struct Place {
-  UniqueFd folder;   // none: the name is a whole path
-  std::string name;  // "." of the root itself
+  UniqueFd folder;             // none: the name is a whole path
+  const char* name = nullptr;  // in the path that was given, or "." of the root itself
 
   [[nodiscard]] int at() const;
 };

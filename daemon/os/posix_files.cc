@@ -137,26 +137,25 @@ class RealFiles final : public Files {
 
   absl::Status Mkdir(const std::string& path, uint32_t mode) override {
     CKPTD_ASSIGN_OR_RETURN(const Place place, places_.Find(path, "mkdir"));
-    const int made = mkdirat(place.at(), place.name.c_str(), mode);
+    const int made = mkdirat(place.at(), place.name, mode);
     // What most callers expect, on each level of each file that they publish: it costs no sentence.
     if (made < 0 && errno == EEXIST) return {absl::StatusCode::kAlreadyExists, ""};
     return StatusOf(made, "mkdir", path);
   }
   absl::Status Rmdir(const std::string& path) override {
     CKPTD_ASSIGN_OR_RETURN(const Place place, places_.Find(path, "rmdir"));
-    return StatusOf(unlinkat(place.at(), place.name.c_str(), AT_REMOVEDIR), "rmdir", path);
+    return StatusOf(unlinkat(place.at(), place.name, AT_REMOVEDIR), "rmdir", path);
   }
   absl::Status Link(const std::string& from, const std::string& to) override {
     CKPTD_ASSIGN_OR_RETURN(const Place old_place, places_.Find(from, "link"));
     CKPTD_ASSIGN_OR_RETURN(const Place place, places_.Find(to, "link"));
-    return StatusOf(linkat(old_place.at(), old_place.name.c_str(), place.at(), place.name.c_str(), 0), "link", to);
+    return StatusOf(linkat(old_place.at(), old_place.name, place.at(), place.name, 0), "link", to);
   }
 
   absl::Status RenameNoReplace(const std::string& from, const std::string& to) override {
     CKPTD_ASSIGN_OR_RETURN(const Place old_place, places_.Find(from, "rename"));
     CKPTD_ASSIGN_OR_RETURN(const Place place, places_.Find(to, "rename"));
-    const int renamed =
-        renameat2(old_place.at(), old_place.name.c_str(), place.at(), place.name.c_str(), RENAME_NOREPLACE);
+    const int renamed = renameat2(old_place.at(), old_place.name, place.at(), place.name, RENAME_NOREPLACE);
     if (renamed == 0) return absl::OkStatus();
     // A file system that does not know the flag says EINVAL.
     return FileError(errno == EINVAL ? EOPNOTSUPP : errno, "rename", to);
@@ -164,7 +163,7 @@ class RealFiles final : public Files {
 
   absl::Status Unlink(const std::string& path) override {
     CKPTD_ASSIGN_OR_RETURN(const Place place, places_.Find(path, "unlink"));
-    return StatusOf(unlinkat(place.at(), place.name.c_str(), 0), "unlink", path);
+    return StatusOf(unlinkat(place.at(), place.name, 0), "unlink", path);
   }
 
   absl::Status SyncDir(const std::string& path) override {
@@ -184,7 +183,7 @@ class RealFiles final : public Files {
   absl::StatusOr<FileInfo> Stat(const std::string& path) override {
     CKPTD_ASSIGN_OR_RETURN(const Place place, places_.Find(path, "stat"));
     struct stat info {};
-    CKPTD_RETURN_IF_ERROR(StatusOf(fstatat(place.at(), place.name.c_str(), &info, AT_SYMLINK_NOFOLLOW), "stat", path));
+    CKPTD_RETURN_IF_ERROR(StatusOf(fstatat(place.at(), place.name, &info, AT_SYMLINK_NOFOLLOW), "stat", path));
     return InfoFrom(info);
   }
 

@@ -237,9 +237,9 @@ PerSave CallsPerSave(int tensors) {
 }
 
 // One call a tensor would be 2000. A save is about ten files and names that are opened, written, synced, linked, read
-// back and removed: some 200 calls. Futex calls are how threads wake each other: how often depends on who runs when
-// (tens with io_uring; a hundred with I/O by threads, of which each transfer wakes one and its waiter), so they are
-// bounded apart.
+// back and removed, some 200 calls, and each directory on the way there is opened by itself (places.h): some 240 more.
+// Futex calls are how threads wake each other: how often depends on who runs when (tens with io_uring; a hundred with
+// I/O by threads, of which each transfer wakes one and its waiter), so they are bounded apart.
 TEST(HotPath, NoSystemCallPerTensor) {
   if (geteuid() != 0 || access("/usr/bin/strace", X_OK) != 0) GTEST_SKIP() << "skipped: needs root and strace";
   for (int tensors : {10, 2000}) {
@@ -247,7 +247,7 @@ TEST(HotPath, NoSystemCallPerTensor) {
     printf("system calls for each save of %d tensors: agent %.0f and %.0f futex, trainer %.0f and %.0f futex\n",
            tensors, calls.agent.others, calls.agent.futex, calls.trainer.others, calls.trainer.futex);
     ASSERT_GT(calls.agent.others, 0) << "strace counted nothing";
-    EXPECT_LT(calls.agent.others, 350);
+    EXPECT_LT(calls.agent.others, 600);
     EXPECT_LT(calls.agent.futex, 350);
     EXPECT_LT(calls.trainer.others, 100);
     EXPECT_LT(calls.trainer.futex, 100);
