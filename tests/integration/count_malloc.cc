@@ -13,6 +13,7 @@
 #include <cstring>
 #include <ctime>
 
+// NOLINTBEGIN(bugprone-reserved-identifier,readability-identifier-naming): the C library's own names
 extern "C" {
 void* __libc_malloc(size_t bytes);
 void* __libc_calloc(size_t count, size_t bytes);
@@ -20,6 +21,7 @@ void* __libc_realloc(void* memory, size_t bytes);
 void* __libc_memalign(size_t alignment, size_t bytes);
 void __libc_free(void* memory);
 }
+// NOLINTEND(bugprone-reserved-identifier,readability-identifier-naming)
 
 namespace ckptd::harness {
 namespace {
@@ -98,7 +100,7 @@ void* realloc(void* memory, size_t bytes) {
   return ckptd::harness::Counted(
       bytes, [=] { return __libc_realloc(memory, bytes); }, memory == nullptr ? 1 : 0);
 }
-void* memalign(size_t alignment, size_t bytes) {
+void* memalign(size_t alignment, size_t bytes) {  // NOLINT(readability-identifier-naming)
   return ckptd::harness::Counted(bytes, [=] { return __libc_memalign(alignment, bytes); });
 }
 void free(void* memory) { ckptd::harness::Free(memory); }

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <string_view>
 #include <thread>
 
 #include "tests/integration/harness.h"
@@ -63,8 +65,8 @@ class StorageHang : public testing::Test {
   static int CapturedOnly(const Child& trainer) {
     const uint64_t durable = trainer.Last("DURABLE");
     return static_cast<int>(std::count_if(trainer.lines().begin(), trainer.lines().end(), [&](const auto& line) {
-      unsigned long long step = 0;
-      return sscanf(line.c_str(), "CAPTURED %llu", &step) == 1 && step > durable;
+      constexpr std::string_view kSays = "CAPTURED ";
+      return line.starts_with(kSays) && std::strtoull(line.c_str() + kSays.size(), nullptr, 10) > durable;
     }));
   }
 
