@@ -184,13 +184,24 @@ int HighestFd() {
   return static_cast<int>(std::min(limit.rlim_cur, kMost));
 }
 
+// Without the handlers that libraries hang on fork(). The thread sanitizer's is one that must run: without it the child
+// looks for races with threads that it does not have, and waits for their locks.
+pid_t ForkThisThread() {
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+  return fork();
+#endif
+#endif
+  return _Fork();
+}
+
 // No handler of ours may run in the child, so no signal is let through until it has its own.
 pid_t Fork(const ChildPlan& plan) {
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  const pid_t pid = _Fork();  // without the handlers that libraries hang on fork()
+  const pid_t pid = ForkThisThread();
   if (pid == 0) RunChild(plan);
   const int error = errno;
   pthread_sigmask(SIG_SETMASK, &before, nullptr);

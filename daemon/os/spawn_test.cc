@@ -1,5 +1,6 @@
 #include "daemon/os/spawn.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <linux/capability.h>
@@ -10,8 +11,10 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <functional>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
@@ -205,6 +208,31 @@ TEST_F(SpawnTest, AProgramThatIsNotThereIsNamed) {
   EXPECT_THAT(std::string(outcome.message()), HasSubstr("/no/such/program"));
   ASSERT_TRUE(Await(child->pidfd.get()));
   EXPECT_EQ(ReapChild(child->pidfd.get())->code, 127);
+}
+
+// The child is a copy of this thread alone: whatever the others held at that moment is held for ever in it.
+TEST_F(SpawnTest, StartsWhateverOtherThreadsAreAt) {
+  std::atomic<bool> over{false};
+  std::vector<std::thread> busy;
+  for (int i = 0; i < 3; ++i) {
+    busy.emplace_back([&over] {
+      for (uint64_t size = 1; !over; size = size % 100'000 + 1) {
+        const std::string some(size, 'x');
+        const UniqueFd file(open("/dev/null", O_RDONLY | O_CLOEXEC));
+      }
+    });
+  }
+  options_.arguments = {"sh", "-c", "exit 0"};
+  for (int i = 0; i < 200 && !HasFailure(); ++i) {
+    auto child = Spawn(options_);
+    ASSERT_TRUE(child.ok()) << child.status();
+    EXPECT_TRUE(Await(child->outcome.get())) << "start " << i << " hangs";
+    EXPECT_TRUE(HasFailure() || Await(child->pidfd.get()));
+    (void)KillProcess(child->pidfd.get());
+    EXPECT_EQ(ReapChild(child->pidfd.get()).value_or(ProcessEnd{}).code, 0) << "start " << i;
+  }
+  over = true;
+  for (std::thread& thread : busy) thread.join();
 }
 
 TEST_F(SpawnTest, ReapingDoesNotWaitAndTellsTheSignal) {

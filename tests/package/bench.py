@@ -5,6 +5,7 @@ of a GPU run on the host device, and say so; without a driver they are skipped, 
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ RATES = ("gpu-d2h-push", "gpu-d2h-pull", "gpu-restore")
 WAITS = [f"gpu-blocked.{path}.{where}" for path in ("push", "pull") for where in ("host", "stream")]
 GPU_LINES = {**dict.fromkeys(RATES, "GB/s"), **dict.fromkeys(WAITS, "ms")}
 HOST_DEVICE = "host device: no figure of a GPU"
+MAY_STRAY = 4  # saves of an attempt that find a slot with a new file, and are pushed into it
 RATE = 1000  # of the host device, bytes a microsecond: 1 GB/s
 
 
@@ -54,10 +56,11 @@ def check_host_device(bench, driver):
     for name in RATES:  # nothing is faster than the device, nor is the clock stopped early
         assert max(found[name]["spread"][1], found[name]["limit"]) < RATE * 1e6 * 1.05 / 1e9, found[name]
         assert "24.0 MiB of state" in found[name]["what"] and "12 x 2.0 MiB" in found[name]["what"], found[name]
-    pulled = {"gpu-d2h-push": "0 of 4", "gpu-d2h-pull": "4 of 4", **{name: "0 of 7" for name in WAITS[:2]},
-              **{name: "7 of 7" for name in WAITS[2:]}}  # fmt: skip
-    for name, saves in pulled.items():  # with those that do not count
-        assert f", {saves} saves pulled" in found[name]["what"], found[name]
+    saves = {"gpu-d2h-push": 4, "gpu-d2h-pull": 4, **dict.fromkeys(WAITS, 7)}  # with those that do not count
+    for name, least in saves.items():
+        pulled, made = map(int, re.search(r", (\d+) of (\d+) saves pulled", found[name]["what"]).groups())
+        assert pulled == (least if "pull" in name else 0), found[name]
+        assert least <= made <= least + (MAY_STRAY if "pull" in name else 0), found[name]
     for name in WAITS:  # a capture takes 25 ms: whoever waits for it in the host or on the stream is seen
         assert found[name]["limit"] == 1 and found[name]["value"] < 20, found[name]
     skipped = json.loads(run(bench, "gpu-d2h-push", "--bytes", "100TiB", driver=driver)[1])

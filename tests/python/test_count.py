@@ -57,6 +57,13 @@ def test_a_test_that_was_not_built_is_no_pass(tmp_path):
     assert count(tmp_path, ctest("a_test", "notrun", inside)) == (0, "0 1 0", ["failed: a_test: Unable to find executable"])
 
 
+def test_what_failed_tests_said_last_can_be_shown(tmp_path):
+    said = "".join(f"line {i}\n" for i in range(100))
+    inside = f"<failure/><system-out>{said}</system-out>"
+    count(tmp_path, ctest("good", inside="<system-out>fine</system-out>") + ctest("a_test", "fail", inside))
+    assert (tmp_path / "failures").read_text().splitlines() == ["---- a_test", *said.splitlines()[-60:]]
+
+
 def test_pytest(tmp_path):
     assert count(tmp_path, pytest=PASSED + SKIPPED + FAILED)[:2] == (0, "1 1 1")
 

@@ -19,6 +19,9 @@ constexpr uint64_t kWindow = 64 * kMiB;
 constexpr uint64_t kWorkShare = 8;  // of the state, in one copy of Work: few enough of them for the queue of a stream
 constexpr int kWarmWork = 4;
 constexpr double kLeastWork = 1e-6;  // seconds: what a clock may not see
+// What the attempt before had is given a new file while the next one trains, and is pushed into until the copier has
+// mapped that: the save is made again.
+constexpr uint32_t kMayStray = 4;
 constexpr uint64_t kUnexportNs = 10'000'000'000;
 
 const char* NameOf(uint32_t path) { return path == CKPT_PULL ? "pull" : "push"; }
@@ -103,7 +106,7 @@ void GpuJob::Close() {
 absl::Status GpuJob::OpenHandle() {
   Close();
   CKPTD_ASSIGN_OR_RETURN(handle_, Open({.socket = socket_, .gpu_path = path_}));
-  saves_ = pulled_ = 0;
+  saves_ = pulled_ = strayed_ = 0;
   return StatusOf(ckpt_stream(handle_, gpu_.device().ordinal(), stream_.handle));
 }
 
@@ -147,23 +150,37 @@ absl::StatusOr<GpuJob::Call> GpuJob::StartSave() {
   return call;
 }
 
-absl::Status GpuJob::EndSave() {
+// To the agent it is captured as soon as the copier says so, which the handle learns, and counts, a little later.
+absl::Status GpuJob::AwaitCopied() {
   CKPTD_RETURN_IF_ERROR(StatusOf(ckpt_wait(handle_, step_, CKPT_CAPTURED, kPatienceNs)));
+  return AwaitInfo(handle_, "the end of a save", [&](const ckpt_info_view&) -> absl::StatusOr<bool> {
+    ckpt_step_state state = {};
+    state.struct_bytes = sizeof state;
+    CKPTD_RETURN_IF_ERROR(StatusOf(ckpt_poll(handle_, step_, &state)));
+    return (state.flags & CKPT_COPIED) != 0;
+  });
+}
+
+absl::StatusOr<bool> GpuJob::TookItsPath() {
+  CKPTD_RETURN_IF_ERROR(AwaitCopied());
   ckpt_info_view info = {};
   info.struct_bytes = sizeof info;
   CKPTD_RETURN_IF_ERROR(StatusOf(ckpt_info(handle_, &info)));
   saves_ += 1;
   const bool was_pulled = std::exchange(pulled_, info.pulled) != info.pulled;
-  if (was_pulled == (path_ == CKPT_PULL)) return absl::OkStatus();
+  if (was_pulled == (path_ == CKPT_PULL)) return true;
+  if (++strayed_ <= kMayStray) return false;
   return Error(ErrorCode::INTERNAL, absl::StrCat("a save did not ", NameOf(path_), ": ", info.path_why));
 }
 
 absl::StatusOr<double> GpuJob::Save() {
-  CKPTD_ASSIGN_OR_RETURN(Call call, StartSave());
-  CKPTD_RETURN_IF_ERROR(StatusOf(ckpt_gate(handle_, kPatienceNs)));
-  double seconds = SecondsSince(call.begin);
-  CKPTD_RETURN_IF_ERROR(EndSave());
-  return seconds;
+  for (;;) {
+    CKPTD_ASSIGN_OR_RETURN(Call call, StartSave());
+    CKPTD_RETURN_IF_ERROR(StatusOf(ckpt_gate(handle_, kPatienceNs)));
+    double seconds = SecondsSince(call.begin);
+    CKPTD_ASSIGN_OR_RETURN(bool counts, TookItsPath());
+    if (counts) return seconds;
+  }
 }
 
 // Copies within the GPU's memory, which use neither the bus nor the host; the state is read, as by a forward pass.
@@ -190,6 +207,14 @@ absl::Status GpuJob::TimeWork() {
 
 absl::StatusOr<Blocked> GpuJob::SaveBesideWork(double work_seconds) {
   if (work_seconds_ == 0) CKPTD_RETURN_IF_ERROR(TimeWork());
+  for (;;) {
+    CKPTD_ASSIGN_OR_RETURN(Blocked blocked, TimeBesideWork(work_seconds));
+    CKPTD_ASSIGN_OR_RETURN(bool counts, TookItsPath());
+    if (counts) return blocked;
+  }
+}
+
+absl::StatusOr<Blocked> GpuJob::TimeBesideWork(double work_seconds) {
   CKPTD_ASSIGN_OR_RETURN(Call call, StartSave());
   CKPTD_RETURN_IF_ERROR(Work(work_seconds));
   CKPTD_RETURN_IF_ERROR(gpu_.MarkBegin(stream_));
@@ -199,7 +224,6 @@ absl::StatusOr<Blocked> GpuJob::SaveBesideWork(double work_seconds) {
   CKPTD_RETURN_IF_ERROR(gpu_.MarkEnd(stream_));
   CKPTD_RETURN_IF_ERROR(StatusOf(gpu_.device().Synchronize(stream_)));
   CKPTD_ASSIGN_OR_RETURN(double held, gpu_.Seconds());
-  CKPTD_RETURN_IF_ERROR(EndSave());
   return Blocked{call.seconds + gated, held};
 }
 

@@ -33,8 +33,8 @@ class GpuJob {
 
   // A new attempt on this path (CKPT_PUSH, CKPT_PULL). Returns when the next save would take it.
   [[nodiscard]] absl::Status Start(uint32_t path);
-  // Seconds from the call of the save until its copy is complete; returns when it is captured. An error where it took
-  // the other path.
+  // Seconds from the call of the save until its copy is complete; returns when it is captured. One that took the
+  // other path does not count and is made again; an error where that happens too often.
   [[nodiscard]] absl::StatusOr<double> Save();
   // A save with the gate behind work that the stream has for about `work_seconds`.
   [[nodiscard]] absl::StatusOr<Blocked> SaveBesideWork(double work_seconds);
@@ -60,7 +60,9 @@ class GpuJob {
     double seconds = 0;  // inside ckpt_save
   };
   [[nodiscard]] absl::StatusOr<Call> StartSave();
-  [[nodiscard]] absl::Status EndSave();
+  [[nodiscard]] absl::Status AwaitCopied();
+  [[nodiscard]] absl::StatusOr<bool> TookItsPath();
+  [[nodiscard]] absl::StatusOr<Blocked> TimeBesideWork(double work_seconds);
   [[nodiscard]] absl::Status Work(double seconds) const;  // enqueued on the stream
   [[nodiscard]] absl::Status TimeWork();
 
@@ -77,8 +79,9 @@ class GpuJob {
   uint32_t path_ = CKPT_PUSH;
   ckpt* handle_ = nullptr;
   uint64_t step_ = 0;
-  uint64_t saves_ = 0;   // of this handle
-  uint64_t pulled_ = 0;  // as libckpt counts them
+  uint64_t saves_ = 0;    // of this handle
+  uint64_t pulled_ = 0;   // as libckpt counts them
+  uint32_t strayed_ = 0;  // of them that took the other path
   std::string pin_error_;
 };
 

@@ -2,12 +2,15 @@
 
 LOGDIR holds what the runners wrote: ctest.xml, gtest/<binary>.xml for each gtest binary, pytest*.xml. A gtest binary is
 one test to ctest; its own file is finer and knows the skips, so it replaces ctest's line. It never hides ctest's
-verdict: a binary that crashed, hung or leaked after its last test is one failure more.
+verdict: a binary that crashed, hung or leaked after its last test is one failure more. What the failed tests of ctest
+said last is written to LOGDIR/failures.
 """
 
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
+
+LAST_LINES = 60
 
 
 def verdict(case):
@@ -44,11 +47,20 @@ def ctest_cases(log):
             yield name, outcome, reason
 
 
+def failures(log):
+    """The last lines of each test of ctest that failed: in the log others come after them."""
+    for case in ET.parse(log / "ctest.xml").iter("testcase"):
+        if verdict(case)[0] == "failed":
+            yield f"---- {case.get('name')}"
+            yield from case.findtext("system-out", "").strip().splitlines()[-LAST_LINES:]
+
+
 def main():
     log = Path(sys.argv[1])
     results = []
     if (log / "ctest.xml").exists():
         results += ctest_cases(log)
+        (log / "failures").write_text("".join(line + "\n" for line in failures(log)))
     for path in sorted(log.glob("pytest*.xml")):
         results += cases(path)
     print(*(sum(one[1] == wanted for one in results) for wanted in ("passed", "failed", "skipped")))

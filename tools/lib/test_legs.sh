@@ -143,6 +143,7 @@ run_leg() {
 }
 
 show_failure() {
+  [ ! -s "$LOGS/$1/failures" ] || cat "$LOGS/$1/failures"
   echo "---- $1: the last lines of build/logs/$1/log"
   tail -n 60 "$LOGS/$1/log"
   echo "----"
