@@ -73,6 +73,21 @@ absl::StatusOr<Place> Places::Find(const std::string& path, absl::string_view op
   return place;
 }
 
+absl::StatusOr<TwoPlaces> Places::FindBoth(const std::string& from, const std::string& to,
+                                           absl::string_view operation) const {
+  TwoPlaces two;
+  CKPTD_ASSIGN_OR_RETURN(two.to, Find(to, operation));
+  const size_t slash = from.rfind('/');
+  two.beside = two.to.folder.valid() && slash == to.rfind('/') && from.compare(0, slash, to, 0, slash) == 0 &&
+               from.compare(slash + 1, from.npos, "..") != 0;
+  if (two.beside) {
+    two.from.name = from.c_str() + slash + 1;
+  } else {
+    CKPTD_ASSIGN_OR_RETURN(two.from, Find(from, operation));
+  }
+  return two;
+}
+
 absl::StatusOr<UniqueFd> Places::Open(const std::string& path, int flags, uint32_t mode) const {
   CKPTD_ASSIGN_OR_RETURN(const Place place, Find(path, "open"));
   UniqueFd fd = Retry([&] { return openat(place.at(), place.name, flags | O_NOFOLLOW | O_CLOEXEC, mode); });

@@ -23,6 +23,14 @@ struct Place {
   [[nodiscard]] int at() const;
 };
 
+struct TwoPlaces {
+  Place to;
+  Place from;  // without a folder of its own where it lies beside `to`
+  bool beside = false;
+
+  [[nodiscard]] int from_at() const { return beside ? to.at() : from.at(); }
+};
+
 class Places {
  public:
   // "": any path, links to directories are followed. Else only what lies in `root`; other paths are INVALID_ARGUMENT.
@@ -30,6 +38,9 @@ class Places {
 
   // For calls that take a directory and a name. `operation` names the call in an error.
   [[nodiscard]] absl::StatusOr<Place> Find(const std::string& path, absl::string_view operation) const;
+  // For calls from one name to another. In one directory, as a publication has them, that is looked up once.
+  [[nodiscard]] absl::StatusOr<TwoPlaces> FindBoth(const std::string& from, const std::string& to,
+                                                   absl::string_view operation) const;
   // open(2); the last name is no link in any case.
   [[nodiscard]] absl::StatusOr<UniqueFd> Open(const std::string& path, int flags, uint32_t mode = 0) const;
 

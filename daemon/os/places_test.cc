@@ -55,6 +55,10 @@ TEST_F(FilesBelow, DoWhatOthersDo) {
   EXPECT_TRUE(files_->Link(root_ + "/mine/d/b", root_ + "/c").ok());
   EXPECT_TRUE(absl::IsAlreadyExists(files_->Link(root_ + "/mine/a", root_ + "/c")));
   EXPECT_TRUE(files_->RenameNoReplace(root_ + "/c", root_ + "/mine/c").ok());
+  EXPECT_TRUE(files_->Link(root_ + "/mine/d/b", root_ + "/mine/d/e").ok());
+  EXPECT_TRUE(files_->RenameNoReplace(root_ + "/mine/d/e", root_ + "/mine/d/f").ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(files_->RenameNoReplace(root_ + "/mine/d/b", root_ + "/mine/d/f")));
+  EXPECT_TRUE(files_->Unlink(root_ + "/mine/d/f").ok());
   EXPECT_TRUE(files_->Unlink(root_ + "/mine/d/b").ok());
   EXPECT_TRUE(files_->Rmdir(root_ + "/mine/d").ok());
   EXPECT_TRUE(files_->SyncDir(root_).ok());
@@ -74,6 +78,7 @@ TEST_F(FilesBelow, FollowNoLinkToADirectory) {
   ExpectRefused(files_->Rmdir(root_ + "/link/d"));
   ExpectRefused(files_->Link(there, root_ + "/b"));
   ExpectRefused(files_->Link(here, root_ + "/link/b"));
+  ExpectRefused(files_->Link(there, root_ + "/link/b"));
   ExpectRefused(files_->RenameNoReplace(there, root_ + "/b"));
   ExpectRefused(files_->RenameNoReplace(here, root_ + "/link/b"));
   ExpectRefused(files_->ReadDir(root_ + "/link", 9).status());

@@ -147,15 +147,13 @@ class RealFiles final : public Files {
     return StatusOf(unlinkat(place.at(), place.name, AT_REMOVEDIR), "rmdir", path);
   }
   absl::Status Link(const std::string& from, const std::string& to) override {
-    CKPTD_ASSIGN_OR_RETURN(const Place old_place, places_.Find(from, "link"));
-    CKPTD_ASSIGN_OR_RETURN(const Place place, places_.Find(to, "link"));
-    return StatusOf(linkat(old_place.at(), old_place.name, place.at(), place.name, 0), "link", to);
+    CKPTD_ASSIGN_OR_RETURN(const TwoPlaces two, places_.FindBoth(from, to, "link"));
+    return StatusOf(linkat(two.from_at(), two.from.name, two.to.at(), two.to.name, 0), "link", to);
   }
 
   absl::Status RenameNoReplace(const std::string& from, const std::string& to) override {
-    CKPTD_ASSIGN_OR_RETURN(const Place old_place, places_.Find(from, "rename"));
-    CKPTD_ASSIGN_OR_RETURN(const Place place, places_.Find(to, "rename"));
-    const int renamed = renameat2(old_place.at(), old_place.name, place.at(), place.name, RENAME_NOREPLACE);
+    CKPTD_ASSIGN_OR_RETURN(const TwoPlaces two, places_.FindBoth(from, to, "rename"));
+    const int renamed = renameat2(two.from_at(), two.from.name, two.to.at(), two.to.name, RENAME_NOREPLACE);
     if (renamed == 0) return absl::OkStatus();
     // A file system that does not know the flag says EINVAL.
     return FileError(errno == EINVAL ? EOPNOTSUPP : errno, "rename", to);

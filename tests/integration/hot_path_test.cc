@@ -237,7 +237,7 @@ PerSave CallsPerSave(int tensors) {
 }
 
 // One call a tensor would be 2000. A save is about ten files and names that are opened, written, synced, linked, read
-// back and removed, some 200 calls, and each directory on the way there is opened by itself (places.h): some 240 more.
+// back and removed, some 200 calls, and each directory on the way there is opened by itself (places.h): some 200 more.
 // Futex calls are how threads wake each other: how often depends on who runs when (tens with io_uring; a hundred with
 // I/O by threads, of which each transfer wakes one and its waiter), so they are bounded apart.
 TEST(HotPath, NoSystemCallPerTensor) {
