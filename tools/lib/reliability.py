@@ -130,6 +130,20 @@ FIGURES = [
         r"^soak.*",
     ),
     Figure(
+        "restart",
+        "An agent's restart until it serves reads, by the size of the region that it finds",
+        "for bytes in 64MiB 1GiB 4GiB; do build/release/bin/ckptd-bench adopt --bytes $bytes --n 30 || exit 1; done",
+        r"^\{.*",
+        build="release",
+    ),
+    Figure(
+        "checksum",
+        "What a checksum costs: a copy that computes it on the way, beside memcpy",
+        "build/release/bin/ckptd-bench copy.crc --n 30",
+        r"^\{.*",
+        build="release",
+    ),
+    Figure(
         "systemd",
         "The service under the real systemd; exposure of its unit (2.0 or less is asserted)",
         "bash tests/package/systemd.sh . build/dev",
