@@ -243,7 +243,7 @@ struct RankEffects {
     RunAsync<Result>(
         runner.services_.loop, runner.services_.fetch_work,
         [&store = runner.services_.restore_store, job = runner.options_.job, rank = runner.options_.rank,
-         id = e.snapshot, file, slot_bytes] { return FetchInto(store, job, rank, id, *file, slot_bytes); },
+         id = e.snapshot, file, slot_bytes] { return FetchTwice(store, job, rank, id, *file, slot_bytes); },
         runner.scope_.Bind([self, e, slot_bytes](const Result& result) {
           self->options_.enqueue([self, e, slot_bytes, result] {
             self->metrics_.Fetched(result.status(), slot_bytes);
@@ -253,10 +253,21 @@ struct RankEffects {
         }));
   }
 
+  // A read that fails once need not fail again, and the step before costs the training since then. What is damaged
+  // stays so.
+  static absl::StatusOr<RankRunner::FetchedSlot> FetchTwice(Store& store, const std::string& job, Rank rank,
+                                                            const SnapshotId& id, region::SlotFile& file,
+                                                            uint64_t slot_bytes) {
+    auto fetched = FetchInto(store, job, rank, id, file, slot_bytes);
+    if (CodeOf(fetched.status()) != ErrorCode::STORAGE_IO) return fetched;
+    Log(kWarning, "fetch.again").Job(job).Rank(rank).Snapshot(id).Error(fetched.status());
+    return FetchInto(store, job, rank, id, file, slot_bytes);
+  }
+
   static absl::StatusOr<RankRunner::FetchedSlot> FetchInto(Store& store, const std::string& job, Rank rank,
                                                            const SnapshotId& id, region::SlotFile& file,
                                                            uint64_t slot_bytes) {
-    CKPTD_FP("fetch.begin");
+    CKPTD_RETURN_IF_ERROR(CKPTD_FP_STATUS("fetch.begin"));
     CKPTD_ASSIGN_OR_RETURN(auto sidecar, CommittedSidecar(store, job, id, rank));
     if (sidecar.slot_bytes() != slot_bytes) return Error(ErrorCode::CORRUPT, "the sidecar changed under the fetch");
     CheckedReadOptions options;

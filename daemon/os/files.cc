@@ -44,6 +44,15 @@ ErrorCode CodeOfFileErrno(int error) {
   }
 }
 
+// UNIMPLEMENTED to whoever has another way; where nobody has, the file system is what an operator has to look at.
+absl::Status Unsupported(absl::string_view sentence) {
+  absl::Status status(absl::StatusCode::kUnimplemented, absl::StrCat(sentence, "; this file system cannot do that"));
+  Error(ErrorCode::REFUSED, "").ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
+    status.SetPayload(url, payload);
+  });
+  return status;
+}
+
 }  // namespace
 
 absl::Status FileError(int error, absl::string_view operation, absl::string_view path) {
@@ -54,7 +63,7 @@ absl::Status FileError(int error, absl::string_view operation, absl::string_view
                  absl::StrCat(operation, " ", path,
                               ": a symbolic link, which is not followed there; put what it names in its place"));
   }
-  if (error == EOPNOTSUPP || error == ENOSYS) return absl::UnimplementedError(plain.message());
+  if (error == EOPNOTSUPP || error == ENOSYS) return Unsupported(plain.message());
   ErrorCode code = CodeOfFileErrno(error);
   return code == ErrorCode::OK ? plain : Error(code, plain.message());
 }

@@ -78,6 +78,10 @@ TEST(PosixFiles, ErrorsAreTypedAndNameThePath) {
   EXPECT_EQ(CodeOf((*full)->PWrite(0, BytesOf("x"))), ErrorCode::STORAGE_FULL);
   EXPECT_EQ(CodeOf(FileError(EFAULT, "write", "/x")), ErrorCode::CORRUPT);
   EXPECT_EQ(CodeOf(FileError(ESTALE, "write", "/x")), ErrorCode::STORAGE_IO);
+  const absl::Status unsupported = FileError(ENOSYS, "fsync", "/x");
+  EXPECT_TRUE(absl::IsUnimplemented(unsupported));
+  EXPECT_EQ(CodeOf(unsupported), ErrorCode::REFUSED) << "it was not written by a newer ckptd";
+  EXPECT_THAT(std::string(unsupported.message()), HasSubstr("this file system cannot do that"));
 }
 
 TEST(PosixFiles, DoesNotFollowLinksOrHangOnFifos) {

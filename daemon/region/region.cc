@@ -26,10 +26,10 @@ absl::Status CheckOurs(Files& files, const RegionOptions& options) {
   if (info.type != FileType::kDirectory)
     return Error(ErrorCode::REFUSED, absl::StrCat(options.dir, ": is no directory"));
   if (info.uid == options.uid && (info.mode & kOthersBits) == 0) return absl::OkStatus();
-  return Error(ErrorCode::PERMISSION,
+  return Error(ErrorCode::REFUSED,
                absl::StrCat(options.dir, ": belongs to uid ", info.uid, " with mode ", absl::Hex(info.mode >> 6),
                             absl::Hex(info.mode >> 3 & 7), absl::Hex(info.mode & 7), "; it must be uid ", options.uid,
-                            "'s alone (mode 700)"));
+                            "'s alone: chown ", options.uid, " and chmod 700, or set region.dir to another folder"));
 }
 
 absl::Status WriteId(Files& files, const std::string& path) {

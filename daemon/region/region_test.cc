@@ -11,6 +11,7 @@
 namespace ckptd::region {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(Region, SecondAgentIsRefusedNamingTheHolder) {
@@ -42,12 +43,12 @@ TEST(Region, DirectoryMustBeOursAlone) {
   (void)OpenRegion(dir.region());
   ASSERT_EQ(chmod(dir.region().c_str(), 0755), 0);
   auto open = Region::Open(PosixFiles(), SystemClock(), TestOptions(dir.region()));
-  EXPECT_EQ(CodeOf(open.status()), ErrorCode::PERMISSION);
-  EXPECT_THAT(std::string(open.status().message()), HasSubstr("mode 755"));
+  EXPECT_EQ(CodeOf(open.status()), ErrorCode::REFUSED);
+  EXPECT_THAT(std::string(open.status().message()), AllOf(HasSubstr("mode 755"), HasSubstr("chmod 700")));
   ASSERT_EQ(chmod(dir.region().c_str(), 0700), 0);
   RegionOptions other = TestOptions(dir.region());
   other.uid += 1;
-  EXPECT_EQ(CodeOf(Region::Open(PosixFiles(), SystemClock(), other).status()), ErrorCode::PERMISSION);
+  EXPECT_EQ(CodeOf(Region::Open(PosixFiles(), SystemClock(), other).status()), ErrorCode::REFUSED);
 }
 
 TEST(Region, DirectoryIsMadePrivate) {

@@ -188,6 +188,30 @@ TEST(Errors, BrokenStorageAtRestore) {
   }
 }
 
+// As after a reboot, from storage: a read that fails once costs no step. Where all of them fail, that is told.
+TEST(Errors, AReadThatFailsAtRestore) {
+  for (auto [failing, step] : {std::pair("fetch.begin=error:5@1", 10u), {"fetch.begin=error:5", 0u}}) {
+    Node node;
+    ASSERT_TRUE(node.StartAgent());
+    ASSERT_EQ(node.Train(Args("--steps 10 --every 5 --step-ms 5"))->Wait(), 0);
+    node.KillAgent();
+    std::filesystem::remove_all(node.region());
+    ASSERT_TRUE(node.StartAgent({std::string("CKPTD_FAILPOINTS=") + failing}));
+    auto trainer = node.Train(Args("--steps 20 --every 5 --step-ms 5 --restore-ms 10000"));
+    const int ended = trainer->Wait();
+    if (node.AgentLog().find("Input/output error") == std::string::npos) {
+      GTEST_SKIP() << "skipped: built without failpoints";
+    }
+    ExpectSays(node.AgentLog(), "op=fetch.again ");
+    EXPECT_EQ(ended == 0, step != 0) << node.AgentLog();
+    if (ended != 0) {
+      ExpectSays(trainer->Errors(), "Input/output error");
+    } else {
+      EXPECT_EQ(NumberField(Restored(*trainer), "step"), step) << node.AgentLog();
+    }
+  }
+}
+
 TEST(Errors, ReadOnlyStorage) {
   Tmpfs tmpfs("200m");
   if (!tmpfs.mounted()) GTEST_SKIP() << kNoMount;
