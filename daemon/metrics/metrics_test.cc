@@ -59,6 +59,7 @@ TEST(Family, ThreadsLoseNothing) {
   Family<Histogram> family({"x_seconds", "x", {"job"}}, [] { return std::make_unique<Histogram>(kBounds); });
   Family<Counter> counters({"x_total", "x", {"job"}});
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&] {
       for (int i = 0; i < 2000; ++i) {

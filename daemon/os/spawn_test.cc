@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <csignal>
 #include <functional>
@@ -213,15 +214,13 @@ TEST_F(SpawnTest, AProgramThatIsNotThereIsNamed) {
 // The child is a copy of this thread alone: whatever the others held at that moment is held for ever in it.
 TEST_F(SpawnTest, StartsWhateverOtherThreadsAreAt) {
   std::atomic<bool> over{false};
-  std::vector<std::thread> busy;
-  for (int i = 0; i < 3; ++i) {
-    busy.emplace_back([&over] {
-      for (uint64_t size = 1; !over; size = size % 100'000 + 1) {
-        const std::string some(size, 'x');
-        const UniqueFd file(open("/dev/null", O_RDONLY | O_CLOEXEC));
-      }
-    });
-  }
+  const auto work = [&over] {
+    for (uint64_t size = 1; !over; size = size % 100'000 + 1) {
+      const std::string some(size, 'x');
+      const UniqueFd file(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    }
+  };
+  std::array<std::thread, 3> busy = {std::thread(work), std::thread(work), std::thread(work)};
   options_.arguments = {"sh", "-c", "exit 0"};
   for (int i = 0; i < 200 && !HasFailure(); ++i) {
     auto child = Spawn(options_);

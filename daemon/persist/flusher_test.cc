@@ -138,7 +138,7 @@ TEST(Flusher, WorksOnOwnedThreads) {
   absl::Status status = absl::UnknownError("no outcome");
   {
     ThreadPool pool("flush-test", 2, 16);
-    Flusher flusher(*world.store, SystemClock(), pool, [&](FlushOutcome outcome) {
+    Flusher flusher(*world.store, SystemClock(), pool, [&](const FlushOutcome& outcome) {
       MutexLock lock(mutex);
       status = outcome.status;
     });

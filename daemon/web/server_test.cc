@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <vector>
+#include <array>
 
 namespace ckptd {
 namespace {
@@ -116,8 +116,8 @@ TEST_F(ServerTest, ClientsThatDoNotReadAreClosedAfterTheDeadline) {
 }
 
 TEST_F(ServerTest, MoreClientsThanTheLimitWaitTheirTurn) {
-  std::vector<UniqueFd> clients;
-  for (int i = 0; i < 5; ++i) clients.push_back(Connect());
+  std::array<UniqueFd, 5> clients;
+  for (UniqueFd& client : clients) client = Connect();
   for (int i = 0; i < 5; ++i) Turn();
   EXPECT_EQ(server_->connections(), 2U);
   for (UniqueFd& client : clients) Say(client, kRequest);
