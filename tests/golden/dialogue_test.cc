@@ -43,8 +43,7 @@ void Put(char (&field)[kSize], const char* text) {
   std::strncpy(field, text, kSize - 1);
 }
 
-std::string MakeDialogue() {
-  Dialogue d;
+void AddWelcome(Dialogue& d) {
   HelloMessage hello{};
   hello.min_major = hello.max_major = 1;
   hello.pid = 42;
@@ -57,6 +56,9 @@ std::string MakeDialogue() {
   Put(reply.agent, "0.1.0");
   Put(reply.node, "node-0");
   d.Add("A", "HELLO_REPLY", MessageType::kHelloReply, reply);
+}
+
+void AddRestore(Dialogue& d) {
   JoinMessage join{};
   Put(join.job, "gpt");
   join.rank = 1;
@@ -88,6 +90,9 @@ std::string MakeDialogue() {
   go.start_step = 1000;
   go.durable_step = 1000;
   d.Add("A", "GO", MessageType::kGo, go);
+}
+
+void AddLayout(Dialogue& d) {
   LayoutMessage layout{};
   layout.attempt = 3;
   layout.ticket = 99;
@@ -108,6 +113,9 @@ std::string MakeDialogue() {
   ready.file_id[0] = 5;
   ready.file_id[1] = 6;
   d.Add("A", "LAYOUT_READY", MessageType::kLayoutReady, ready);
+}
+
+void AddSave(Dialogue& d) {
   GrantMessage grant{};
   grant.attempt = 3;
   grant.epoch = 9;
@@ -129,6 +137,14 @@ std::string MakeDialogue() {
   news.outcomes[0] = {1050, kStepCaptured, 0};
   d.Add("A", "NEWS", MessageType::kNews, news);
   d.Add("T", "BYE", MessageType::kBye, ByeMessage{});
+}
+
+std::string MakeDialogue() {
+  Dialogue d;
+  AddWelcome(d);
+  AddRestore(d);
+  AddLayout(d);
+  AddSave(d);
   return d.text();
 }
 

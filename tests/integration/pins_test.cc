@@ -68,8 +68,9 @@ TEST_F(Pins, AStoppedReaderKeepsItsSnapshotAndTrainingItsSlots) {
   ASSERT_EQ(reader->Wait(), 0) << Content(Errors());
   uint64_t step = 0;
   for (const std::string& line : reader->lines()) {
-    unsigned long long number = 0;
-    if (sscanf(line.c_str(), "step %llu of attempt 1 from region", &number) == 1) step = number;
+    char* rest = nullptr;
+    const uint64_t number = line.rfind("step ", 0) == 0 ? strtoull(line.c_str() + 5, &rest, 10) : 0;
+    if (rest != nullptr && std::string(rest).rfind(" of attempt 1 from region", 0) == 0) step = number;
   }
   ASSERT_GT(step, 0u) << testing::PrintToString(reader->lines());
   EXPECT_LT(step, trainer->Last("CAPTURED"));

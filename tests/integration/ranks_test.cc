@@ -14,9 +14,9 @@ using Ranks = std::vector<std::unique_ptr<Child>>;
 Ranks TrainAll(Node& node, int world, const std::string& line, const std::vector<std::string>& more = {}) {
   Ranks ranks;
   for (int rank = 0; rank < world; ++rank) {
-    std::string own = static_cast<size_t>(rank) < more.size() ? " " + more[static_cast<size_t>(rank)] : "";
-    ranks.push_back(
-        node.Train(Args("--world " + std::to_string(world) + " --rank " + std::to_string(rank) + " " + line + own)));
+    std::string arguments = "--world " + std::to_string(world) + " --rank " + std::to_string(rank) + " " + line;
+    if (static_cast<size_t>(rank) < more.size()) arguments.append(" ").append(more[static_cast<size_t>(rank)]);
+    ranks.push_back(node.Train(Args(arguments)));
   }
   return ranks;
 }

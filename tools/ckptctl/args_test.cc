@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 const std::vector<Flag> kFlags = {
     {"--to", "DIR", ""}, {"--rank", "R", ""}, {"-w", "", ""}, {"-o", "FORMAT", ""}, {"--timeout", "TIME", ""}};
 
-absl::StatusOr<Args> Parse(std::vector<std::string> words) { return Args::Parse(kFlags, words); }
+absl::StatusOr<Args> Parse(const std::vector<std::string>& words) { return Args::Parse(kFlags, words); }
 
 TEST(Args, FlagsAndWordsInAnyOrder) {
   auto args = Parse({"-w", "gpt@5", "--to", "/x", "--rank=3"});

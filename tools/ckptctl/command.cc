@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -19,7 +20,8 @@ const Flag kOutput = {"-o", "table|json", "how to print"};
 const Flag kRankFlag = {"--rank", "R", "only this rank"};
 const Flag kTo = {"--to", "DIR", "where the files go; made where it is missing"};
 
-std::vector<Command> MakeCommands() {
+// A job: what is there, and whether it is safe.
+std::vector<Command> LookingCommands() {
   return {
       {"status",
        "[JOB]",
@@ -75,6 +77,12 @@ std::vector<Command> MakeCommands() {
        0,
        {{"--timeout", "TIME", "how long to wait (default 10m)"}, kOutput, kAgent},
        &RunDrain},
+  };
+}
+
+// One step: taken out, kept, deleted.
+std::vector<Command> StepCommands() {
+  return {
       {"restore",
        "JOB[@STEP] --to DIR",
        "plain safetensors files from the best source",
@@ -119,6 +127,12 @@ std::vector<Command> MakeCommands() {
        &RunGc},
       {"version", "", "of this tool and of the agent", "", 0, 0, {kOutput, kAgent}, &RunVersion},
   };
+}
+
+std::vector<Command> MakeCommands() {
+  std::vector<Command> all = LookingCommands();
+  for (Command& command : StepCommands()) all.push_back(std::move(command));
+  return all;
 }
 
 const Command* FindCommand(const std::string& name) {

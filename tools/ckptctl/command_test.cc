@@ -19,7 +19,7 @@ struct Ran {
   std::string error;
 };
 
-Ran Ctl(std::vector<std::string> words) {
+Ran Ctl(const std::vector<std::string>& words) {
   CaptureStdout();
   CaptureStderr();
   Ran ran;
