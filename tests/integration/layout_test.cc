@@ -43,7 +43,8 @@ TEST(Layout, FreshStartWithAnotherModel) {
 
 TEST(Layout, KilledWhileTheNewLayoutIsPrepared) {
   Node node;
-  ASSERT_TRUE(node.StartAgent());
+  // The first slot of the second layout: a trainer that begins late still finds it being prepared.
+  ASSERT_TRUE(node.StartAgent({"CKPTD_FAILPOINTS=region.reserve=sleep:3000@3"}));
   auto first = node.Train(Args(std::string("--tensors 4 --bytes 65536 --steps 20") + kRun));
   ASSERT_EQ(first->Wait(), 0);
   std::string line = "--tensors 6 --bytes 64000000 --every 1 --steps 60";
