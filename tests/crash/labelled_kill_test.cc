@@ -115,6 +115,8 @@ class AgentKilledAt : public testing::TestWithParam<std::string> {
   // The image of `step`, which memory holds, goes bad on the disk; the agent that dies while it puts it back begins
   // again.
   void LoseImageOf(const std::string& step) {
+    for (int i = 0; i < 400 && !IsWhole(std::stoull(step)); ++i) usleep(50'000);
+    ASSERT_TRUE(IsWhole(std::stoull(step))) << node_.AgentLog();
     const std::string image = FilesWith(node_.storage(), "/step-00000000" + step + ".").back();
     ASSERT_TRUE(image.ends_with(".safetensors")) << image;
     std::filesystem::resize_file(node_.storage() + "/" + image, 1);
@@ -123,6 +125,14 @@ class AgentKilledAt : public testing::TestWithParam<std::string> {
     ASSERT_TRUE(node_.StartAgent()) << node_.AgentLog();
     for (int i = 0; i < 200 && !Mended(); ++i) usleep(50'000);
     EXPECT_TRUE(Mended()) << node_.AgentLog();
+  }
+  // In the newest attempt that has any step on storage.
+  [[nodiscard]] bool IsWhole(uint64_t step) const {
+    std::pair<std::string, uint64_t> newest;
+    for (const auto& [whole, folder] : WholeSteps(node_)) {
+      newest = std::max(newest, std::pair(folder.substr(folder.rfind(".a")), whole));
+    }
+    return newest.second == step;
   }
   [[nodiscard]] bool Mended() const { return node_.AgentLog().find("scrub.mended") != std::string::npos; }
 
