@@ -78,8 +78,8 @@ absl::StatusOr<TwoPlaces> Places::FindBoth(const std::string& from, const std::s
   TwoPlaces two;
   CKPTD_ASSIGN_OR_RETURN(two.to, Find(to, operation));
   const size_t slash = from.rfind('/');
-  two.beside = two.to.folder.valid() && slash == to.rfind('/') && from.compare(0, slash, to, 0, slash) == 0 &&
-               from.compare(slash + 1, from.npos, "..") != 0;
+  two.beside = two.to.folder.valid() && slash >= root_.size() && slash == to.rfind('/') &&
+               from.compare(0, slash, to, 0, slash) == 0 && from.compare(slash + 1, from.npos, "..") != 0;
   if (two.beside) {
     two.from.name = from.c_str() + slash + 1;
   } else {

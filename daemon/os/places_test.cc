@@ -95,6 +95,8 @@ TEST_F(FilesBelow, RefuseWhatIsNotThere) {
   for (const std::string& path : {Others(), root_ + "x", std::string("/")}) {
     EXPECT_EQ(CodeOf(files_->Stat(path).status()), ErrorCode::INVALID_ARGUMENT) << path;
   }
+  EXPECT_EQ(CodeOf(files_->Link(Others(), root_ + "/a")), ErrorCode::INVALID_ARGUMENT);
+  EXPECT_EQ(CodeOf(files_->RenameNoReplace(dir_.path() + "/mine", root_)), ErrorCode::INVALID_ARGUMENT);
   EXPECT_FALSE(files_->Open(root_ + "/../others/a", {}).ok());
   EXPECT_FALSE(files_->Unlink(root_ + "/mine/../../others/a").ok());
   EXPECT_TRUE(*Exists(PosixFiles(), Others()));

@@ -33,8 +33,8 @@ class GpuJob {
 
   // A new attempt on this path (CKPT_PUSH, CKPT_PULL). Returns when the next save would take it.
   [[nodiscard]] absl::Status Start(uint32_t path);
-  // Seconds from the call of the save until its copy is complete; returns when it is captured. One that took the
-  // other path does not count and is made again; an error where that happens too often.
+  // Seconds from the call of the save until its copy is complete; returns when it is captured. One that should
+  // be pulled and was pushed does not count and is made again; an error where that happens too often.
   [[nodiscard]] absl::StatusOr<double> Save();
   // A save with the gate behind work that the stream has for about `work_seconds`.
   [[nodiscard]] absl::StatusOr<Blocked> SaveBesideWork(double work_seconds);

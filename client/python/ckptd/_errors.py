@@ -108,7 +108,7 @@ INFO = {
     32: Info("DRAINING", 6, SaveError,
         "the agent is draining for maintenance; saves go on when it is back"),
     33: Info("PERMISSION", 6, AgentUnreachable,
-        "use an account that may (the agent's socket is open to group ckptd), give this one the right, or start ckptd --user"),
+        "use an account that may (the socket is group ckptd's), grant the right, or start ckptd --user"),
     34: Info("INTERNAL", 1, RestoreError,
         "this is a bug in ckptd: keep the log"),
     35: Info("CANCELLED", 1, SaveError,
