@@ -1,7 +1,7 @@
 // The agent: makes everything, takes over what the region holds, and connects sessions with jobs. What happens to a job
 // is decided in rooms job and snapshot; this room only carries.
 //
-// Start() on the main thread, then Run() there: it is the control thread. Only Stop() may be called from elsewhere.
+// Start() on the main thread, then Open() and Run() there: it is the control thread. Only Stop() may be called from elsewhere.
 #ifndef CKPTD_DAEMON_APP_AGENT_H_
 #define CKPTD_DAEMON_APP_AGENT_H_
 
@@ -32,6 +32,8 @@ class Agent final : public SessionHandler {
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<Agent>> Start(Config config, Files& files, const Clock& clock);
   ~Agent() override;
 
+  // Trainers may connect from now on: last, so that whoever finds an agent at its socket finds all of it.
+  [[nodiscard]] absl::Status Open() { return server_->Open(); }
   [[nodiscard]] Loop& loop() { return *loop_; }
   // Until Stop(), or the end of a drain.
   [[nodiscard]] absl::Status Run() { return loop_->Run(); }

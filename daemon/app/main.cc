@@ -134,6 +134,7 @@ int End(Agent& agent, Surface* surface, const absl::Status& status) {
 }
 
 absl::Status Serve(Agent& agent) {
+  CKPTD_RETURN_IF_ERROR(agent.Open());
   NotifyReady(StatusLine(agent));
   StartWatchdog(agent.loop(), [&agent] { return StatusLine(agent); });
   Log(kInfo, "agent.ready").Field("socket", agent.config().agent.socket).Field("storage", agent.config().storage.root);

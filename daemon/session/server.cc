@@ -29,10 +29,8 @@ struct Server::Session {
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(Loop& loop, SessionHandler& handler, Executor& closer,
                                                       const ServerOptions& options) {
-  CKPTD_ASSIGN_OR_RETURN(auto listener, UnixListener::Listen(options.listen));
-  std::unique_ptr<Server> server(new Server(loop, handler, closer, std::move(listener), options));
-  CKPTD_RETURN_IF_ERROR(server->Listen());
-  return server;
+  CKPTD_ASSIGN_OR_RETURN(auto listener, UnixListener::Bind(options.listen));
+  return std::unique_ptr<Server>(new Server(loop, handler, closer, std::move(listener), options));
 }
 
 Server::Server(Loop& loop, SessionHandler& handler, Executor& closer, UnixListener listener,
@@ -53,7 +51,12 @@ Server::~Server() {
   }
 }
 
-absl::Status Server::Listen() {
+absl::Status Server::Open() {
+  CKPTD_RETURN_IF_ERROR(listener_.Open());
+  return Watch();
+}
+
+absl::Status Server::Watch() {
   return loop_.Watch(listener_.fd(), EPOLLIN, [this](uint32_t) { AcceptSome(); });
 }
 
@@ -75,7 +78,7 @@ void Server::AcceptSome() {
 void Server::PauseAccepting() {
   loop_.Unwatch(listener_.fd());
   pause_ = loop_.After(options_.accept_pause, [this] {
-    if (absl::Status status = Listen(); !status.ok()) Log(kError, "session.listen").Error(status);
+    if (absl::Status status = Watch(); !status.ok()) Log(kError, "session.listen").Error(status);
   });
 }
 

@@ -61,9 +61,11 @@ struct ServerOptions {
 
 class Server {
  public:
-  // `loop`, `handler` and `closer`, a thread for foreign_fds.h, outlive it.
+  // Takes the socket's path; nobody can connect before Open(). `loop`, `handler` and `closer`, a thread for
+  // foreign_fds.h, outlive it.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<Server>> Start(Loop& loop, SessionHandler& handler,
                                                                      Executor& closer, const ServerOptions& options);
+  [[nodiscard]] absl::Status Open();
   ~Server();
 
   // Sends `message` (a struct of proto/local/messages.h, head.trace set by the caller). A peer that does not read is
@@ -94,7 +96,7 @@ class Server {
   struct Session;
 
   Server(Loop& loop, SessionHandler& handler, Executor& closer, UnixListener listener, const ServerOptions& options);
-  absl::Status Listen();
+  absl::Status Watch();
   void AcceptSome();
   void PauseAccepting();
   void Add(AcceptedSocket accepted);

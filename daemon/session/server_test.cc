@@ -73,6 +73,7 @@ class ServerTest : public testing::Test {
     options.hello_timeout = hello_timeout_;
     options.accept_pause = std::chrono::milliseconds(100);
     server_ = Server::Start(*loop_, recorder_, closer_, options).value();
+    ASSERT_TRUE(server_->Open().ok());
   }
   void TearDown() override {
     server_.reset();

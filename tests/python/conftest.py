@@ -54,7 +54,8 @@ class Agent:
         )
         self.process = None
 
-    def start(self, **environment):
+    def start(self, *, pause=0.005, **environment):
+        """Until it answers, asked every `pause` seconds."""
         log = open(self.base / "agent.log", "ab")
         command = [BUILD / "bin" / "ckptd", "--config", self.config]
         self.process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **environment})
@@ -62,7 +63,7 @@ class Agent:
         while not agents.answers(str(self.socket)):
             assert self.process.poll() is None, self.log()
             assert time.monotonic() < deadline, "the agent does not answer: " + self.log()
-            time.sleep(0.005)
+            time.sleep(pause)
         return self
 
     def kill(self):

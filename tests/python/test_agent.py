@@ -80,3 +80,12 @@ def test_an_agent_that_does_not_come_up_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(agents, "__file__", str(tmp_path / "a" / "b" / "c" / "d" / "agent.py"))
     with pytest.raises(ckptd.AgentUnreachable, match="no program ckptd"):
         agents.ensure()
+
+
+def test_who_is_answered_by_one_socket_is_answered_by_the_other(agent):
+    """Trainers look for an agent at its own socket and call ckptctl next: an agent listens there last."""
+    for _ in range(20):
+        agent.kill()
+        agent.start(pause=0)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as operator:
+            operator.connect(str(agent.sockets / "admin.sock"))
