@@ -161,9 +161,15 @@ int32_t Admit(State& state, const SaveRequest& request) {
   return 0;
 }
 
-// Admit, and where agent or caller say so wait for a slot that becomes free, as long as a gate may hold training up.
-// The step is not told to the bell meanwhile: a step that was passed without a capture is dropped on all ranks. The
-// second clock is for a GRANT that a full socket lost.
+// A copier completed it, and the agent may have told so: the copy thread has only to look.
+bool IsEnding(const Capture& capture) {
+  return capture.phase == Capture::Phase::kCopying && IsComplete(capture.bell_slot(), capture.epoch);
+}
+
+// Admit, and where agent or caller say so wait for a slot that becomes free, as long as a gate may hold training up;
+// and for a capture that is complete: whoever waited for CKPT_CAPTURED may save. The step is not told to the bell
+// meanwhile: a step that was passed without a capture is dropped on all ranks. The second clock is for a GRANT that a
+// full socket lost.
 int32_t AdmitInTime(State& state, const SaveRequest& request) {
   constexpr uint64_t kLookAgainNs = 100'000'000;
   const uint64_t deadline = DeadlineAfter(state.gate_timeout_ns);
@@ -172,7 +178,8 @@ int32_t AdmitInTime(State& state, const SaveRequest& request) {
     int32_t rc = Admit(state, request);
     bool wait = patient || state.back_pressure == BackPressure::kWait;
     uint64_t now = MonotonicNs();
-    if (rc != -code::NO_FREE_SLOT || !wait || state.stopping || now >= deadline) return rc;
+    wait = (wait && rc == -code::NO_FREE_SLOT) || (rc == -code::BUSY && IsEnding(state.capture));
+    if (!wait || state.stopping || now >= deadline) return rc;
     state.changed.WaitUntil(state.mutex, std::min(deadline, now + kLookAgainNs));
   }
 }

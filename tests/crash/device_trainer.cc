@@ -7,7 +7,8 @@
 // again behind a third SIGUSR1, when it has an agent again (SAVES). One line an event on stdout, flushed at once:
 //   RESTORED N | READY N | SAVE N | SAVED N | ARMED N | SAVES N | PULLED N | CAPTURED N | DROPPED N NAME: SENTENCE |
 //   FDS N | LONGEST step=N us=N | LEFT pins=N streams=N events=N | CLOSED NAME | DIGEST N HEX
-// LONGEST is the step that its gate and stream held up most. Exit: 0 done; 1 the state is wrong, a sentence on stderr.
+// LONGEST is the step that its gate and stream held up most. With --lockstep 1 it waits for each capture before it
+// trains on. Exit: 0 done; 1 the state is wrong, a sentence on stderr.
 #include <cuda.h>
 #include <pthread.h>
 
@@ -38,10 +39,10 @@ constexpr uint64_t kGranularity = 2 << 20;  // of cuMemCreate
 struct Options {
   std::map<std::string, std::string> texts = {
       {"job", "device"}, {"socket", ""}, {"path", "pull"}, {"kind", "legacy"}, {"mode", "train"}};
-  std::map<std::string, uint64_t> numbers = {{"steps", UINT64_MAX},   {"every", 5},         {"tensors", 4},
-                                             {"words", 16384},        {"step-ms", 15},      {"gate-ms", 400},
-                                             {"strike", 0},           {"close-ms", 10'000}, {"unexport", 0},
-                                             {"prepared-ms", 20'000}, {"ballast", 0},       {"durable-ms", 0}};
+  std::map<std::string, uint64_t> numbers = {
+      {"steps", UINT64_MAX}, {"every", 5},      {"tensors", 4},       {"words", 16384}, {"step-ms", 15},
+      {"gate-ms", 400},      {"strike", 0},     {"close-ms", 10'000}, {"unexport", 0},  {"prepared-ms", 20'000},
+      {"ballast", 0},        {"durable-ms", 0}, {"lockstep", 0}};
 
   uint64_t operator[](const char* name) const { return numbers.at(name); }
   const std::string& text(const char* name) const { return texts.at(name); }
@@ -279,6 +280,9 @@ class Trainer {
     const ckpt_status status = ckpt_save(ck_, step, extra.data(), extra.size(), nullptr, CKPT_WAIT_FOR_SLOT);
     if (status == 0) Say("SAVE %" PRIu64, step);
     watched_.insert(step);
+    if (options_["lockstep"] == 0) return;
+    (void)ckpt_gate_stream(ck_, stream_, 0);
+    (void)ckpt_wait(ck_, step, CKPT_CAPTURED, options_["close-ms"] * 1'000'000);
   }
 
   void Strike(uint64_t step) {

@@ -138,7 +138,7 @@ def _copy_modules(kernel_at: pathlib.Path, to: pathlib.Path) -> None:
 
 
 class Console:
-    """What the guest says, line by line, until it has ended."""
+    """What the guest says, line by line, until it has ended. A line that its end cut short was not said."""
 
     def __init__(self, process: subprocess.Popen) -> None:
         self._lines: queue.Queue[str | None] = queue.Queue()
@@ -166,7 +166,8 @@ class Console:
 
     def _read(self) -> None:
         for line in self._process.stdout:
-            self._lines.put(line.decode(errors="replace").rstrip("\r\n"))
+            if line.endswith(b"\n"):
+                self._lines.put(line.decode(errors="replace").rstrip("\r\n"))
         self._lines.put(None)
 
 

@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT / "client" / "python"))
 sys.path.insert(0, str(ROOT / "tests" / "python"))
 
 from ckptd import agent as agents  # noqa: E402
+from copiers import MARK  # noqa: E402
 
 
 def build_folder():
@@ -45,6 +46,7 @@ class Agent:
         self.storage = base / "storage"
         self.sockets = pathlib.Path(tempfile.mkdtemp(prefix="ckptd-t-", dir="/tmp"))  # a socket's path is short
         self.socket = self.sockets / "ckptd.sock"
+        self.mark = self.sockets.name  # of its copiers
         self.region = pathlib.Path(tempfile.mkdtemp(prefix="ckptd-t-", dir="/dev/shm"))
         self.storage.mkdir()
         self.config = base / "ckptd.toml"
@@ -58,7 +60,7 @@ class Agent:
         """Until it answers, asked every `pause` seconds."""
         log = open(self.base / "agent.log", "ab")
         command = [BUILD / "bin" / "ckptd", "--config", self.config]
-        self.process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **environment})
+        self.process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, MARK: self.mark, **environment})
         deadline = time.monotonic() + 10
         while not agents.answers(str(self.socket)):
             assert self.process.poll() is None, self.log()
@@ -84,6 +86,7 @@ class Agent:
         return {
             **os.environ,
             "CKPTD_SOCKET": str(self.socket),
+            MARK: self.mark,
             "CKPTD_LIB": str(BUILD / "lib" / "libckpt.so"),
             "PYTHONPATH": f"{ROOT}/client/python:{ROOT}/tests/python",
             "OMP_NUM_THREADS": "1",

@@ -8,13 +8,13 @@ import argparse
 import contextlib
 import hashlib
 import os
-import pathlib
 import signal
 import time
 
 import ckptd
 import torch
 from ckptd import device
+from copiers import kill_copiers
 from host_device import Gpu, build_of_environment
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -180,14 +180,6 @@ def wait_for_rescue(checkpointer):
         assert time.monotonic() < deadline
         time.sleep(0.005)
     return why.decode()
-
-
-def kill_copiers():
-    """This agent's only: one per test runs."""
-    for folder in pathlib.Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if (folder / "comm").read_text() == "ckptd-copier\n":
-                os.kill(int(folder.name), signal.SIGKILL)
 
 
 def forget_stream(gpu):

@@ -6,7 +6,8 @@ import time
 
 import pytest
 from test_gpu import lines, run, undisturbed  # noqa: F401  a fixture
-from test_gpu_pull import gone, pulling  # noqa: F401  a fixture
+from copiers import gone
+from test_gpu_pull import pulling  # noqa: F401  a fixture
 
 # Saves at 3, 6 and 9; the run dies at 8.
 DIES = ("--postmortem", "--die-at", "8", "--die")
@@ -31,7 +32,7 @@ def test_an_exception_between_two_updates_loses_no_step(pulling, undisturbed, tm
     assert lines(out, "rescue")[0] == ["armed"]
     assert restored(out) == ["8", "rescued"]
     assert (out / "final").read_text() == undisturbed
-    assert gone(), "a copier outlived its trainer"
+    assert gone(pulling.mark), "a copier outlived its trainer"
 
 
 def test_killed_between_two_updates_its_step_reaches_the_storage(pulling, undisturbed, tmp_path):  # noqa: F811
