@@ -31,6 +31,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr milliseconds kLastWaits(2'000);
+
 struct Options {
   std::string job = "trainer";
   std::string socket;
@@ -275,9 +277,20 @@ class Trainer {
     KillAt("gate", step - 1);
   }
 
+  // On a busy machine all steps may be over before the memory is prepared, or the capture before.
+  void AwaitMemory() {
+    const auto until = std::chrono::steady_clock::now() + kLastWaits;
+    while (ck_.Info().ready == 0 && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(milliseconds(2));
+    }
+    if (!watched_.empty()) ck_.Wait(*watched_.rbegin(), CKPT_CAPTURED, kLastWaits);
+  }
+
   void Save(uint64_t step) {
+    const bool last = step == options_.steps && options_.close_ms > 0;
+    if (last) AwaitMemory();
     std::string extra = "{\"step\":" + std::to_string(step) + "}";
-    ckpt_status status = ck_.Save(step, extra, table_.data());
+    ckpt_status status = ck_.Save(step, extra, table_.data(), last ? CKPT_WAIT_FOR_SLOT : 0);
     KillAt("save", step);
     if (status != 0) {
       Say("DROPPED %" PRIu64 " %s", step, ckpt_code_name(status));
