@@ -201,8 +201,9 @@ bool PullCell::Begin() {
 // The copier stands at the point, and the trainer where the plan says.
 bool PullCell::ReachPoint() {
   struck_ = trainer_->Last("READY");
-  const std::vector<pid_t> copiers = ProcessesWith("ckptd-copier", variable_);
-  if (copiers.size() != 1) {
+  std::vector<pid_t> copiers;  // none before the memory is prepared, which a busy machine may take long for
+  const auto begun = [&] { return !(copiers = ProcessesWith("ckptd-copier", variable_)).empty(); };
+  if (!Eventually(begun) || copiers.size() != 1) {
     ADD_FAILURE() << copiers.size() << " copiers: " << Tell();
     return false;
   }

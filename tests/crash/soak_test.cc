@@ -203,6 +203,19 @@ class Soak : public testing::Test {
 #endif
   }
 
+  // What operators would see.
+  [[nodiscard]] std::string Status() const {
+    std::string text;
+#ifdef CKPTD_GRPC
+    Child ran({{BinaryDirectory() + "/ckptctl", "status", "-o", "json"},
+               {"CKPTD_ADMIN_SOCKET=" + disk_.path() + "-admin"},
+               node_->base() + "/ckptctl.err"});
+    ran.Wait();
+    for (const std::string& line : ran.lines()) text += line + "\n";
+#endif
+    return text;
+  }
+
   // ---- judging
   void ExpectNoGrowth() {
     Usage now = UsageOf(node_->agent()->pid());
@@ -314,7 +327,7 @@ TEST_F(Soak, MixedFaults) {
     for (auto& job : jobs_) {
       if (!HasFailure()) job->AwaitProgress(Below(3) == 0);
     }
-    if (HasFailure()) printf("seed %lu: it ended with: %s\n", seed_, name);
+    if (HasFailure()) printf("seed %lu: it ended with: %s\n%s\n", seed_, name, Status().c_str());
   }
   if (!HasFailure()) ExpectNoGrowth();
   if (!HasFailure()) ExpectAllDurableRestorable();
