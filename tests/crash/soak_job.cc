@@ -46,6 +46,7 @@ void SoakJob::Start(const std::string& want) {
   ranks_.clear();
   std::string line = "--job " + name_ + " --world " + std::to_string(world_) + " --want " + want + kLine;
   if (grow_at_ != 0) line += " --grow-at " + std::to_string(grow_at_);
+  line += " --meet " + node_.base() + "/" + name_ + "-" + std::to_string(++starts_);
   for (int rank = 0; rank < world_; ++rank)
     ranks_.push_back(node_.Train(Args(line + " --rank " + std::to_string(rank))));
   if (AllRestored()) return JudgeRestore(want);

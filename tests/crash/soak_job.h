@@ -70,6 +70,7 @@ class SoakJob {
   bool damaged_ = false;
   bool memory_lost_ = false;
   uint64_t grow_at_ = 0;
+  uint64_t starts_ = 0;
   uint64_t restores_ = 0;
   uint64_t fallbacks_ = 0;
   uint64_t noted_ = 0;

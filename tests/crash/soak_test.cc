@@ -4,7 +4,7 @@
 // that is durable is restored without memory, step by step.
 //
 // CKPTD_SOAK_SECONDS says how long (60; by night 1800; fewer under a sanitizer), CKPTD_SEED replays a run's choices
-// (not the kernel's scheduling).
+// (not the kernel's scheduling), CKPTD_SOAK_FAULTS names the kinds of faults, with commas between; else all.
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -314,7 +314,12 @@ class Soak : public testing::Test {
 TEST_F(Soak, MixedFaults) {
   first_ = UsageOf(node_->agent()->pid());
   first_files_ = ListFiles(node_->region()).size();
-  const std::vector<Fault> faults = Faults();
+  std::vector<Fault> faults = Faults();
+  if (const char* kinds = getenv("CKPTD_SOAK_FAULTS"); kinds != nullptr) {
+    std::erase_if(faults,
+                  [&](const Fault& fault) { return std::string(kinds).find(fault.first) == std::string::npos; });
+  }
+  ASSERT_FALSE(faults.empty()) << "CKPTD_SOAK_FAULTS names none";
   const char* nightly = getenv("CKPTD_NIGHTLY");
   const bool night = nightly != nullptr && *nightly != '\0';
   const uint64_t usual = night ? (kSanitized ? 300 : 1800) : (kSanitized ? 30 : 60);

@@ -27,6 +27,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/integration/meeting.h"
+
 namespace {
 
 using std::chrono::milliseconds;
@@ -47,6 +49,7 @@ struct Options {
   uint64_t restore_ms = 60'000;
   uint64_t gate_ms = 0;
   uint64_t close_ms = 30'000;
+  std::string meet;             // file: its ranks keep step
   std::string want = "newest";  // newest, fresh, or a step
   uint64_t grow_step = 0;       // --grow-at STEP: from then on there is one more tensor, of `grow_bytes`
   uint64_t grow_bytes = 1 << 20;
@@ -185,6 +188,7 @@ class Trainer {
   explicit Trainer(const Options& options)
       : options_(options),
         model_(options),
+        meeting_(options.meet, options.rank, options.world),
         ck_(options.job, options.rank, options.world, 0, options.socket, milliseconds(options.gate_ms)) {}
 
   void Run() {
@@ -192,6 +196,7 @@ class Trainer {
     Register();
     for (uint64_t step = start + 1; step <= options_.steps; ++step) {
       std::this_thread::sleep_for(milliseconds(options_.step_ms));
+      meeting_.At(step);
       Gate(step);
       model_.Update(step);
       Say("STEP %" PRIu64, step);
@@ -339,6 +344,7 @@ class Trainer {
 
   const Options& options_;
   Model model_;
+  Meeting meeting_;
   ckpt_cpp::Checkpointer ck_;
   ckpt_cpp::Table table_;
   bool grown_ = false;  // what is being restored
@@ -352,7 +358,7 @@ void Usage() {
       "  [--tensors N] [--bytes N] [--step-ms N] [--seed N] [--want newest|fresh|STEP] [--restore-ms N]\n"
       "  [--gate-ms N] [--close-ms N] [--grow-at STEP] [--grow-bytes N] [--fork-after STEPS] [--kill-at "
       "STEP:restore|load|save|gate|captured|durable] [--no-gate] "
-      "[--no-restore]\n",
+      "[--no-restore] [--meet FILE]\n",
       stderr);
   exit(2);
 }
@@ -372,7 +378,7 @@ Options ParseOptions(int argc, char** argv) {
       {"gate-ms", &options.gate_ms},   {"restore-ms", &options.restore_ms}, {"close-ms", &options.close_ms},
       {"grow-at", &options.grow_step}, {"grow-bytes", &options.grow_bytes}, {"fork-after", &options.fork_step}};
   std::map<std::string, std::string*> texts = {
-      {"job", &options.job}, {"socket", &options.socket}, {"want", &options.want}};
+      {"job", &options.job}, {"socket", &options.socket}, {"want", &options.want}, {"meet", &options.meet}};
   for (int i = 1; i < argc; ++i) {
     std::string flag = argv[i];
     if (flag == "--no-gate" || flag == "--no-restore") {
