@@ -167,20 +167,23 @@ bool IsEnding(const Capture& capture) {
 }
 
 // Admit, and where agent or caller say so wait for a slot that becomes free, as long as a gate may hold training up;
-// and for a capture that is complete: whoever waited for CKPT_CAPTURED may save. The step is not told to the bell
-// meanwhile: a step that was passed without a capture is dropped on all ranks. The second clock is for a GRANT that a
-// full socket lost.
+// and for a moment where the capture before is ending: whoever waited for CKPT_CAPTURED may save. The step is not told
+// to the bell meanwhile: a step that was passed without a capture is dropped on all ranks. The second clock is for a
+// GRANT that a full socket lost.
 int32_t AdmitInTime(State& state, const SaveRequest& request) {
   constexpr uint64_t kLookAgainNs = 100'000'000;
+  constexpr uint64_t kEndsWithinNs = 1'000'000'000;
   const uint64_t deadline = DeadlineAfter(state.gate_timeout_ns);
-  const bool patient = (request.flags & CKPT_WAIT_FOR_SLOT) != 0;
+  const uint64_t ended = std::min(deadline, MonotonicNs() + kEndsWithinNs);
   for (;;) {
-    int32_t rc = Admit(state, request);
-    bool wait = patient || state.back_pressure == BackPressure::kWait;
-    uint64_t now = MonotonicNs();
-    wait = (wait && rc == -code::NO_FREE_SLOT) || (rc == -code::BUSY && IsEnding(state.capture));
-    if (!wait || state.stopping || now >= deadline) return rc;
-    state.changed.WaitUntil(state.mutex, std::min(deadline, now + kLookAgainNs));
+    const int32_t rc = Admit(state, request);
+    const bool patient = (request.flags & CKPT_WAIT_FOR_SLOT) != 0 || state.back_pressure == BackPressure::kWait;
+    uint64_t until = 0;
+    if (rc == -code::NO_FREE_SLOT && patient) until = deadline;
+    if (rc == -code::BUSY && IsEnding(state.capture)) until = ended;
+    const uint64_t now = MonotonicNs();
+    if (state.stopping || now >= until) return rc;
+    state.changed.WaitUntil(state.mutex, std::min(until, now + kLookAgainNs));
   }
 }
 
