@@ -100,7 +100,19 @@ void SoakJob::JudgeRestore(const std::string& want) {
   memory_lost_ = false;
 }
 
+// All that was said so far: the ledger must not lag behind what is hit.
+void SoakJob::Hear() const {
+  for (const auto& rank : ranks_) {
+    size_t known = 0;
+    do {
+      known = rank->lines().size();
+      (void)rank->WaitFor("never", Millis(1));
+    } while (rank->lines().size() != known);
+  }
+}
+
 void SoakJob::Note() {
+  Hear();
   for (const auto& rank : ranks_) {
     captured_ = std::max({captured_, rank->Last("CAPTURED"), rank->Last("DURABLE")});
     durable_ = std::max(durable_, rank->Last("DURABLE"));
@@ -123,9 +135,10 @@ void SoakJob::KillAll() {
 }
 
 void SoakJob::AwaitProgress(bool durable) {
+  Hear();
   for (auto& rank : ranks_) {
     const char* what = durable ? "DURABLE" : "CAPTURED";
-    // Twice: the first may have been said before.
+    // Twice: the first may have been on its way before.
     for (int i = 0; i < 2; ++i)
       ASSERT_TRUE(rank->WaitFor(what, kRestore)) << name_ << ": no step is " << what << " any more: " << History();
   }
@@ -158,9 +171,9 @@ void SoakJob::Damage(uint64_t from, uint64_t to) {
 }
 
 std::string SoakJob::History() const {
+  Hear();
   std::string text = name_ + " captured " + std::to_string(captured_) + " durable " + std::to_string(durable_) + "\n";
   for (const auto& rank : ranks_) {
-    (void)rank->WaitFor("never", Millis(1));
     text += rank->Errors();
     const size_t from = rank->lines().size() - std::min<size_t>(rank->lines().size(), 4);
     for (size_t i = 0; i < rank->lines().size(); ++i) {

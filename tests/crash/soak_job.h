@@ -52,6 +52,7 @@ class SoakJob {
  private:
   bool AllRestored();
   void JudgeRestore(const std::string& want);
+  void Hear() const;
   void Note();
   void Damage(uint64_t from, uint64_t to);
   [[nodiscard]] std::string History() const;
