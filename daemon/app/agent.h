@@ -1,7 +1,8 @@
 // The agent: makes everything, takes over what the region holds, and connects sessions with jobs. What happens to a job
 // is decided in rooms job and snapshot; this room only carries.
 //
-// Start() on the main thread, then Open() and Run() there: it is the control thread. Only Stop() may be called from elsewhere.
+// Start() on the main thread, then Open() and Run() there: it is the control thread. Only Stop() may be called from
+// elsewhere.
 #ifndef CKPTD_DAEMON_APP_AGENT_H_
 #define CKPTD_DAEMON_APP_AGENT_H_
 
