@@ -101,7 +101,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(Config config, Files& files,
   agent->chore_work_ = std::make_unique<ThreadPool>("ckptd-chore", 2, kQueue);
   agent->flush_work_ = std::make_unique<ThreadPool>("ckptd-flush", 4, kQueue);
   agent->memory_work_ = std::make_unique<ThreadPool>("ckptd-memory", agent->config_.region.populate_threads, kQueue);
-  CKPTD_RETURN_IF_ERROR(agent->StartServer());
+  CKPTD_RETURN_IF_ERROR(agent->MakeServer());
   CKPTD_RETURN_IF_ERROR(agent->OpenStorage());  // nothing that may fail comes after it: a worker may hang by now
   Agent* self = agent.get();
   agent->flusher_ = std::make_unique<Flusher>(*agent->store_, clock, *agent->flush_work_, [self](FlushOutcome outcome) {
@@ -163,7 +163,7 @@ void Agent::WatchCalls() {
   loop_->After(std::max(config_.storage.timeout / 4, kShortestWatch), [this] { WatchCalls(); });
 }
 
-absl::Status Agent::StartServer() {
+absl::Status Agent::MakeServer() {
   ServerOptions options;
   options.listen.path = config_.agent.socket;
   options.listen.mode = config_.security.socket_mode;
@@ -175,7 +175,7 @@ absl::Status Agent::StartServer() {
   options.hello.job_quota = config_.region.job_quota.bytes;
   SetText(options.hello.agent, kVersion);
   SetText(options.hello.node, NodeName(config_));
-  CKPTD_ASSIGN_OR_RETURN(server_, Server::Start(*loop_, *this, *close_work_, options));
+  server_ = std::make_unique<Server>(*loop_, *this, *close_work_, options);
   return absl::OkStatus();
 }
 

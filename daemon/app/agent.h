@@ -84,7 +84,7 @@ class Agent final : public SessionHandler {
   absl::Status OpenRegion();
   absl::Status OpenStorage();
   void WatchCalls();
-  absl::Status StartServer();
+  absl::Status MakeServer();
   void MakeServices();
   // agent_jobs.cc
   void AdoptAll();

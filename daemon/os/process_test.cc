@@ -128,16 +128,6 @@ TEST(UnixListener, SaysWhoConnected) {
   EXPECT_NE(access(path.c_str(), F_OK), 0) << "removed with the listener";
 }
 
-TEST(UnixListener, NobodyConnectsBeforeItIsOpen) {
-  TempDir dir;
-  const std::string path = dir.path() + "/sock";
-  auto listener = UnixListener::Bind({.path = path});
-  ASSERT_TRUE(listener.ok()) << listener.status();
-  EXPECT_FALSE(ConnectTo(path).valid());
-  ASSERT_TRUE(listener->Open().ok());
-  EXPECT_TRUE(ConnectTo(path).valid());
-}
-
 TEST(UnixListener, PidFdOutlivesAPeerThatDiedBeforeAccept) {
   TempDir dir;
   auto listener = *UnixListener::Listen({.path = dir.path() + "/sock"});

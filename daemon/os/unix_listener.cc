@@ -55,7 +55,7 @@ absl::Status RemoveStale(const sockaddr_un& address, bool stream) {
   return unlink(path) == 0 || errno == ENOENT ? absl::OkStatus() : FileError(errno, "unlink", path);
 }
 
-absl::Status BindTo(int fd, const sockaddr_un& address, const ListenOptions& options) {
+absl::Status Bind(int fd, const sockaddr_un& address, const ListenOptions& options) {
   // The mode is set before the name exists, so that there is no moment in which more people can connect; the umask may
   // have taken bits away, so it is set again afterwards.
   if (fchmod(fd, 0600) != 0) return FileError(errno, "chmod", options.path);
@@ -65,7 +65,8 @@ absl::Status BindTo(int fd, const sockaddr_un& address, const ListenOptions& opt
   if (options.group && chown(options.path.c_str(), static_cast<uid_t>(-1), *options.group) != 0) {
     return FileError(errno, "chown", options.path);
   }
-  return chmod(options.path.c_str(), options.mode) == 0 ? absl::OkStatus() : FileError(errno, "chmod", options.path);
+  if (chmod(options.path.c_str(), options.mode) != 0) return FileError(errno, "chmod", options.path);
+  return listen(fd, kBacklog) == 0 ? absl::OkStatus() : FileError(errno, "listen", options.path);
 }
 
 // None where the kernel does not tell them: the process then gets less, never more.
@@ -111,22 +112,12 @@ absl::StatusOr<PeerCredentials> PeerOf(int socket) {
   return PeerCredentials{credentials.pid, credentials.uid, credentials.gid, GroupsOf(socket)};
 }
 
-absl::StatusOr<UnixListener> UnixListener::Bind(const ListenOptions& options) {
+absl::StatusOr<UnixListener> UnixListener::Listen(const ListenOptions& options) {
   CKPTD_ASSIGN_OR_RETURN(sockaddr_un address, AddressOf(options.path));
   CKPTD_RETURN_IF_ERROR(RemoveStale(address, options.stream));
   CKPTD_ASSIGN_OR_RETURN(UniqueFd fd, NewSocket(options.stream));
-  CKPTD_RETURN_IF_ERROR(BindTo(fd.get(), address, options));
+  CKPTD_RETURN_IF_ERROR(Bind(fd.get(), address, options));
   return UnixListener(std::move(fd), options.path);
-}
-
-absl::Status UnixListener::Open() {
-  return listen(fd_.get(), kBacklog) == 0 ? absl::OkStatus() : FileError(errno, "listen", path_);
-}
-
-absl::StatusOr<UnixListener> UnixListener::Listen(const ListenOptions& options) {
-  CKPTD_ASSIGN_OR_RETURN(UnixListener listener, Bind(options));
-  CKPTD_RETURN_IF_ERROR(listener.Open());
-  return listener;
 }
 
 absl::StatusOr<UniqueFd> ConnectUnixStream(const std::string& path) {

@@ -42,9 +42,6 @@ class UnixListener {
   // A socket left by a dead agent is replaced; REFUSED when a living one answers there. Hold the agent's lock
   // (file_lock.h) while calling: two callers at once could replace each other's socket.
   [[nodiscard]] static absl::StatusOr<UnixListener> Listen(const ListenOptions& options);
-  // The same, but nobody can connect before Open().
-  [[nodiscard]] static absl::StatusOr<UnixListener> Bind(const ListenOptions& options);
-  [[nodiscard]] absl::Status Open();
   UnixListener(UnixListener&&) noexcept = default;
   UnixListener& operator=(UnixListener&&) = delete;
   ~UnixListener();  // removes the path

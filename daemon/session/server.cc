@@ -27,24 +27,16 @@ struct Server::Session {
   bool closing = false;
 };
 
-absl::StatusOr<std::unique_ptr<Server>> Server::Start(Loop& loop, SessionHandler& handler, Executor& closer,
-                                                      const ServerOptions& options) {
-  CKPTD_ASSIGN_OR_RETURN(auto listener, UnixListener::Bind(options.listen));
-  return std::unique_ptr<Server>(new Server(loop, handler, closer, std::move(listener), options));
-}
-
-Server::Server(Loop& loop, SessionHandler& handler, Executor& closer, UnixListener listener,
-               const ServerOptions& options)
+Server::Server(Loop& loop, SessionHandler& handler, Executor& closer, const ServerOptions& options)
     : loop_(loop),
       handler_(handler),
-      listener_(std::move(listener)),
       options_(options),
       watch_(loop, [this](const ProcessId& process) { OnDead(process); }),
       foreign_fds_(closer) {}
 
 Server::~Server() {
   loop_.CancelTimer(pause_);
-  loop_.Unwatch(listener_.fd());
+  if (listener_) loop_.Unwatch(listener_->fd());
   for (const auto& [id, session] : sessions_) {
     loop_.CancelTimer(session->hello_timer);
     loop_.Unwatch(session->socket.get());
@@ -52,19 +44,20 @@ Server::~Server() {
 }
 
 absl::Status Server::Open() {
-  CKPTD_RETURN_IF_ERROR(listener_.Open());
+  CKPTD_ASSIGN_OR_RETURN(UnixListener listener, UnixListener::Listen(options_.listen));
+  listener_.emplace(std::move(listener));
   return Watch();
 }
 
 absl::Status Server::Watch() {
-  return loop_.Watch(listener_.fd(), EPOLLIN, [this](uint32_t) { AcceptSome(); });
+  return loop_.Watch(listener_->fd(), EPOLLIN, [this](uint32_t) { AcceptSome(); });
 }
 
 // A few a turn: those who connect without end must not hold up those who are connected.
 void Server::AcceptSome() {
   constexpr int kPerTurn = 32;
   for (int i = 0; i < kPerTurn; ++i) {
-    auto accepted = listener_.Accept();
+    auto accepted = listener_->Accept();
     if (!accepted.ok()) {
       Log(kWarning, "session.accept").Error(accepted.status());
       return PauseAccepting();
@@ -76,7 +69,7 @@ void Server::AcceptSome() {
 
 // What could not be accepted still waits, so the loop would spin.
 void Server::PauseAccepting() {
-  loop_.Unwatch(listener_.fd());
+  loop_.Unwatch(listener_->fd());
   pause_ = loop_.After(options_.accept_pause, [this] {
     if (absl::Status status = Watch(); !status.ok()) Log(kError, "session.listen").Error(status);
   });

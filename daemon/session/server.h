@@ -14,6 +14,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -61,10 +62,9 @@ struct ServerOptions {
 
 class Server {
  public:
-  // Takes the socket's path; nobody can connect before Open(). `loop`, `handler` and `closer`, a thread for
-  // foreign_fds.h, outlive it.
-  [[nodiscard]] static absl::StatusOr<std::unique_ptr<Server>> Start(Loop& loop, SessionHandler& handler,
-                                                                     Executor& closer, const ServerOptions& options);
+  // `loop`, `handler` and `closer`, a thread for foreign_fds.h, outlive it.
+  Server(Loop& loop, SessionHandler& handler, Executor& closer, const ServerOptions& options);
+  // Makes the socket: nobody can connect before, and another agent that has it is found at once.
   [[nodiscard]] absl::Status Open();
   ~Server();
 
@@ -95,7 +95,6 @@ class Server {
  private:
   struct Session;
 
-  Server(Loop& loop, SessionHandler& handler, Executor& closer, UnixListener listener, const ServerOptions& options);
   absl::Status Watch();
   void AcceptSome();
   void PauseAccepting();
@@ -128,7 +127,7 @@ class Server {
 
   Loop& loop_;
   SessionHandler& handler_;
-  UnixListener listener_;
+  std::optional<UnixListener> listener_;  // from Open() on
   const ServerOptions options_;
   ProcessWatch watch_;
   ForeignFds foreign_fds_;

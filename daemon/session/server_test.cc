@@ -72,7 +72,7 @@ class ServerTest : public testing::Test {
     options.max_processes_of_user = 1;
     options.hello_timeout = hello_timeout_;
     options.accept_pause = std::chrono::milliseconds(100);
-    server_ = Server::Start(*loop_, recorder_, closer_, options).value();
+    server_ = std::make_unique<Server>(*loop_, recorder_, closer_, options);
     ASSERT_TRUE(server_->Open().ok());
   }
   void TearDown() override {

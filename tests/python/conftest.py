@@ -60,7 +60,8 @@ class Agent:
         """Until it answers, asked every `pause` seconds."""
         log = open(self.base / "agent.log", "ab")
         command = [BUILD / "bin" / "ckptd", "--config", self.config]
-        self.process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, MARK: self.mark, **environment})
+        marked = {**os.environ, MARK: self.mark, **environment}
+        self.process = subprocess.Popen(command, stdout=log, stderr=log, env=marked)
         deadline = time.monotonic() + 10
         while not agents.answers(str(self.socket)):
             assert self.process.poll() is None, self.log()

@@ -144,7 +144,8 @@ def main():
         saves.append(save)
         if args.slow and not args.forget_stream:
             with contextlib.suppress(*([ckptd.SaveError] if args.kill_copier_at else [])):
-                save.captured(20)  # so that the next one does not find it still being copied
+                # So that the next one does not find it still being copied, or its slot taken by a slow flush.
+                (save.durable if args.kill_copier_at else save.captured)(20)
     if checkpointer is not None:
         with contextlib.suppress(ckptd.SaveError):
             saves[0].captured(20)

@@ -43,8 +43,7 @@ def test_a_copier_that_is_killed_costs_at_most_that_save(pulling, undisturbed, t
     out = tmp_path / "out"
     assert run(out, pulling, *PULL, "--kill-copier-at", "6", "--slow", "1000") == 0
     assert (out / "final").read_text() == undisturbed
-    flushing = ("None", "NO_FREE_SLOT")  # a busy machine may flush slower than these steps are
-    dropped = [why for _, _, why in lines(out, "gates") if why not in flushing]
+    dropped = [why for _, _, why in lines(out, "gates") if why != "None"]
     assert dropped in ([], ["DEVICE"])
     assert lines(out, "last") == [["durable"]]
 

@@ -157,10 +157,9 @@ def main():
         torch.save(gathered, f"{args.out}/whole.pt") if RANK == 0 else None
     with open(f"{args.out}/final.{RANK}", "w") as file:
         file.write(digest(net, optimizer, scheduler, ema))
-    if WORLD > 1:
+    if WORLD > 1:  # else gloo's thread may drop its last tensor while Python ends, which ends the process by SIGABRT
         torch.distributed.destroy_process_group()
-        # A mesh holds its group beyond that: gloo's thread may drop its last tensor while Python ends, which ends the
-        # process by SIGABRT (torch 2.10; pytorch/pytorch#190489).
+    if args.fsdp:  # whose mesh holds a group beyond that (torch 2.10; pytorch/pytorch#190489)
         os._exit(0)
 
 
