@@ -168,9 +168,10 @@ void LayoutIntake::Start(Order order, const region::LayoutSpec& spec) {
   build->spec = spec;
   builds_.push_back(std::move(build));
   auto finish = scope_.Bind([this, raw](const absl::Status& status) { Finish(raw, status); });
-  auto layout = region_.StartLayout(spec, services_.memory_work, [finish, &loop](const absl::Status& status) {
-    if (!loop.Post([finish, status]() mutable { finish(status); })) Log(kError, "app.post_lost");
-  });
+  auto layout =
+      region_.StartLayout(spec, order.preparation, services_.memory_work, [finish, &loop](const absl::Status& status) {
+        if (!loop.Post([finish, status]() mutable { finish(status); })) Log(kError, "app.post_lost");
+      });
   if (!layout.ok()) {
     builds_.remove_if([raw](const auto& each) { return each.get() == raw; });
     return order.done(layout.status(), false);

@@ -34,7 +34,8 @@ class LayoutIntake {
  public:
   struct Order {
     uint32_t world = 0;
-    uint64_t chunk_bytes = 0;                                                  // 0 = choose
+    uint64_t chunk_bytes = 0;  // 0 = choose
+    region::Preparation preparation = region::Preparation::kPopulated;
     std::function<absl::StatusOr<std::string>()> headers;                      // runs on a worker
     std::function<void(uint64_t prepared, uint64_t total)> progress;           // may be null
     std::function<bool()> wanted;                                              // may be null; false: forget it

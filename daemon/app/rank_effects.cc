@@ -219,6 +219,7 @@ struct RankEffects {
     LayoutIntake::Order order;
     order.world = sidecar->world_size();
     order.chunk_bytes = sidecar->chunk_bytes();
+    order.preparation = region::Preparation::kReserved;
     order.headers = [&store = runner.services_.restore_store, job = runner.options_.job, side = *sidecar] {
       return ReadHeaders(store, job, side, uint64_t{512} << 20);
     };

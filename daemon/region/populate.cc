@@ -19,7 +19,7 @@ constexpr uint64_t kPieceBytes = 64u << 20;
 
 absl::StatusOr<std::shared_ptr<SlotBuild>> SlotBuild::Start(Files& files, SlotBuildOrder order, Executor& executor,
                                                             Done done) {
-  std::shared_ptr<SlotBuild> build(new SlotBuild(order.count * order.file_bytes));
+  std::shared_ptr<SlotBuild> build(new SlotBuild(order.count * order.file_bytes, order.preparation));
   for (uint32_t i = 0; i < order.count; ++i) {
     CKPTD_ASSIGN_OR_RETURN(
         auto file, SlotFile::Create(files, order.rank_dir, order.file_bytes, order.hold.Split(order.file_bytes)));
@@ -41,12 +41,15 @@ absl::Status SlotBuild::Work() {
     CKPTD_RETURN_IF_ERROR(CKPTD_FP_STATUS("region.reserve"));
     CKPTD_RETURN_IF_ERROR(file->Reserve());
   }
-  for (const auto& file : files_) CKPTD_RETURN_IF_ERROR(PopulateFile(*file));
+  for (const auto& file : files_) {
+    if (progress_.cancelled())
+      return Error(ErrorCode::CANCELLED, absl::StrCat(file->path(), ": preparation cancelled"));
+    if (preparation_ == Preparation::kPopulated) CKPTD_RETURN_IF_ERROR(PopulateFile(*file));
+  }
   return absl::OkStatus();
 }
 
 absl::Status SlotBuild::PopulateFile(SlotFile& file) {
-  if (progress_.cancelled()) return Error(ErrorCode::CANCELLED, absl::StrCat(file.path(), ": preparation cancelled"));
   CKPTD_ASSIGN_OR_RETURN(Mapping mapping, file.Map(MapAccess::kReadWrite));
   for (uint64_t offset = 0; offset < file.size(); offset += kPieceBytes) {
     if (progress_.cancelled()) return Error(ErrorCode::CANCELLED, absl::StrCat(file.path(), ": preparation cancelled"));

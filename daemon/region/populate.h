@@ -1,6 +1,9 @@
 // Making slot files ready in the background: reserved, so that a full tmpfs is an error here and not a SIGBUS in
 // training, and populated, so that no save pays for the first touch (0.3 to 0.7 GB/s against 5 to 20 afterwards). The
 // files are new, so they hold zeros: nobody sees another tenant's bytes.
+//
+// Files for a snapshot that is on its way from storage are only reserved: it fills its own, and the trainer populates
+// all when it maps them, which is after it has restored. The restore of 1 GiB took a third longer otherwise.
 #ifndef CKPTD_DAEMON_REGION_POPULATE_H_
 #define CKPTD_DAEMON_REGION_POPULATE_H_
 
@@ -20,11 +23,14 @@
 
 namespace ckptd::region {
 
+enum class Preparation : uint8_t { kPopulated, kReserved };
+
 struct SlotBuildOrder {
   std::string rank_dir;
   uint32_t count = 0;
   uint64_t file_bytes = 0;  // each
   QuotaHold hold;           // count * file_bytes
+  Preparation preparation = Preparation::kPopulated;
 };
 
 // Files of a build that are not taken are unlinked when the last reference goes.
@@ -43,10 +49,11 @@ class SlotBuild {
   [[nodiscard]] std::vector<std::shared_ptr<SlotFile>> Take() { return std::move(files_); }
 
  private:
-  explicit SlotBuild(uint64_t total_bytes) : progress_(total_bytes) {}
+  SlotBuild(uint64_t total_bytes, Preparation preparation) : preparation_(preparation), progress_(total_bytes) {}
   absl::Status Work();
   absl::Status PopulateFile(SlotFile& file);
 
+  const Preparation preparation_;
   Progress progress_;
   std::vector<std::shared_ptr<SlotFile>> files_;
 };

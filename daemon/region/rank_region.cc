@@ -124,8 +124,8 @@ absl::StatusOr<LayoutPlan> RankRegion::PlanLayout(const LayoutSpec& spec, uint64
   return plan;
 }
 
-absl::StatusOr<std::unique_ptr<LayoutBuild>> RankRegion::StartLayout(const LayoutSpec& spec, Executor& executor,
-                                                                     SlotBuild::Done done) {
+absl::StatusOr<std::unique_ptr<LayoutBuild>> RankRegion::StartLayout(const LayoutSpec& spec, Preparation preparation,
+                                                                     Executor& executor, SlotBuild::Done done) {
   CKPTD_ASSIGN_OR_RETURN(LayoutPlan plan, PlanLayout(spec));
   CKPTD_RETURN_IF_ERROR(plan.refusal);
   if (plan.need > plan.free)
@@ -135,7 +135,7 @@ absl::StatusOr<std::unique_ptr<LayoutBuild>> RankRegion::StartLayout(const Layou
   CKPTD_ASSIGN_OR_RETURN(build->head_, MakeCtlHead(spec, context_.region_id, ++last_layout_, now));
   CKPTD_ASSIGN_OR_RETURN(build->ctl_hold_, context_.quota->Take(spec.job, plan.need));
   SlotBuildOrder order{dir_, spec.slot_count, build->head_.slot_file_bytes(),
-                       build->ctl_hold_.Split(SlotsBytes(build->head_))};
+                       build->ctl_hold_.Split(SlotsBytes(build->head_)), preparation};
   CKPTD_ASSIGN_OR_RETURN(build->slots_, SlotBuild::Start(context_.files, std::move(order), executor, std::move(done)));
   return build;
 }

@@ -79,7 +79,8 @@ class RankRegion {
   [[nodiscard]] absl::StatusOr<LayoutPlan> PlanLayout(const LayoutSpec& spec, uint64_t elsewhere = 0) const;
   // INVALID_ARGUMENT, QUOTA_EXCEEDED or REGION_FULL at once where that is known; `done` brings the rest, on the
   // executor's thread.
-  [[nodiscard]] absl::StatusOr<std::unique_ptr<LayoutBuild>> StartLayout(const LayoutSpec& spec, Executor& executor,
+  [[nodiscard]] absl::StatusOr<std::unique_ptr<LayoutBuild>> StartLayout(const LayoutSpec& spec,
+                                                                         Preparation preparation, Executor& executor,
                                                                          SlotBuild::Done done);
   // After `done` said OK. The LayoutSet is owned by this.
   [[nodiscard]] absl::StatusOr<LayoutSet*> FinishLayout(std::unique_ptr<LayoutBuild> build);

@@ -77,7 +77,8 @@ TEST(RankRegion, QuotaIsTheLimitAndSaysTheNumbers) {
   EXPECT_EQ(CodeOf(plan->refusal), ErrorCode::QUOTA_EXCEEDED);
   EXPECT_THAT(std::string(plan->refusal.message()), HasSubstr("needs 4"));
   InlineExecutor executor;
-  auto started = rank.StartLayout(TestSpec(kTestSlotBytes, 8), executor, [](const absl::Status&) {});
+  auto started =
+      rank.StartLayout(TestSpec(kTestSlotBytes, 8), Preparation::kPopulated, executor, [](const absl::Status&) {});
   EXPECT_EQ(CodeOf(started.status()), ErrorCode::QUOTA_EXCEEDED);
   EXPECT_EQ(NamesIn(rank.dir()).size(), 3u);
 }
@@ -128,7 +129,8 @@ TEST(RankRegion, PreparationShowsProgressAndCanBeCancelled) {
     std::vector<std::function<void()>>& to_;
   } executor(queued);
   absl::Status done;
-  auto build = *rank.StartLayout(TestSpec(), executor, [&](const absl::Status& s) { done = s; });
+  auto build =
+      *rank.StartLayout(TestSpec(), Preparation::kPopulated, executor, [&](const absl::Status& s) { done = s; });
   EXPECT_EQ(build->progress().done_bytes(), 0u);
   EXPECT_EQ(build->progress().total_bytes(), 4 * kMiB);
   build.reset();
@@ -147,12 +149,32 @@ TEST(RankRegion, PreparedByAPool) {
   absl::Status done = absl::UnknownError("not called");
   {
     ThreadPool pool("prepare", 2, 4);
-    build = *rank.StartLayout(TestSpec(), pool, [&](const absl::Status& s) { done = s; });
+    build = *rank.StartLayout(TestSpec(), Preparation::kPopulated, pool, [&](const absl::Status& s) { done = s; });
     pool.Stop();
   }
   ASSERT_TRUE(done.ok()) << done;
   EXPECT_EQ(build->progress().done_bytes(), 4 * kMiB);
   EXPECT_TRUE(rank.FinishLayout(std::move(build)).ok());
+}
+
+// What a snapshot from storage will fill, and the trainer populates.
+TEST(RankRegion, ReservedOnly) {
+  TempDir dir;
+  auto region = OpenRegion(dir.region());
+  RankRegion& rank = OpenTestRank(*region);
+  InlineExecutor executor;
+  absl::Status done = absl::UnknownError("not called");
+  auto build =
+      *rank.StartLayout(TestSpec(), Preparation::kReserved, executor, [&](const absl::Status& s) { done = s; });
+  ASSERT_TRUE(done.ok()) << done;
+  EXPECT_EQ(build->progress().done_bytes(), 0u) << "populated";
+  auto set = rank.FinishLayout(std::move(build));
+  ASSERT_TRUE(set.ok()) << set.status();
+  for (uint32_t slot = 0; slot < (*set)->slot_count(); ++slot) {
+    struct stat file = {};
+    ASSERT_EQ(stat((*set)->FileOf(slot)->path().c_str(), &file), 0);
+    EXPECT_GE(file.st_blocks * 512, file.st_size) << "not reserved";
+  }
 }
 
 class SmallTmpfs : public ::testing::Test {
@@ -190,7 +212,8 @@ TEST_F(SmallTmpfs, FullTmpfsIsAnErrorOfThePreparation) {
     std::function<void()> work_;
   } executor;
   absl::Status done;
-  auto build = rank.StartLayout(TestSpec(4 * kMiB), executor, [&](const absl::Status& s) { done = s; });
+  auto build =
+      rank.StartLayout(TestSpec(4 * kMiB), Preparation::kPopulated, executor, [&](const absl::Status& s) { done = s; });
   ASSERT_TRUE(build.ok()) << build.status();
   auto other = *PosixFiles().Open(dir_.path() + "/other", {.write = true, .create = true});
   ASSERT_TRUE(other->Fallocate(10 * kMiB).ok());

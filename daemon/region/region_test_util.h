@@ -66,7 +66,8 @@ inline RankRegion& OpenTestRank(Region& region) { return **(*region.OpenJob("gpt
 
 inline LayoutSet& AddLayout(RankRegion& rank, const LayoutSpec& spec = TestSpec()) {
   InlineExecutor executor;
-  auto build = rank.StartLayout(spec, executor, [](const absl::Status& done) { EXPECT_TRUE(done.ok()) << done; });
+  auto build = rank.StartLayout(spec, Preparation::kPopulated, executor,
+                                [](const absl::Status& done) { EXPECT_TRUE(done.ok()) << done; });
   EXPECT_TRUE(build.ok()) << build.status();
   auto set = rank.FinishLayout(*std::move(build));
   EXPECT_TRUE(set.ok()) << set.status();
