@@ -1,19 +1,24 @@
-"""Saving the same state to the same disk with ckptd and with what people use today, in turn in one run.
+"""Saving the same state to the same disk beside training, by ckptd and by what people use today, in turn in one run.
 
-    tools/bench/peers/run --bytes 1GiB --tensors 400 --n 5 --dir /var/tmp
+    tools/bench/peers/run --out result.json                          # all ways and workloads, 3 rounds: hours
+    tools/bench/peers/run --workload 2GiB/32 --n 9 --out result.json
+    tools/bench/peers/run --workload 64MiB/32 --compute 0.1 --n 1 --ways ckptd,safetensors     # a trial
 
-For each way two JSON lines in the form of ckptd-bench (value and limit are medians, ratio is value / limit):
+A step of training is compute (arithmetic in the cache, on one thread), gate (until the state may change) and an update of
+every byte. Each visit is a fresh process with the interpreter of its peer's own environment: it saves once to warm up,
+which is thrown away, trains undisturbed, saves, trains undisturbed again; another fresh process restores. Medians of
+seconds; of several ranks the slowest counts:
 
-    peer.WAY.blocked   ms that training stands still in the call. ckptd: `step()`; beside it peer.ckptd.captured, the
-                       time until an optimizer may change the state, which a real step spends in forward and backward.
-                       limit: a copy of the state in memory
-    peer.WAY.durable   ms from the call until the bytes are on the disk (fsync of file and folder where the way has
-                       none of its own). limit: one plain O_DIRECT sequential write with fsync
+    blocked   training stands still in the call of the save; a way that leaves syncing to its user syncs here
+    gate      waited for before the state was changed
+    lost      what the steps from the call until durable took, less as many undisturbed ones right before. blocked and
+              gate are in it. A/A beside it is the same of undisturbed steps: noise
+    durable   from the call until it is on the disk: files and folders are fsynced, by the way itself or by us
+    restore   into the tensors of a fresh process, caches dropped (as root; else those of the files); each is compared
+    / disk    to a sequential O_DIRECT write with fsync (fio where installed), or read, of as many bytes, next to the save
+    plain-copy  is no peer: a copy of the bytes on a second thread. Nothing that captures beside training costs less
 
-ckptd_dcp_save, ckptd_dcp_async and ckptd_dcp_stager are dcp.save and dcp.async_save with ckptd.torch.dcp.StorageWriter,
-the last with its Stager: peer.ckptd_dcp_stager.captured is the time until an optimizer may change the state.
-
-The first round is thrown away: DCP starts its process in it, ckptd prepares its memory.
+A way that fails or does not install is a row with the last line of its error. Exit status 1: ckptd failed.
 
     tools/bench/peers/run --device cuda --out DIR
 
@@ -27,41 +32,34 @@ is tests/gpu/compare, which takes all other flags: --size middle --windows 30 --
 from __future__ import annotations
 
 import argparse
-import json
-import mmap
 import os
 import pathlib
-import re
 import shutil
-import statistics
+import signal
 import subprocess
 import sys
 import tempfile
-import time
-import warnings
-from collections import defaultdict
 
-import torch
-import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
-from safetensors.torch import save_file
-from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
+from peerbench.ways import STANDARD as STANDARD_WAYS
+from peerbench.ways import WAYS
+from peerbench.workloads import STANDARD as STANDARD_WORKLOADS
+from peerbench.workloads import workload
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-from private_agent import ROOT, PrivateAgent  # noqa: E402
-
-import ckptd  # noqa: E402
-from ckptd.torch.dcp import Stager, StorageWriter  # noqa: E402
-
-BLOCK = 8 << 20
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
-def size(text: str) -> int:
-    """256MiB, 1GiB or a number."""
-    found = re.fullmatch(r"(\d+)\s*([KMG]iB)?", text)
-    if not found:
-        raise argparse.ArgumentTypeError(f"{text!r}: a size such as 256MiB or 1GiB")
-    return int(found[1]) << {None: 0, "KiB": 10, "MiB": 20, "GiB": 30}[found[2]]
+def _ways(text: str) -> list[str]:
+    chosen = list(WAYS) if text == "all" else text.split(",")
+    unknown = [way for way in chosen if way not in WAYS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: none of {', '.join(WAYS)}")
+    return chosen
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r}: at least 1")
+    return int(text)
 
 
 def arguments() -> tuple[argparse.Namespace, list[str]]:
@@ -69,13 +67,20 @@ def arguments() -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where the state is (cpu)")
-    parser.add_argument("--bytes", type=size, default=1 << 30, help="of the state (1GiB)")
-    parser.add_argument("--tensors", type=int, default=400)
-    parser.add_argument("--n", type=int, default=5, help="measurements of each way (5)")
-    parser.add_argument("--dir", type=pathlib.Path, default=pathlib.Path("/var/tmp"), help="on the disk to measure")
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release", help="ckptd and libckpt")
-    parser.add_argument("--out", type=pathlib.Path, help="--device cuda: new folder for what is found (in --dir)")
+    add = parser.add_argument
+    add("--device", choices=["cpu", "cuda"], default="cpu", help="where the state is (cpu)")
+    add("--workload", nargs="*", type=workload, metavar="[RANKSx]BYTES[/TENSORS]",
+        default=[workload(text) for text in STANDARD_WORKLOADS], help=" ".join(STANDARD_WORKLOADS))  # fmt: skip
+    add("--ways", type=_ways, default=list(STANDARD_WAYS), help=f"of {', '.join(WAYS)}; all")
+    add("--n", type=_positive, default=3, help="rounds, each with one save of each way (3)")
+    add("--compute", type=float, default=1.0, metavar="SECONDS", help="of one step, on one thread (1)")
+    add("--threads", type=_positive, default=1, help="that compute (1)")
+    add("--deadline", type=float, default=300.0, metavar="SECONDS", help="for one visit, then it counts as hanging (300)")
+    add("--disk", choices=["auto", "fio", "own"], default="auto", help="what measures the disk's limit")
+    add("--caches", choices=["system", "files"], default="system", help="dropped before a restore")
+    add("--dir", type=pathlib.Path, default=pathlib.Path("/var/tmp"), help="on the disk to measure")
+    add("--build", type=pathlib.Path, default=ROOT / "build" / "release", help="ckptd and libckpt")
+    add("--out", type=pathlib.Path, help="file for the JSON. --device cuda: new folder for what is found (in --dir)")
     args, others = parser.parse_known_args()
     if others and args.device == "cpu":
         parser.error(f"--device cpu has no {' '.join(others)}")
@@ -91,212 +96,44 @@ def compare_on_gpu(args: argparse.Namespace, others: list[str]) -> int:
     return status
 
 
-def fsync(path: pathlib.Path) -> None:
-    """Of a file, and of everything in a folder."""
-    for each in [path, *path.rglob("*")] if path.is_dir() else [path, path.parent]:
-        descriptor = os.open(each, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)
+def compare(args: argparse.Namespace, folder: pathlib.Path) -> int:
+    """On the CPU. Exit status."""
+    from peerbench.compute import calibrated
+    from peerbench.limits import Disk
+    from peerbench.rounds import Run
+    from peerbench.table import table
+    from peerbench.visit import Settings
+
+    tool = Disk(folder, 1 << 20, args.disk).tool
+    settings = Settings(folder, args.build.absolute(), calibrated(args.compute), args.threads, args.deadline, tool,
+                        args.caches == "system")  # fmt: skip
+    run = Run(args.ways, args.n, settings, args.out)
+    for each in args.workload:
+        found = run.measure(each, lambda line: print(line, file=sys.stderr, flush=True))
+        print("\n".join(["", *table(found, tool)]), flush=True)
+    run.write(complete=True)
+    failed = [way for one in run.document["workloads"] for way, result in one["ways"].items() if result["error"]]
+    return int(any(WAYS[way].ours for way in failed))
 
 
-class Peers:
-    """Each method takes a path that does not exist and gives (seconds blocked, seconds until durable)."""
-
-    def __init__(self, state: dict[str, torch.Tensor]) -> None:
-        self._state = state
-
-    def torch_save(self, path: pathlib.Path) -> tuple[float, float]:
-        return self._files(lambda: torch.save(self._state, path), path)
-
-    def safetensors(self, path: pathlib.Path) -> tuple[float, float]:
-        return self._files(lambda: save_file(self._state, path), path)
-
-    def dcp_save(self, path: pathlib.Path) -> tuple[float, float]:
-        return self._files(lambda: dcp.save(self._state, checkpoint_id=path), path)
-
-    def dcp_async_thread(self, path: pathlib.Path) -> tuple[float, float]:
-        return self._async(path, AsyncCheckpointerType.THREAD)
-
-    def dcp_async_process(self, path: pathlib.Path) -> tuple[float, float]:
-        return self._async(path, AsyncCheckpointerType.PROCESS)
-
-    def _files(self, write, path: pathlib.Path) -> tuple[float, float]:
-        began = time.perf_counter()
-        write()
-        blocked = time.perf_counter() - began
-        fsync(path)
-        return blocked, time.perf_counter() - began
-
-    def _async(self, path: pathlib.Path, kind: AsyncCheckpointerType) -> tuple[float, float]:
-        began = time.perf_counter()
-        future = dcp.async_save(self._state, checkpoint_id=path, async_checkpointer_type=kind)
-        blocked = time.perf_counter() - began
-        future.result()
-        fsync(path)
-        return blocked, time.perf_counter() - began
-
-
-class Ours:
-    """ckptd with an agent of its own; storage on the disk that the others write to."""
-
-    def __init__(self, parameters: torch.nn.ParameterDict, folder: pathlib.Path, build: pathlib.Path) -> None:
-        self._agent = PrivateAgent(build, folder)
-        optimizer = torch.optim.SGD(parameters.values(), lr=0.0)
-        self._checkpointer = ckptd.Checkpointer(
-            {"model": parameters, "optim": optimizer}, job="peers", agent=self._agent.socket, on_error="raise"
-        )
-        self._checkpointer.restore()
-        self._step = 1
-        self._checkpointer.step(self._step)
-        while not self._checkpointer._session.info().ready:
-            time.sleep(0.01)
-
-    def save(self) -> tuple[float, float, float]:
-        """Seconds in `step()`, until captured, until durable."""
-        self._checkpointer.gate()  # as an optimizer's step would
-        self._step += 1
-        began = time.perf_counter()
-        save = self._checkpointer.save(self._step)
-        blocked = time.perf_counter() - began
-        self._checkpointer.gate()
-        captured = time.perf_counter() - began
-        if not save.durable(600):
-            raise SystemExit("ckptd: not durable within ten minutes")
-        return blocked, captured, time.perf_counter() - began
-
-    @property
-    def socket(self) -> str:
-        return self._agent.socket
-
-    def close(self) -> None:
-        self._checkpointer.close(0)
-        self._agent.close()
-
-
-class OursByDcp:
-    """The same agent behind torch.distributed.checkpoint, as another job."""
-
-    def __init__(self, state: dict[str, torch.Tensor], socket: str) -> None:
-        self._state = state
-        self._writer = StorageWriter("peers-dcp", agent=socket)
-        self._step = 0
-
-    def save(self) -> tuple[float, float]:
-        """Seconds blocked, until durable: one thing."""
-        self._step += 1
-        began = time.perf_counter()
-        dcp.save(self._state, checkpoint_id=f"step-{self._step}", storage_writer=self._writer)
-        return time.perf_counter() - began, time.perf_counter() - began
-
-    def async_save(self) -> tuple[float, float]:
-        """Seconds blocked (the state may change then), until durable."""
-        self._step += 1
-        began = time.perf_counter()
-        future = dcp.async_save(self._state, checkpoint_id=f"step-{self._step}", storage_writer=self._writer)
-        blocked = time.perf_counter() - began
-        future.result()
-        return blocked, time.perf_counter() - began
-
-    def staged(self) -> tuple[float, float, float]:
-        """Seconds blocked, until the state may change, until durable."""
-        self._step += 1
-        began = time.perf_counter()
-        answer = dcp.async_save(
-            self._state, checkpoint_id=f"step-{self._step}", storage_writer=self._writer, async_stager=Stager()
-        )
-        blocked = time.perf_counter() - began
-        answer.staging_completion.result()
-        captured = time.perf_counter() - began
-        answer.upload_completion.result()
-        return blocked, captured, time.perf_counter() - began
-
-    def close(self) -> None:
-        self._writer.close(0)
-
-
-def copy_limit(state: dict[str, torch.Tensor], copies: list[torch.Tensor]) -> float:
-    began = time.perf_counter()
-    for source, copy in zip(state.values(), copies):
-        copy.copy_(source)
-    return time.perf_counter() - began
-
-
-def write_limit(path: pathlib.Path, nbytes: int, block: mmap.mmap) -> float:
-    began = time.perf_counter()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_DIRECT)
-    for _ in range(-(-nbytes // BLOCK)):
-        os.write(descriptor, block)
-    os.fsync(descriptor)
-    os.close(descriptor)
-    return time.perf_counter() - began
-
-
-def rounded(value: float) -> float:
-    """Four digits."""
-    return float(f"{value:.4g}")
-
-
-def line(case: str, values: list[float], limits: list[float]) -> None:
-    values, limits = [[second * 1e3 for second in seconds[1:]] for seconds in (values, limits)]
-    value, limit = statistics.median(values), statistics.median(limits)
-    found = {"case": case, "value": rounded(value), "unit": "ms", "limit": rounded(limit)}
-    found |= {"ratio": rounded(value / limit), "n": len(values), "spread": [rounded(min(values)), rounded(max(values))]}
-    print(json.dumps(found), flush=True)
+def _end(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
 
 
 def main() -> int:
     args, others = arguments()
     if args.device == "cuda":
         return compare_on_gpu(args, others)
-    warnings.simplefilter("ignore")
-    os.environ["CKPTD_LIB"] = str(args.build / "lib" / "libckpt.so")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
+    os.environ["CKPTD_LIB"] = str(args.build.absolute() / "lib" / "libckpt.so")
     folder = pathlib.Path(tempfile.mkdtemp(prefix="ckptd-peers-", dir=args.dir))
-    dist.init_process_group("gloo", rank=0, world_size=1, init_method=f"file://{folder}/rendezvous")
-    elements = args.bytes // args.tensors // 4
-    parameters = torch.nn.ParameterDict({f"t{i:05}": torch.randn(elements) for i in range(args.tensors)})
-    state = {name: parameter.data for name, parameter in parameters.items()}
     try:
-        measure(args, folder, parameters, state)
+        return compare(args, folder)
+    except KeyboardInterrupt:
+        return 130
     finally:
-        dist.destroy_process_group()
         shutil.rmtree(folder, ignore_errors=True)
-    return 0
-
-
-def measure(args, folder: pathlib.Path, parameters, state: dict[str, torch.Tensor]) -> None:
-    peers = Peers(state)
-    ways = ["torch_save", "safetensors", "dcp_save", "dcp_async_thread", "dcp_async_process"]
-    copies = [torch.empty_like(tensor) for tensor in state.values()]
-    block = mmap.mmap(-1, BLOCK)
-    block.write(os.urandom(BLOCK))
-    seconds: dict[str, list[float]] = defaultdict(list)
-    ours = Ours(parameters, folder / "ckptd", args.build)
-    by_dcp = OursByDcp(state, ours.socket)
-    ours_by_dcp = {
-        "ckptd_dcp_save": (by_dcp.save, ("blocked", "durable")),
-        "ckptd_dcp_async": (by_dcp.async_save, ("blocked", "durable")),
-        "ckptd_dcp_stager": (by_dcp.staged, ("blocked", "captured", "durable")),
-    }
-    try:
-        for _ in range(args.n + 1):
-            seconds["copy"].append(copy_limit(state, copies))
-            seconds["write"].append(write_limit(folder / "plain", args.bytes, block))
-            (folder / "plain").unlink()
-            for part, spent in zip(("blocked", "captured", "durable"), ours.save()):
-                seconds[f"ckptd.{part}"].append(spent)
-            for way, (measured, parts) in ours_by_dcp.items():
-                for part, spent in zip(parts, measured()):
-                    seconds[f"{way}.{part}"].append(spent)
-            for way in ways:
-                target = folder / way
-                for part, spent in zip(("blocked", "durable"), getattr(peers, way)(target)):
-                    seconds[f"{way}.{part}"].append(spent)
-                shutil.rmtree(target) if target.is_dir() else target.unlink()
-    finally:
-        by_dcp.close()
-        ours.close()
-    for case in [case for case in seconds if "." in case]:
-        line(f"peer.{case}", seconds[case], seconds["write" if case.endswith("durable") else "copy"])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,99 @@
+"""The run: every way once a round, in another order each time; what is found goes into one document."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from . import figures
+from .environments import NotInstalled
+from .limits import Disk, Memcpy
+from .ranks import Failed
+from .visit import Settings, Visit
+from .workloads import Workload
+
+Document = dict[str, Any]
+
+
+class Run:
+    """out: where the document is written after every visit; None: nowhere."""
+
+    def __init__(self, ways: list[str], rounds: int, settings: Settings, out: pathlib.Path | None) -> None:
+        self._ways, self._rounds, self._settings, self._out = ways, rounds, settings, out
+        self.document: Document = {
+            "format": 1, "complete": False, "began": _now(), "machine": _machine(settings.folder),
+            "settings": {"rounds": rounds, "iterations": settings.iterations, "threads": settings.threads,
+                         "disk": settings.tool, "deadline": settings.deadline},
+            "workloads": [],
+        }  # fmt: skip
+
+    def measure(self, workload: Workload, told: Callable[[str], None]) -> Document:
+        """All rounds of one workload. A way that failed is not tried again in it."""
+        ways = {way: {"version": None, "error": None, "visits": [], "figures": {}} for way in self._ways}
+        found = {"name": workload.name, "bytes": workload.nbytes, "ranks": workload.ranks,
+                 "tensors": workload.tensors, "best": {}, "ways": ways}  # fmt: skip
+        self.document["workloads"].append(found)
+        limits = Memcpy(workload.nbytes), Disk(self._settings.folder, workload.nbytes, self._settings.tool)
+        for number in range(self._rounds):
+            for way in _turned(self._ways, number):
+                if ways[way]["error"] is None:
+                    told(f"{workload.name}: round {number + 1} of {self._rounds}: {way}")
+                    self._visit(way, workload, limits, ways[way])
+                    self._sum_up(found)
+        return found
+
+    def _visit(self, way: str, workload: Workload, limits: tuple[Memcpy, Disk], result: Document) -> None:
+        began = time.monotonic()
+        with Visit(way, workload, self._settings) as visit:
+            try:
+                taken = visit.figures(*limits)
+            except (Failed, NotInstalled) as failed:
+                result["error"] = f"{type(failed).__name__}: {failed}"
+                print(f"{way}: {failed}", file=sys.stderr)
+                result["log"] = visit.log()[-4000:]
+                return
+        result["version"] = taken.pop("version")
+        result["visits"].append({"at": _now(), "took": round(time.monotonic() - began, 1), **taken})
+
+    def _sum_up(self, found: Document) -> None:
+        for result in found["ways"].values():
+            result["figures"] = figures.of_visits(result["visits"])
+        found["best"] = figures.add_best({way: result["figures"] for way, result in found["ways"].items()})
+        self.write()
+
+    def write(self, complete: bool = False) -> None:
+        """The document as it is now, whole or not at all."""
+        self.document["complete"] = complete
+        if self._out is not None:
+            new = self._out.with_name(self._out.name + ".new")
+            new.write_text(json.dumps(self.document, indent=1) + "\n")
+            new.rename(self._out)
+
+
+def _turned(ways: list[str], by: int) -> list[str]:
+    """Another one begins each round."""
+    by %= len(ways)
+    return ways[by:] + ways[:by]
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+
+
+def _machine(folder: pathlib.Path) -> Document:
+    """What the figures depend on."""
+    cpu = [line.split(":", 1)[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+           if line.startswith("model name")]  # fmt: skip
+    file_system = subprocess.run(["stat", "-f", "-c", "%T", folder], capture_output=True, text=True).stdout.strip()
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {"cpu": cpu[0] if cpu else platform.machine(), "cores": os.cpu_count(), "memory": memory,
+            "kernel": platform.release(), "python": platform.python_version(), "file_system": file_system,
+            "load": os.getloadavg()[0]}  # fmt: skip

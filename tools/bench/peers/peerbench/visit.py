@@ -1,0 +1,168 @@
+"""One visit: a job that trains, saves by one way and ends; and another that restores what it saved."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import socket
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .environments import interpreter
+from .limits import Disk, Memcpy, drop_caches
+from .ranks import Ranks
+from .ways import WAYS, Way
+from .workloads import Workload
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from private_agent import ROOT, PrivateAgent  # noqa: E402
+
+_SHARED_MEMORY = pathlib.Path("/dev/shm")
+_FEWEST_STEPS, _MOST_STEPS = 2, 6
+
+
+@dataclass(frozen=True)
+class Settings:
+    """iterations: of the arithmetic of a step, on each of `threads` threads. deadline: seconds for one visit.
+
+    system_caches: drop those of the whole machine before a restore, not only of the saved files. tool: of the disk's
+    limit.
+    """
+
+    folder: pathlib.Path
+    build: pathlib.Path
+    iterations: int
+    threads: int
+    deadline: float
+    tool: str
+    system_caches: bool
+
+
+class Visit:
+    """Of `workload` by the way `name`. A context manager: nothing of it is left behind."""
+
+    def __init__(self, name: str, workload: Workload, settings: Settings) -> None:
+        self._way: Way = WAYS[name]
+        self._name, self._workload, self._settings = name, workload, settings
+        self._until = time.monotonic() + settings.deadline
+        self._began = time.time()
+        self._folder = settings.folder / f"{name}-{time.monotonic_ns()}"
+        self._storage = self._folder / "storage"
+        self._run = 0
+
+    def __enter__(self) -> Visit:
+        self._storage.mkdir(parents=True)
+        (self._folder / "tmp").mkdir()
+        self._log = open(self._folder / "log", "ab")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._log.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        _sweep_shared_memory(self._folder.name, self._began)
+
+    def log(self) -> str:
+        """What the ranks said."""
+        return (self._folder / "log").read_text(errors="replace")
+
+    def figures(self, memcpy: Memcpy, disk: Disk) -> dict[str, Any]:
+        """Seconds, of the job: the slowest rank's. NotInstalled, Failed, or SystemExit when the agent does not start."""
+        python = interpreter(self._way.requirements)
+        with self._agent() as agent, Ranks(self._until) as ranks:
+            version = ranks.start(python, *self._ranks(agent, False), self._log)[0]["version"]
+            steps = ranks.ask("warm")[0]["steps"]
+            os.sync()
+            written, read = disk.seconds()
+            limits = {"memcpy": memcpy.seconds(), "write": written, "read": read}
+            found = ranks.ask("measure", steps=min(max(steps, _FEWEST_STEPS), _MOST_STEPS))
+            ranks.ask("close")
+        restored = self._restore(python, found[0]["saved"]) if self._way.durable else {"restore": None}
+        return {**combined(found, self._way.durable), **restored, **limits, "version": version}
+
+    def _restore(self, python: pathlib.Path, saved: int) -> dict[str, Any]:
+        """By fresh processes, whose libraries are in memory when the caches are dropped, and a fresh agent."""
+        with self._agent() as agent, Ranks(self._until) as ranks:
+            ranks.start(python, *self._ranks(agent, True), self._log)
+            caches = drop_caches(self._storage, self._settings.system_caches)
+            answers = ranks.ask("restore", saved=saved)
+        return {"restore": max(each["restore"] for each in answers), "caches": caches}
+
+    @contextlib.contextmanager
+    def _agent(self) -> Iterator[str]:
+        """Socket of an agent that has an empty region; "" for a peer."""
+        if not self._way.ours:
+            yield ""
+            return
+        agent = PrivateAgent(self._settings.build, self._storage)
+        try:
+            yield agent.socket
+        finally:
+            agent.close()
+
+    def _ranks(self, agent: str, restoring: bool) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+        """What each rank is told, and its environment."""
+        ports, workload, settings = _free_ports(2), self._workload, self._settings
+        self._run += 1
+        share = min(1.0, (os.cpu_count() or 1) / (workload.ranks * settings.threads))  # else a step takes longer
+        shared = {"way": self._name, "ranks": workload.ranks, "folder": str(self._storage), "socket": agent,
+                  "ports": ports, "tensors": workload.tensors, "elements": workload.elements, "restoring": restoring,
+                  "iterations": max(round(settings.iterations * share), 1), "threads": settings.threads}  # fmt: skip
+        specs = [{**shared, "rank": rank} for rank in range(workload.ranks)]
+        return specs, [self._environment(rank, ports[0]) for rank in range(workload.ranks)]
+
+    def _environment(self, rank: int, port: int) -> dict[str, str]:
+        """As torchrun sets it. The run's id names DLRover's sockets and shared memory."""
+        ranks = str(self._workload.ranks)
+        return {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks,
+                "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                "TORCHELASTIC_RUN_ID": f"{self._folder.name}-{self._run}", "OMP_NUM_THREADS": "1",
+                "TMPDIR": str(self._folder / "tmp"), "PYTHONPATH": str(ROOT / "client" / "python"),
+                "CKPTD_LIB": str(self._settings.build / "lib" / "libckpt.so")}  # fmt: skip
+
+
+def combined(ranks: list[dict[str, Any]], durable: bool) -> dict[str, Any]:
+    """Figures of the job: what its slowest rank took.
+
+    lost: of the steps from the call until it is durable, more than as many undisturbed ones right before took. drift:
+    what would be lost by that count if nothing were saved: the undisturbed steps after, against those before.
+    """
+    lost = max(one["wall"] - one["steps"] * one["before"] for one in ranks)
+    drift = statistics.fmean(one["steps"] * (one["after"] - one["before"]) for one in ranks)
+    done = max(one["done"] for one in ranks)
+    return {
+        "blocked": max(one["blocked"] for one in ranks),
+        "gate": max(one["gate"] for one in ranks),
+        "lost": lost,
+        "durable": done if durable else None,
+        "in_memory": None if durable else done,
+        "drift": drift,
+        "steps": ranks[0]["steps"],
+        "step": statistics.fmean(one["before"] for one in ranks),
+    }
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _sweep_shared_memory(run: str, since: float) -> None:
+    """What killed processes of peers left: named by the run, or by torch with the process's id."""
+    for path in _SHARED_MEMORY.iterdir():
+        by_torch = re.match(r"torch_(\d+)_", path.name)
+        dead = by_torch is not None and not pathlib.Path(f"/proc/{by_torch[1]}").exists()
+        with contextlib.suppress(OSError):
+            if run in path.name or dead and path.stat().st_ctime >= since:
+                path.unlink()
+    shutil.rmtree(f"/tmp/ckpt_sock/{run}-1", ignore_errors=True)
+    shutil.rmtree(f"/tmp/ckpt_sock/{run}-2", ignore_errors=True)

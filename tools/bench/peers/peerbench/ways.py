@@ -1,0 +1,47 @@
+"""The ways to save that are measured. Imports none of them."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Way:
+    """module, kind: its adapter. requirements: its environment; "": the shared one. durable: it reaches the disk.
+
+    asynchronous: training goes on while it writes. ours: needs an agent, and is no peer; limit: is none either.
+    """
+
+    module: str
+    kind: str
+    requirements: str = ""
+    durable: bool = True
+    asynchronous: bool = True
+    ours: bool = False
+    limit: bool = False
+
+    def adapter(self) -> Any:
+        """The class; ImportError where its packages are not."""
+        return getattr(importlib.import_module(f"peerbench.adapters.{self.module}"), self.kind)
+
+
+WAYS = {
+    "plain-copy": Way("copy", "Copy", durable=False, limit=True),
+    "ckptd": Way("ours", "Ckptd", ours=True),
+    "torch.save": Way("files", "TorchSave", asynchronous=False),
+    "safetensors": Way("files", "Safetensors", asynchronous=False),
+    "dcp-thread": Way("dcp", "DcpThread"),
+    "dcp-process": Way("dcp", "DcpProcess"),
+    "dcp-staged": Way("dcp", "DcpStaged"),
+    "torch_checkpointing": Way("torch_checkpointing", "TorchCheckpointing", "torch_checkpointing"),
+    "torchsnapshot": Way("torchsnapshot", "TorchSnapshot", "torchsnapshot"),
+    "dlrover-disk": Way("dlrover", "DlroverDisk", "dlrover"),
+    "dlrover-memory": Way("dlrover", "DlroverMemory", "dlrover", durable=False),
+    "dcp-save": Way("dcp", "Dcp", asynchronous=False),
+    "ckptd-dcp-save": Way("ours", "CkptdDcp", asynchronous=False, ours=True),
+    "ckptd-dcp-staged": Way("ours", "CkptdDcpStaged", ours=True),
+}
+ON_DEMAND = "dcp-save", "ckptd-dcp-save", "ckptd-dcp-staged"
+STANDARD = tuple(name for name in WAYS if name not in ON_DEMAND)
