@@ -34,10 +34,17 @@ class PrivateAgent:
         )
         log = open(self._sockets / "log", "wb")
         self._process = subprocess.Popen([build / "bin" / "ckptd", "--config", config], stdout=log, stderr=log)
+        try:
+            self._wait_until_it_answers()
+        except BaseException:
+            self.close()
+            raise
+
+    def _wait_until_it_answers(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
         while not agents.answers(self.socket):
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit((self._sockets / "log").read_text())
+                raise SystemExit((self._sockets / "log").read_text() or "ckptd does not answer")
             time.sleep(0.01)
 
     def close(self) -> None:

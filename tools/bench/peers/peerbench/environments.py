@@ -26,13 +26,18 @@ def interpreter(requirements: str) -> pathlib.Path:
     """Of the environment for `requirements`/NAME.txt, which is built where it is missing; "": the shared one."""
     if not requirements:
         return pathlib.Path(sys.executable)
-    wanted = _REQUIREMENTS / f"{requirements}.txt"
-    key = hashlib.sha256(wanted.read_bytes() + sys.prefix.encode()).hexdigest()[:12]
-    cache = pathlib.Path(os.environ.get("CKPTD_CACHE") or pathlib.Path.home() / ".cache" / "ckptd")
-    folder = cache / f"peer-{requirements}-{key}"
+    folder = folder_of(requirements)
     if not (folder / ".complete").exists():
-        _build(folder, wanted)
+        _build(folder, _REQUIREMENTS / f"{requirements}.txt")
     return folder / "bin" / "python"
+
+
+def folder_of(requirements: str) -> pathlib.Path:
+    """Where the environment for `requirements`/NAME.txt is, or would be."""
+    wanted = (_REQUIREMENTS / f"{requirements}.txt").read_bytes()
+    key = hashlib.sha256(wanted + sys.prefix.encode()).hexdigest()[:12]
+    cache = pathlib.Path(os.environ.get("CKPTD_CACHE") or pathlib.Path.home() / ".cache" / "ckptd")
+    return cache / f"peer-{requirements}-{key}"
 
 
 def _build(folder: pathlib.Path, wanted: pathlib.Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from .ways import WAYS
+from .ways import PLAIN_COPY, WAYS
 
 NAMES = "blocked", "gate", "lost", "durable", "in_memory", "restore", "drift", "step", "memcpy", "write", "read"
 _LIMITS = {"blocked": "memcpy", "lost": "memcpy", "durable": "write", "restore": "read"}  # of each figure, same visit
@@ -42,7 +42,9 @@ def is_peer(way: str, figure: str) -> bool:
 
 
 def add_best(found: dict[str, Figures]) -> dict[str, Figures]:
-    """Adds to each way's figures `of_best`: the ratio to the least median of a peer; tells which peers they are."""
+    """Adds to each way's figures `of_best`: the ratio to the least median of a peer; tells which peers they are.
+
+    `lost` gets `of_plain_copy` too."""
     best: dict[str, Figures] = {}
     for figure, who in _AGAINST.items():
         peers = {way: one[figure]["median"] for way, one in found.items() if figure in one and is_peer(way, figure)}
@@ -51,6 +53,14 @@ def add_best(found: dict[str, Figures]) -> dict[str, Figures]:
         way = min(peers, key=lambda each: peers[each])
         best[figure] = {"way": way, "is": who, "median": peers[way]}
         for one in found.values():
-            if figure in one and peers[way] > 0:  # none lost anything that can be told from nothing: no ratio
-                one[figure]["of_best"] = float(f"{one[figure]['median'] / peers[way]:.4g}")
+            _ratio(one, figure, "of_best", peers[way])
+    copy = found.get(PLAIN_COPY, {}).get("lost")
+    for one in found.values() if copy else ():
+        _ratio(one, "lost", "of_plain_copy", copy["median"])
     return best
+
+
+def _ratio(one: Figures, figure: str, name: str, base: float) -> None:
+    """None where the base lost nothing that can be told from noise."""
+    if figure in one:
+        one[figure][name] = float(f"{one[figure]['median'] / base:.4g}") if base > 0 else None

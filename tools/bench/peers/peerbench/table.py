@@ -19,6 +19,7 @@ _COLUMNS = (  # heading, figure, what of it
     ("/ disk", "restore", "of_limit"),
     ("/ best peer", "restore", "of_best"),
 )
+_DURABLE = 5  # its column
 
 
 def _number(value: float | None) -> str:
@@ -29,13 +30,14 @@ def _number(value: float | None) -> str:
 
 
 def _row(way: str, result: dict[str, Any]) -> str:
-    figures = result["figures"]
-    cells = [_number(figures.get(figure, {}).get(what)) for _, figure, what in _COLUMNS]
-    if figures and not WAYS[way].durable:
-        cells[5] = "never"
+    figures, error = result["figures"], result["error"]
+    head = way if WAYS[way].limit or not result["version"] else f"{way} ({result['version']})"
     if not figures:
-        return f"| {way} | {result['error'] or 'not run'} |" + " |" * (len(_COLUMNS) - 1)
-    return f"| {way} | {' | '.join(cells)} |" + (f" then: {result['error']}" if result["error"] else "")
+        return f"| {head} | {error or 'not run'} |" + " |" * (len(_COLUMNS) - 1)
+    cells = [_number(figures.get(figure, {}).get(what)) for _, figure, what in _COLUMNS]
+    if not WAYS[way].durable:
+        cells[_DURABLE] = "never"
+    return f"| {head}{f'; then {error}' if error else ''} | {' | '.join(cells)} |"
 
 
 def _limits(results: dict[str, Any], tool: str) -> str:

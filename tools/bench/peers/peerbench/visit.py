@@ -17,7 +17,7 @@ from typing import Any
 
 from .environments import interpreter
 from .limits import Disk, Memcpy, drop_caches
-from .ranks import Ranks
+from .ranks import Failed, Ranks
 from .ways import WAYS, Way
 from .workloads import Workload
 
@@ -73,7 +73,7 @@ class Visit:
         return (self._folder / "log").read_text(errors="replace")
 
     def figures(self, memcpy: Memcpy, disk: Disk) -> dict[str, Any]:
-        """Seconds, of the job: the slowest rank's. NotInstalled, Failed, or SystemExit when the agent does not start."""
+        """Seconds, of the job: the slowest rank's. NotInstalled or Failed."""
         python = interpreter(self._way.requirements)
         with self._agent() as agent, Ranks(self._until) as ranks:
             version = ranks.start(python, *self._ranks(agent, False), self._log)[0]["version"]
@@ -100,11 +100,20 @@ class Visit:
         if not self._way.ours:
             yield ""
             return
-        agent = PrivateAgent(self._settings.build, self._storage)
+        agent = self._start_agent()
         try:
             yield agent.socket
         finally:
             agent.close()
+
+    def _start_agent(self) -> PrivateAgent:
+        """Failed with its log when it does not start."""
+        try:
+            return PrivateAgent(self._settings.build, self._storage)
+        except (SystemExit, OSError) as refused:
+            if isinstance(refused, SystemExit) and not isinstance(refused.code, str):
+                raise  # a signal
+            raise Failed(f"the agent does not start: {str(refused).strip().splitlines()[-1]}") from refused
 
     def _ranks(self, agent: str, restoring: bool) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
         """What each rank is told, and its environment."""

@@ -27,8 +27,9 @@ class Way:
         return getattr(importlib.import_module(f"peerbench.adapters.{self.module}"), self.kind)
 
 
+PLAIN_COPY = "plain-copy"
 WAYS = {
-    "plain-copy": Way("copy", "Copy", durable=False, limit=True),
+    PLAIN_COPY: Way("copy", "Copy", durable=False, limit=True),
     "ckptd": Way("ours", "Ckptd", ours=True),
     "torch.save": Way("files", "TorchSave", asynchronous=False),
     "safetensors": Way("files", "Safetensors", asynchronous=False),
