@@ -4,8 +4,8 @@
     tools/bench/peers/run --workload 2GiB/32 --n 9 --out result.json
     tools/bench/peers/run --workload 64MiB/32 --compute 0.1 --n 1 --ways ckptd,safetensors     # a trial
 
-A step of training is compute (arithmetic in the cache, on one thread), gate (until the state may change) and an update of
-every byte. Each visit is a fresh process with the interpreter of its peer's own environment: it saves once to warm up,
+A step of training is compute (arithmetic in the cache, on one thread), gate (until the state may change) and an update
+of every byte. Each visit is a fresh process with the interpreter of its peer's own environment: it saves once to warm up,
 which is thrown away, trains undisturbed, saves, trains undisturbed again; another fresh process restores. Medians of
 seconds; of several ranks the slowest counts:
 
@@ -15,10 +15,10 @@ seconds; of several ranks the slowest counts:
               gate are in it. A/A beside it is the same of undisturbed steps: noise
     durable   from the call until it is on the disk: files and folders are fsynced, by the way itself or by us
     restore   into the tensors of a fresh process, caches dropped (as root; else those of the files); each is compared
-    / disk    to a sequential O_DIRECT write with fsync (fio where installed), or read, of as many bytes, next to the save
+    / disk    to a sequential O_DIRECT write with fsync (fio where installed), or read, of as many bytes, beside the save
     plain-copy  is no peer: a copy of the bytes on a second thread. Nothing that captures beside training costs less
 
-A way that fails or does not install is a row with the last line of its error. Exit status 1: ckptd failed.
+A way that fails (twice in a row) or does not install is a row with the last line of its error. Exit status 1: ckptd did.
 
     tools/bench/peers/run --device cuda --out DIR
 
@@ -75,7 +75,7 @@ def arguments() -> tuple[argparse.Namespace, list[str]]:
     add("--n", type=_positive, default=3, help="rounds, each with one save of each way (3)")
     add("--compute", type=float, default=1.0, metavar="SECONDS", help="of one step, on one thread (1)")
     add("--threads", type=_positive, default=1, help="that compute (1)")
-    add("--deadline", type=float, default=300.0, metavar="SECONDS", help="for one visit, then it counts as hanging (300)")
+    add("--deadline", type=float, default=300.0, metavar="SECONDS", help="for one visit; then it hangs (300)")
     add("--disk", choices=["auto", "fio", "own"], default="auto", help="what measures the disk's limit")
     add("--caches", choices=["system", "files"], default="system", help="dropped before a restore")
     add("--dir", type=pathlib.Path, default=pathlib.Path("/var/tmp"), help="on the disk to measure")

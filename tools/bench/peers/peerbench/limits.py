@@ -13,6 +13,7 @@ import subprocess
 import time
 
 _BLOCK = 8 << 20
+_ALIGNED = 4096  # as O_DIRECT wants it
 _COPIED_AT_ONCE = 256 << 20  # many times the caches; more bytes are copied in turns
 _FIO_SECONDS = 300.0
 
@@ -41,53 +42,70 @@ class Memcpy:
 class Disk:
     """Sequential O_DIRECT write of a fresh file with fsync, and O_DIRECT read of it; both of `nbytes`, in `folder`.
 
-    tool: "fio" or "own"; "auto": fio where it is installed. `tool` tells which one it is.
+    tool: "fio" or "own"; "auto": fio where it is installed and works. `tool` tells which one it is.
     """
 
     def __init__(self, folder: pathlib.Path, nbytes: int, tool: str = "auto") -> None:
-        self._path, self._nbytes = folder / "limit", -(-nbytes // 4096) * 4096
-        self.tool = ("fio" if shutil.which("fio") else "own") if tool == "auto" else tool
+        self._path, self._nbytes = folder / "limit", nbytes
+        self._block = min(_BLOCK, -(-nbytes // _ALIGNED) * _ALIGNED)
+        self._blocks = -(-nbytes // self._block)
+        self.tool = self._found() if tool == "auto" else tool
 
     def seconds(self) -> tuple[float, float]:
-        """Of the write, of the read. The file is gone afterwards."""
+        """Of the write, of the read: of whole blocks, then less what the last one is too long. The file is gone
+        afterwards."""
+        part = self._nbytes / (self._blocks * self._block)
         try:
             if self.tool == "fio":
-                return self._fio("write", "--end_fsync=1"), self._fio("read")
-            return self._write(), self._read()
+                return part * self._fio("write", "--end_fsync=1"), part * self._fio("read")
+            return part * self._write(), part * self._read()
         finally:
             self._path.unlink(missing_ok=True)
 
+    def _found(self) -> str:
+        """A container may have fio and no io_uring."""
+        if shutil.which("fio") is None:
+            return "own"
+        try:
+            self._fio("write")
+        except subprocess.CalledProcessError:
+            return "own"
+        finally:
+            self._path.unlink(missing_ok=True)
+        return "fio"
+
     def _fio(self, kind: str, *more: str) -> float:
         """fio counts its fsync, and not its own start."""
-        command = ["fio", "--name=limit", f"--filename={self._path}", f"--rw={kind}", f"--size={self._nbytes}",
-                   f"--bs={min(_BLOCK, self._nbytes)}", "--ioengine=io_uring", "--iodepth=4", "--direct=1",
+        size = self._blocks * self._block
+        command = ["fio", "--name=limit", f"--filename={self._path}", f"--rw={kind}", f"--size={size}",
+                   f"--bs={self._block}", "--ioengine=io_uring", "--iodepth=4", "--direct=1",
                    "--output-format=json", *more]  # fmt: skip
         done = subprocess.run(command, capture_output=True, text=True, timeout=_FIO_SECONDS, check=True)
         found = json.loads(done.stdout[done.stdout.index("{") :])["jobs"][0][kind]
-        if found["io_bytes"] != self._nbytes:
-            raise RuntimeError(f"fio: {found['io_bytes']} of {self._nbytes} bytes: {done.stderr.strip()}")
+        if found["io_bytes"] != size:
+            raise RuntimeError(f"fio: {found['io_bytes']} of {size} bytes: {done.stderr.strip()}")
         return max(found["runtime"], 1) / 1e3
 
     def _write(self) -> float:
-        block = mmap.mmap(-1, _BLOCK)
-        block.write(os.urandom(_BLOCK))
+        block = mmap.mmap(-1, self._block)
+        block.write(os.urandom(self._block))
         began = time.perf_counter()
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_DIRECT, 0o600)
         try:
-            for begin in range(0, self._nbytes, _BLOCK):
-                os.write(descriptor, memoryview(block)[: min(_BLOCK, self._nbytes - begin)])
+            for _ in range(self._blocks):
+                os.write(descriptor, block)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
         return time.perf_counter() - began
 
     def _read(self) -> float:
-        block = mmap.mmap(-1, _BLOCK)
+        block = mmap.mmap(-1, self._block)
         began = time.perf_counter()
         descriptor = os.open(self._path, os.O_RDONLY | os.O_DIRECT)
         try:
-            while os.readv(descriptor, [block]) == _BLOCK:
-                pass
+            for _ in range(self._blocks):
+                os.readv(descriptor, [block])
         finally:
             os.close(descriptor)
         return time.perf_counter() - began

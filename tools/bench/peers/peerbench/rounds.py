@@ -22,6 +22,9 @@ from .workloads import Workload
 
 Document = dict[str, Any]
 
+_TRIES = 2  # for one visit
+_LOG_END = 4000  # characters of what a failed one said
+
 
 class Run:
     """out: where the document is written after every visit; None: nowhere."""
@@ -36,14 +39,14 @@ class Run:
         }  # fmt: skip
 
     def measure(self, workload: Workload, told: Callable[[str], None]) -> Document:
-        """All rounds of one workload. A way that failed is not tried again in it."""
-        ways = {way: {"version": None, "error": None, "visits": [], "figures": {}} for way in self._ways}
+        """All rounds of one workload. A way that was given up is not tried again in it."""
+        ways = {way: {"version": None, "error": None, "failures": [], "visits": [], "figures": {}} for way in self._ways}
         found = {"name": workload.name, "bytes": workload.nbytes, "ranks": workload.ranks,
                  "tensors": workload.tensors, "best": {}, "ways": ways}  # fmt: skip
         self.document["workloads"].append(found)
         limits = Memcpy(workload.nbytes), Disk(self._settings.folder, workload.nbytes, self._settings.tool)
         for number in range(self._rounds):
-            for way in _turned(self._ways, number):
+            for way in turned(self._ways, number):
                 if ways[way]["error"] is None:
                     told(f"{workload.name}: round {number + 1} of {self._rounds}: {way}")
                     self._visit(way, workload, limits, ways[way])
@@ -51,17 +54,21 @@ class Run:
         return found
 
     def _visit(self, way: str, workload: Workload, limits: tuple[Memcpy, Disk], result: Document) -> None:
-        began = time.monotonic()
-        with Visit(way, workload, self._settings) as visit:
-            try:
-                taken = visit.figures(*limits)
-            except (Failed, NotInstalled) as failed:
-                result["error"] = f"{type(failed).__name__}: {failed}"
-                print(f"{way}: {failed}", file=sys.stderr)
-                result["log"] = visit.log()[-4000:]
-                return
-        result["version"] = taken.pop("version")
-        result["visits"].append({"at": _now(), "took": round(time.monotonic() - began, 1), **taken})
+        """One that fails is repeated, as some peers' start is a race; one that fails again is given up."""
+        for _ in range(_TRIES):
+            began = time.monotonic()
+            with Visit(way, workload, self._settings) as visit:
+                try:
+                    taken = visit.figures(*limits)
+                except (Failed, NotInstalled) as failed:
+                    error = f"{type(failed).__name__}: {failed}"
+                    print(f"{way}: {error}", file=sys.stderr, flush=True)
+                    result["failures"].append({"at": _now(), "error": error, "log": visit.log()[-_LOG_END:]})
+                    continue
+            result["version"] = taken.pop("version")
+            result["visits"].append({"at": _now(), "took": round(time.monotonic() - began, 1), **taken})
+            return
+        result["error"] = error
 
     def _sum_up(self, found: Document) -> None:
         for result in found["ways"].values():
@@ -78,7 +85,7 @@ class Run:
             new.rename(self._out)
 
 
-def _turned(ways: list[str], by: int) -> list[str]:
+def turned(ways: list[str], by: int) -> list[str]:
     """Another one begins each round."""
     by %= len(ways)
     return ways[by:] + ways[:by]

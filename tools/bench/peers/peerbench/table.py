@@ -33,11 +33,17 @@ def _row(way: str, result: dict[str, Any]) -> str:
     figures, error = result["figures"], result["error"]
     head = way if WAYS[way].limit or not result["version"] else f"{way} ({result['version']})"
     if not figures:
-        return f"| {head} | {error or 'not run'} |" + " |" * (len(_COLUMNS) - 1)
+        return f"| {head} | {_cell(error or 'not run')} |" + " |" * (len(_COLUMNS) - 1)
     cells = [_number(figures.get(figure, {}).get(what)) for _, figure, what in _COLUMNS]
     if not WAYS[way].durable:
         cells[_DURABLE] = "never"
-    return f"| {head}{f'; then {error}' if error else ''} | {' | '.join(cells)} |"
+    if result["failures"]:
+        head += _cell(f"; {len(result['failures'])} failed: {result['failures'][-1]['error']}")
+    return f"| {head} | {' | '.join(cells)} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def _limits(results: dict[str, Any], tool: str) -> str:

@@ -25,6 +25,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from private_agent import ROOT, PrivateAgent  # noqa: E402
 
 _SHARED_MEMORY = pathlib.Path("/dev/shm")
+_DLROVER_SOCKETS = pathlib.Path("/tmp/ckpt_sock")
 _FEWEST_STEPS, _MOST_STEPS = 2, 6
 
 
@@ -66,7 +67,7 @@ class Visit:
     def __exit__(self, *_: object) -> None:
         self._log.close()
         shutil.rmtree(self._folder, ignore_errors=True)
-        _sweep_shared_memory(self._folder.name, self._began)
+        _sweep(self._folder.name, self._began)
 
     def log(self) -> str:
         """What the ranks said."""
@@ -129,8 +130,8 @@ class Visit:
     def _environment(self, rank: int, port: int) -> dict[str, str]:
         """As torchrun sets it. The run's id names DLRover's sockets and shared memory."""
         ranks = str(self._workload.ranks)
-        return {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks,
-                "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+        return {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": ranks,
+                "LOCAL_WORLD_SIZE": ranks, "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
                 "TORCHELASTIC_RUN_ID": f"{self._folder.name}-{self._run}", "OMP_NUM_THREADS": "1",
                 "TMPDIR": str(self._folder / "tmp"), "PYTHONPATH": str(ROOT / "client" / "python"),
                 "CKPTD_LIB": str(self._settings.build / "lib" / "libckpt.so")}  # fmt: skip
@@ -165,13 +166,15 @@ def _free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def _sweep_shared_memory(run: str, since: float) -> None:
-    """What killed processes of peers left: named by the run, or by torch with the process's id."""
+def _sweep(run: str, since: float) -> None:
+    """What killed processes of peers left in shared places: named by the run, or by torch with the process's id."""
     for path in _SHARED_MEMORY.iterdir():
         by_torch = re.match(r"torch_(\d+)_", path.name)
         dead = by_torch is not None and not pathlib.Path(f"/proc/{by_torch[1]}").exists()
         with contextlib.suppress(OSError):
             if run in path.name or dead and path.stat().st_ctime >= since:
                 path.unlink()
-    shutil.rmtree(f"/tmp/ckpt_sock/{run}-1", ignore_errors=True)
-    shutil.rmtree(f"/tmp/ckpt_sock/{run}-2", ignore_errors=True)
+    for folder in _DLROVER_SOCKETS.glob(f"{run}-*"):
+        shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        _DLROVER_SOCKETS.rmdir()  # only when nobody else's are in it
