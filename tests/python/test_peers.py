@@ -85,7 +85,7 @@ def test_three_ways_at_a_tiny_size(tmp_path):
         assert any(line.startswith(f"| {way} (") for line in told.splitlines())
     for way in ways[1:]:  # they stand still until it is on the disk
         [visit] = found["ways"][way]["visits"]
-        assert visit["durable"] == visit["blocked"] and visit["steps"] == 1
+        assert 0.9 * visit["blocked"] < visit["durable"] <= visit["blocked"] and visit["steps"] == 1
     assert found["best"]["restore"]["way"] in ways[1:]
     assert "durable" not in found["best"], "neither of the two is asynchronous"
 
@@ -94,7 +94,7 @@ def check_figures(result):
     [visit] = result["visits"]
     for name in ("blocked", "durable", "restore", "step", "memcpy", "write", "read"):
         assert 0 < result["figures"][name]["median"] == pytest.approx(visit[name], rel=1e-3)
-    assert visit["caches"] == "advised" and visit["durable"] >= visit["blocked"]
+    assert visit["caches"] == "advised" and visit["written"] <= visit["durable"]
 
 
 def test_several_ranks(tmp_path):
@@ -174,13 +174,14 @@ def test_the_state_is_known():
 
 
 def test_what_is_lost_is_the_slowest_ranks():
-    fast = {"wall": 6.0, "steps": 4, "before": 1.0, "after": 1.25, "blocked": 0.5, "gate": 0.25, "done": 3.0}
+    fast = {"wall": 6.0, "steps": 4, "before": 1.0, "after": 1.25, "blocked": 0.5, "gate": 0.25,
+            "written": 2.0, "done": 3.0}  # fmt: skip
     slow = {**fast, "wall": 6.5, "blocked": 0.75, "done": 3.5}
     found = combined([fast, slow], durable=True)
     assert (found["lost"], found["blocked"], found["durable"], found["drift"]) == (2.5, 0.75, 3.5, 1.0)
-    assert found["in_memory"] is None
+    assert found["in_memory"] is None and found["written"] == 2.0
     never = combined([fast], durable=False)
-    assert (never["durable"], never["in_memory"]) == (None, 3.0)
+    assert (never["written"], never["durable"], never["in_memory"]) == (None, None, 3.0)
 
 
 def test_medians_their_spread_and_ratios_of_the_same_visit():

@@ -9,11 +9,12 @@ of every byte. Each visit is a fresh process with the interpreter of its peer's 
 which is thrown away, trains undisturbed, saves, trains undisturbed again; another fresh process restores. Medians of
 seconds; of several ranks the slowest counts:
 
-    blocked   training stands still in the call of the save; a way that leaves syncing to its user syncs here
+    blocked   training stands still in the call of the save, and for fsync where that is all there is beside the call
     gate      waited for before the state was changed
     lost      what the steps from the call until durable took, less as many undisturbed ones right before. blocked and
               gate are in it. A/A beside it is the same of undisturbed steps: noise
-    durable   from the call until it is on the disk: files and folders are fsynced, by the way itself or by us
+    written   from the call until the way says it is there, which may be the page cache
+    durable   until it is on the disk: files and folders are fsynced, by the way itself or by us
     restore   into the tensors of a fresh process, caches dropped (as root; else those of the files); each is compared
     / disk    to a sequential O_DIRECT write with fsync (fio where installed), or read, of as many bytes, beside the save
     plain-copy  is no peer: a copy of the bytes on a second thread. Nothing that captures beside training costs less

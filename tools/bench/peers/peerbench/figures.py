@@ -7,7 +7,7 @@ from typing import Any
 
 from .ways import PLAIN_COPY, WAYS
 
-NAMES = "blocked", "gate", "lost", "durable", "in_memory", "restore", "drift", "step", "memcpy", "write", "read"
+NAMES = "blocked", "gate", "lost", "written", "durable", "in_memory", "restore", "drift", "step", "memcpy", "write", "read"
 _LIMITS = {"blocked": "memcpy", "lost": "memcpy", "durable": "write", "restore": "read"}  # of each figure, same visit
 _AGAINST = {"lost": "best peer", "durable": "best asynchronous peer", "restore": "best peer"}
 

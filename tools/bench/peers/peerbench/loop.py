@@ -16,9 +16,10 @@ from .state import State
 
 
 class Waiter:
-    """Waits on a thread of its own until a save is done. seconds: since `began`, once it is."""
+    """Waits on a thread of its own until a save is done. written, seconds: since `began`, once it is."""
 
     def __init__(self, saving: Saving, began: float) -> None:
+        self.written: float | None = None
         self.seconds: float | None = None
         self._saving, self._began = saving, began
         self._error: BaseException | None = None
@@ -28,9 +29,15 @@ class Waiter:
     def _wait(self) -> None:
         try:
             self._saving.wait()
+            self.written = time.perf_counter() - self._began
+            self._saving.sync()
             self.seconds = time.perf_counter() - self._began
         except BaseException as error:
             self._error = error
+
+    def join(self) -> None:
+        """Stands still until then."""
+        self._thread.join()
 
     def done(self) -> bool:
         """Raises what the save raised."""
@@ -60,23 +67,26 @@ class Loop:
     def save(self) -> dict[str, Any]:
         """Steps from the call of a save until the end of the one in which it is done on all ranks.
 
-        blocked: in the call. gate: waiting before updates. done: from the call until durable (or, where a peer keeps it
-        in memory, until it is there). wall: of all those `steps`. saved: updates that the saved state has.
+        blocked: in the call, with the syncing that the call left. gate: waiting before updates. written: from the call
+        until its peer says that it is there; done: until it is durable, or where it will stay. wall: of all those
+        `steps`. saved: updates that the saved state has.
         """
         saved, gate, steps, finished = self.updates, 0.0, 0, False
         began = time.perf_counter()
         saving = self._adapter.save(saved)
+        waiter = Waiter(saving, began)
+        if not saving.beside:
+            waiter.join()
         blocked = time.perf_counter() - began
-        waiter = Waiter(saving, began) if saving.waits else None
         while not finished:
             if steps:
                 self._adapter.tick(self.updates)
             gate += self._rest_of_step()
             steps += 1
-            finished = self._all_agree(waiter is None or waiter.done())
+            finished = self._all_agree(waiter.done())
         wall = time.perf_counter() - began
-        done = blocked if waiter is None else waiter.seconds
-        return {"blocked": blocked, "gate": gate, "done": done, "wall": wall, "steps": steps, "saved": saved}
+        return {"blocked": blocked, "gate": gate, "written": waiter.written, "done": waiter.seconds, "wall": wall,
+                "steps": steps, "saved": saved}  # fmt: skip
 
     def _rest_of_step(self) -> float:
         """Seconds at the gate."""

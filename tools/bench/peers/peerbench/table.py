@@ -12,6 +12,7 @@ _COLUMNS = (  # heading, figure, what of it
     ("lost s", "lost", "median"),
     ("/ best peer", "lost", "of_best"),
     ("A/A s", "drift", "median"),
+    ("written s", "written", "median"),
     ("durable s", "durable", "median"),
     ("/ disk", "durable", "of_limit"),
     ("/ best async", "durable", "of_best"),
@@ -19,7 +20,7 @@ _COLUMNS = (  # heading, figure, what of it
     ("/ disk", "restore", "of_limit"),
     ("/ best peer", "restore", "of_best"),
 )
-_DURABLE = 5  # its column
+_DURABLE = 6  # its column
 
 
 def _number(value: float | None) -> str:

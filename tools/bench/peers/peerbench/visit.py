@@ -145,11 +145,12 @@ def combined(ranks: list[dict[str, Any]], durable: bool) -> dict[str, Any]:
     """
     lost = max(one["wall"] - one["steps"] * one["before"] for one in ranks)
     drift = statistics.fmean(one["steps"] * (one["after"] - one["before"]) for one in ranks)
-    done = max(one["done"] for one in ranks)
+    written, done = (max(one[name] for one in ranks) for name in ("written", "done"))
     return {
         "blocked": max(one["blocked"] for one in ranks),
         "gate": max(one["gate"] for one in ranks),
         "lost": lost,
+        "written": written if durable else None,
         "durable": done if durable else None,
         "in_memory": None if durable else done,
         "drift": drift,

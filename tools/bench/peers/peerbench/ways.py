@@ -40,6 +40,7 @@ WAYS = {
     "torchsnapshot": Way("torchsnapshot", "TorchSnapshot", "torchsnapshot"),
     "dlrover-disk": Way("dlrover", "DlroverDisk", "dlrover"),
     "dlrover-memory": Way("dlrover", "DlroverMemory", "dlrover", durable=False),
+    "lm-resiliency": Way("lm_resiliency", "LmResiliency", "lm-resiliency"),
     "dcp-save": Way("dcp", "Dcp", asynchronous=False),
     "ckptd-dcp-save": Way("ours", "CkptdDcp", asynchronous=False, ours=True),
     "ckptd-dcp-staged": Way("ours", "CkptdDcpStaged", ours=True),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..state import State
@@ -24,16 +24,23 @@ class Place:
 
 
 class Saving:
-    """A save whose call has returned. waits: it may not be done yet; `wait` returns when it is."""
+    """A save whose call has returned. beside: it goes on beside training.
 
-    def __init__(self, wait: Callable[[], object] | None = None) -> None:
-        self.waits = wait is not None
-        self._wait = wait
+    wait: returns when its peer says that it is there. unsynced: what nobody has fsynced then."""
+
+    def __init__(self, wait: Callable[[], object] | None = None, unsynced: Iterable[pathlib.Path] = ()) -> None:
+        self.beside = wait is not None
+        self._wait, self._unsynced = wait, tuple(unsynced)
 
     def wait(self) -> None:
-        """Until it is durable, or where it will stay."""
+        """Until its peer says that it is there: in files that may be in the page cache alone, where it syncs none."""
         if self._wait is not None:
             self._wait()
+
+    def sync(self) -> None:
+        """Then: until it is on the disk, or where it will stay."""
+        for path in self._unsynced:
+            fsync(path)
 
 
 class Adapter:

@@ -8,19 +8,18 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 
-from .base import Adapter, Saving, fsync
+from .base import Adapter, Saving
 
 
 class Dcp(Adapter):
-    """dcp.save: everything in the call. It syncs its files itself; the folder is synced here."""
+    """dcp.save: everything in the call. It syncs its files, not the folder."""
 
     group = True
 
     def save(self, updates: int) -> Saving:
         path = self.path(updates)
         dcp.save(self.state.tensors, checkpoint_id=path)
-        fsync(path)
-        return Saving()
+        return Saving(unsynced=[path])
 
     def restore(self, updates: int) -> None:
         dcp.load(self.state.tensors, checkpoint_id=self.path(updates))
@@ -34,7 +33,7 @@ class DcpThread(Dcp):
     def save(self, updates: int) -> Saving:
         path = self.path(updates)
         future = dcp.async_save(self.state.tensors, checkpoint_id=path, **self.how)
-        return Saving(lambda: (future.result(), fsync(path)))
+        return Saving(future.result, [path])
 
 
 class DcpProcess(DcpThread):
@@ -62,7 +61,7 @@ class DcpStaged(Dcp):
             async_stager=self._stager,
         )
         self._staged = answer.staging_completion
-        return Saving(lambda: (answer.upload_completion.result(), fsync(path)))
+        return Saving(answer.upload_completion.result, [path])
 
     def gate(self) -> None:
         if self._staged is not None:

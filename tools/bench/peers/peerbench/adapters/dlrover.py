@@ -7,13 +7,13 @@ from typing import Any
 
 from dlrover.trainer.torch.flash_checkpoint.ddp import DdpCheckpointer, StorageType
 
-from .base import Adapter, Place, Saving, fsync
+from .base import Adapter, Place, Saving
 
 _POLL_SECONDS = 0.005
 
 
 class DlroverDisk(Adapter):
-    """A file for each rank. Done when its tracker names the step; it is synced here, as DLRover does not."""
+    """A file for each rank. Done when its tracker names the step; what it syncs is its tracker, and that while it is empty."""
 
     distribution = "dlrover"
     storage = StorageType.DISK
@@ -21,6 +21,7 @@ class DlroverDisk(Adapter):
     def __init__(self, state: Any, place: Place) -> None:
         super().__init__(state, place)
         self._checkpointer = DdpCheckpointer(str(place.folder), place.ranks, place.ranks)
+        self._tracker = place.folder / "dlrover_latest.txt"
 
     def save(self, updates: int) -> Saving:
         step = updates + 1  # it takes none below 1
@@ -30,14 +31,11 @@ class DlroverDisk(Adapter):
         return self._saving(step)
 
     def _saving(self, step: int) -> Saving:
-        return Saving(lambda: self._wait(step))
+        return Saving(lambda: self._wait(step), [self.place.folder / str(step), self._tracker])
 
     def _wait(self, step: int) -> None:
-        tracker = self.place.folder / "dlrover_latest.txt"
-        while not tracker.exists() or tracker.read_text().strip() != str(step):
+        while not self._tracker.exists() or self._tracker.read_text().strip() != str(step):
             time.sleep(_POLL_SECONDS)
-        fsync(self.place.folder / str(step))
-        fsync(tracker)
 
     def restore(self, updates: int) -> None:
         self.copy_in(self._checkpointer.load_checkpoint())

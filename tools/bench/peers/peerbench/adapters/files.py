@@ -1,11 +1,13 @@
-"""torch.save and safetensors: the call writes the file, the trainer syncs it. Training stands still for both."""
+"""torch.save and safetensors: the call writes the file, nobody syncs it."""
 
 from __future__ import annotations
+
+import pathlib
 
 import torch
 from safetensors.torch import load_file, save_file
 
-from .base import Adapter, Saving, fsync
+from .base import Adapter, Saving
 
 
 class TorchSave(Adapter):
@@ -14,13 +16,12 @@ class TorchSave(Adapter):
     def save(self, updates: int) -> Saving:
         path = self._file(updates)
         torch.save(self.state.tensors, path)
-        fsync(path)
-        return Saving()
+        return Saving(unsynced=[path])
 
     def restore(self, updates: int) -> None:
         self.copy_in(torch.load(self._file(updates), mmap=True, weights_only=True))
 
-    def _file(self, updates: int):
+    def _file(self, updates: int) -> pathlib.Path:
         return self.path(updates, f".rank{self.place.rank}.pt")
 
 
@@ -32,11 +33,10 @@ class Safetensors(Adapter):
     def save(self, updates: int) -> Saving:
         path = self._file(updates)
         save_file(self.state.tensors, path)
-        fsync(path)
-        return Saving()
+        return Saving(unsynced=[path])
 
     def restore(self, updates: int) -> None:
         self.copy_in(load_file(self._file(updates)))
 
-    def _file(self, updates: int):
+    def _file(self, updates: int) -> pathlib.Path:
         return self.path(updates, f".rank{self.place.rank}.safetensors")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torchsnapshot import Snapshot, StateDict
 
-from .base import Adapter, Saving, fsync
+from .base import Adapter, Saving
 
 
 class TorchSnapshot(Adapter):
@@ -15,7 +15,7 @@ class TorchSnapshot(Adapter):
     def save(self, updates: int) -> Saving:
         path = self.path(updates)
         pending = Snapshot.async_take(str(path), {"state": StateDict(**self.state.tensors)})
-        return Saving(lambda: (pending.wait(), fsync(path)))
+        return Saving(pending.wait, [path])
 
     def restore(self, updates: int) -> None:
         found = StateDict(**self.state.tensors)
