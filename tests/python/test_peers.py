@@ -114,9 +114,10 @@ def test_what_was_not_saved_is_noticed(tmp_path, monkeypatch):
     dist.mkdir()
     (dist / "METADATA").write_text("Metadata-Version: 2.1\nName: torchsnapshot\nVersion: 0\n")
     status, told, document = compare(tmp_path, "--workload", "64KiB/2", "--ways", "torchsnapshot", "--n", "1")
-    error = document["workloads"][0]["ways"]["torchsnapshot"]["error"]
-    assert "restored r00_t00000 is not what was saved after" in error
-    assert status == 0 and error in told
+    result = document["workloads"][0]["ways"]["torchsnapshot"]
+    assert result["error"].startswith("Wrong: r00_t00000 was restored otherwise than it was saved after")
+    assert status == 0 and result["error"] in told
+    assert len(result["failures"]) == 1 and not result["visits"]
 
 
 def test_a_peer_that_fails_or_hangs_is_a_row(tmp_path, monkeypatch):

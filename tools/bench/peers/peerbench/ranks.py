@@ -22,6 +22,10 @@ class Failed(RuntimeError):
     """A rank did not do what it was asked to: the last line of why."""
 
 
+class Wrong(RuntimeError):
+    """What was restored is not what was saved."""
+
+
 class Rank:
     """One worker in a session of its own, so that its processes are found at the end. log: where it says more."""
 

@@ -16,7 +16,7 @@ from typing import Any
 from . import figures
 from .environments import NotInstalled
 from .limits import Disk, Memcpy
-from .ranks import Failed
+from .ranks import Failed, Wrong
 from .visit import Settings, Visit
 from .workloads import Workload
 
@@ -54,17 +54,20 @@ class Run:
         return found
 
     def _visit(self, way: str, workload: Workload, limits: tuple[Memcpy, Disk], result: Document) -> None:
-        """One that fails is repeated, as some peers' start is a race; one that fails again is given up."""
+        """One that fails is repeated, as some peers' start is a race; one that fails again is given up, and at once
+        where it restored something else than was saved."""
         for _ in range(_TRIES):
             began = time.monotonic()
             with Visit(way, workload, self._settings) as visit:
                 try:
                     taken = visit.figures(*limits)
-                except (Failed, NotInstalled) as failed:
+                except (Failed, NotInstalled, Wrong) as failed:
                     error = f"{type(failed).__name__}: {failed}"
                     print(f"{way}: {error}", file=sys.stderr, flush=True)
                     result["failures"].append({"at": _now(), "error": error, "log": visit.log()[-_LOG_END:]})
-                    continue
+                    if isinstance(failed, Failed):
+                        continue
+                    break
             result["version"] = taken.pop("version")
             result["visits"].append({"at": _now(), "took": round(time.monotonic() - began, 1), **taken})
             return

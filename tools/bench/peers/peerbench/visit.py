@@ -17,7 +17,7 @@ from typing import Any
 
 from .environments import interpreter
 from .limits import Disk, Memcpy, drop_caches
-from .ranks import Failed, Ranks
+from .ranks import Failed, Ranks, Wrong
 from .ways import WAYS, Way
 from .workloads import Workload
 
@@ -74,7 +74,7 @@ class Visit:
         return (self._folder / "log").read_text(errors="replace")
 
     def figures(self, memcpy: Memcpy, disk: Disk) -> dict[str, Any]:
-        """Seconds, of the job: the slowest rank's. NotInstalled or Failed."""
+        """Seconds, of the job: the slowest rank's. NotInstalled, Failed or Wrong."""
         python = interpreter(self._way.requirements)
         with self._agent() as agent, Ranks(self._until) as ranks:
             version = ranks.start(python, *self._ranks(agent, False), self._log)[0]["version"]
@@ -93,6 +93,9 @@ class Visit:
             ranks.start(python, *self._ranks(agent, True), self._log)
             caches = drop_caches(self._storage, self._settings.system_caches)
             answers = ranks.ask("restore", saved=saved)
+        wrong = [one["wrong"] for one in answers if one["wrong"]]
+        if wrong:
+            raise Wrong(f"{wrong[0]} was restored otherwise than it was saved after {saved} updates")
         return {"restore": max(each["restore"] for each in answers), "caches": caches}
 
     @contextlib.contextmanager

@@ -63,14 +63,11 @@ class Worker:
         return {**found, "before": before, "after": self._loop.undisturbed(steps)}
 
     def restore(self, saved: int) -> dict[str, Any]:
-        """Seconds until the state is as it was after `saved` updates; RuntimeError when it is not."""
+        """Seconds until the state is as it was after `saved` updates. wrong: the first tensor that is not, or ""."""
         began = time.perf_counter()
         self._adapter.restore(saved)
         spent = time.perf_counter() - began
-        wrong = self._state.differs(saved)
-        if wrong:
-            raise RuntimeError(f"restored {wrong} is not what was saved after {saved} updates")
-        return {"restore": spent}
+        return {"restore": spent, "wrong": self._state.differs(saved)}
 
     def close(self) -> dict[str, Any]:
         self._adapter.close()

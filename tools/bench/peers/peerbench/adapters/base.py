@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 from collections.abc import Callable, Iterable
@@ -81,11 +82,17 @@ class Adapter:
 
 
 def fsync(path: pathlib.Path) -> None:
-    """A file or a folder with everything in it, and the folder above."""
-    inside = list(path.rglob("*")) if path.is_dir() else []
-    for each in [*inside, path, path.parent]:
-        descriptor = os.open(each, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    """A file or a folder with everything in it, and the folder above. Other ranks may still rename what is inside."""
+    for each in path.rglob("*") if path.is_dir() else ():
+        with contextlib.suppress(FileNotFoundError):
+            _fsync_one(each)
+    _fsync_one(path)
+    _fsync_one(path.parent)
+
+
+def _fsync_one(path: pathlib.Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -26,7 +26,7 @@ class LmResiliency(Adapter):
     def save(self, updates: int) -> Saving:
         step = updates + 1  # it takes none below 1
         self._manager.save(dict(self.state.tensors), step)
-        return Saving(lambda: self._flush(step), [self.place.folder])
+        return Saving(lambda: self._flush(step), [self._manager._disk._folder])
 
     def _flush(self, step: int) -> None:
         self._manager.finalize_replication()
