@@ -92,7 +92,7 @@ def test_three_ways_at_a_tiny_size(tmp_path):
 
 def check_figures(result):
     [visit] = result["visits"]
-    for name in ("blocked", "durable", "restore", "step", "memcpy", "write", "read"):
+    for name in ("blocked", "captured", "durable", "restore", "step", "memcpy", "write", "read"):
         assert 0 < result["figures"][name]["median"] == pytest.approx(visit[name], rel=1e-3)
     assert visit["caches"] == "advised" and visit["written"] <= visit["durable"]
 
@@ -176,7 +176,7 @@ def test_the_state_is_known():
 
 def test_what_is_lost_is_the_slowest_ranks():
     fast = {"wall": 6.0, "steps": 4, "before": 1.0, "after": 1.25, "blocked": 0.5, "gate": 0.25,
-            "written": 2.0, "done": 3.0}  # fmt: skip
+            "captured": 1.0, "written": 2.0, "done": 3.0}  # fmt: skip
     slow = {**fast, "wall": 6.5, "blocked": 0.75, "done": 3.5}
     found = combined([fast, slow], durable=True)
     assert (found["lost"], found["blocked"], found["durable"], found["drift"]) == (2.5, 0.75, 3.5, 1.0)

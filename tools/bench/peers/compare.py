@@ -5,21 +5,22 @@
     tools/bench/peers/run --workload 64MiB/32 --compute 0.1 --n 1 --ways ckptd,safetensors     # a trial
 
 A step of training is compute (arithmetic in the cache, on one thread), gate (until the state may change) and an update
-of every byte. Each visit is a fresh process with the interpreter of its peer's own environment: it saves once to warm up,
-which is thrown away, trains undisturbed, saves, trains undisturbed again; another fresh process restores. Medians of
-seconds; of several ranks the slowest counts:
+of every byte. Each visit is a fresh process with the interpreter of its peer's own environment: it saves once to warm
+up, which is thrown away, trains undisturbed, saves, trains undisturbed again; another fresh process restores. Medians
+of seconds; of several ranks the slowest counts:
 
     blocked   training stands still in the call of the save, and for fsync where that is all there is beside the call
     gate      waited for before the state was changed
+    captured  from the call until it might have been. / memcpy: of as many bytes on one core, beside the save
     lost      what the steps from the call until durable took, less as many undisturbed ones right before. blocked and
               gate are in it. A/A beside it is the same of undisturbed steps: noise
     written   from the call until the way says it is there, which may be the page cache
     durable   until it is on the disk: files and folders are fsynced, by the way itself or by us
     restore   into the tensors of a fresh process, caches dropped (as root; else those of the files); each is compared
-    / disk    to a sequential O_DIRECT write with fsync (fio where installed), or read, of as many bytes, beside the save
+    / disk    to a sequential O_DIRECT write with fsync, or read, of as many bytes, next to the save (fio if installed)
     plain-copy  is no peer: a copy of the bytes on a second thread. Nothing that captures beside training costs less
 
-A way that fails (twice in a row) or does not install is a row with the last line of its error. Exit status 1: ckptd did.
+A way that fails twice in a row or does not install is a row with the last line of its error. Exit status 1: ckptd did.
 
     tools/bench/peers/run --device cuda --out DIR
 

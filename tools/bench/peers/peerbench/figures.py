@@ -7,8 +7,17 @@ from typing import Any
 
 from .ways import PLAIN_COPY, WAYS
 
-NAMES = "blocked", "gate", "lost", "written", "durable", "in_memory", "restore", "drift", "step", "memcpy", "write", "read"
-_LIMITS = {"blocked": "memcpy", "lost": "memcpy", "durable": "write", "restore": "read"}  # of each figure, same visit
+NAMES = (
+    "blocked", "gate", "captured", "lost", "written", "durable", "in_memory", "restore", "drift", "step",
+    "memcpy", "write", "read",
+)  # fmt: skip
+_LIMITS = {  # of each figure, in the same visit
+    "blocked": "memcpy",
+    "captured": "memcpy",
+    "lost": "memcpy",
+    "durable": "write",
+    "restore": "read",
+}
 _AGAINST = {"lost": "best peer", "durable": "best asynchronous peer", "restore": "best peer"}
 
 Figures = dict[str, Any]

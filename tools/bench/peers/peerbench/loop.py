@@ -16,9 +16,11 @@ from .state import State
 
 
 class Waiter:
-    """Waits on a thread of its own until a save is done. written, seconds: since `began`, once it is."""
+    """Waits on a thread of its own until a save is done. captured (None: with the call), written, seconds: since
+    `began`, once it is."""
 
     def __init__(self, saving: Saving, began: float) -> None:
+        self.captured: float | None = None
         self.written: float | None = None
         self.seconds: float | None = None
         self._saving, self._began = saving, began
@@ -28,6 +30,9 @@ class Waiter:
 
     def _wait(self) -> None:
         try:
+            if self._saving.capture is not None:
+                self._saving.capture()
+                self.captured = time.perf_counter() - self._began
             self._saving.wait()
             self.written = time.perf_counter() - self._began
             self._saving.sync()
@@ -67,9 +72,9 @@ class Loop:
     def save(self) -> dict[str, Any]:
         """Steps from the call of a save until the end of the one in which it is done on all ranks.
 
-        blocked: in the call, with the syncing that the call left. gate: waiting before updates. written: from the call
-        until its peer says that it is there; done: until it is durable, or where it will stay. wall: of all those
-        `steps`. saved: updates that the saved state has.
+        blocked: in the call, with the syncing that the call left. gate: waiting before updates. From the call:
+        captured: until the state may change; written: until its peer says that it is there; done: until it is durable,
+        or where it will stay. wall: of all those `steps`. saved: updates that the saved state has.
         """
         saved, gate, steps, finished = self.updates, 0.0, 0, False
         began = time.perf_counter()
@@ -85,8 +90,9 @@ class Loop:
             steps += 1
             finished = self._all_agree(waiter.done())
         wall = time.perf_counter() - began
-        return {"blocked": blocked, "gate": gate, "written": waiter.written, "done": waiter.seconds, "wall": wall,
-                "steps": steps, "saved": saved}  # fmt: skip
+        captured = blocked if waiter.captured is None else waiter.captured
+        return {"blocked": blocked, "gate": gate, "captured": captured, "written": waiter.written,
+                "done": waiter.seconds, "wall": wall, "steps": steps, "saved": saved}  # fmt: skip
 
     def _rest_of_step(self) -> float:
         """Seconds at the gate."""

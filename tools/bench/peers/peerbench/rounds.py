@@ -40,7 +40,8 @@ class Run:
 
     def measure(self, workload: Workload, told: Callable[[str], None]) -> Document:
         """All rounds of one workload. A way that was given up is not tried again in it."""
-        ways = {way: {"version": None, "error": None, "failures": [], "visits": [], "figures": {}} for way in self._ways}
+        empty = {"version": None, "error": None}
+        ways = {way: {**empty, "failures": [], "visits": [], "figures": {}} for way in self._ways}
         found = {"name": workload.name, "bytes": workload.nbytes, "ranks": workload.ranks,
                  "tensors": workload.tensors, "best": {}, "ways": ways}  # fmt: skip
         self.document["workloads"].append(found)

@@ -9,6 +9,8 @@ from .ways import WAYS
 _COLUMNS = (  # heading, figure, what of it
     ("blocked s", "blocked", "median"),
     ("gate s", "gate", "median"),
+    ("captured s", "captured", "median"),
+    ("/ memcpy", "captured", "of_limit"),
     ("lost s", "lost", "median"),
     ("/ best peer", "lost", "of_best"),
     ("A/A s", "drift", "median"),
@@ -20,7 +22,7 @@ _COLUMNS = (  # heading, figure, what of it
     ("/ disk", "restore", "of_limit"),
     ("/ best peer", "restore", "of_best"),
 )
-_DURABLE = 6  # its column
+_DURABLE = 8  # its column
 
 
 def _number(value: float | None) -> str:

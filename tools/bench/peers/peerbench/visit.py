@@ -134,7 +134,8 @@ class Visit:
         """As torchrun sets it. The run's id names DLRover's sockets and shared memory."""
         ranks = str(self._workload.ranks)
         return {**os.environ, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": ranks,
-                "LOCAL_WORLD_SIZE": ranks, "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                "LOCAL_WORLD_SIZE": ranks, "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1",
+                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
                 "TORCHELASTIC_RUN_ID": f"{self._folder.name}-{self._run}", "OMP_NUM_THREADS": "1",
                 "TMPDIR": str(self._folder / "tmp"), "PYTHONPATH": str(ROOT / "client" / "python"),
                 "CKPTD_LIB": str(self._settings.build / "lib" / "libckpt.so")}  # fmt: skip
@@ -152,6 +153,7 @@ def combined(ranks: list[dict[str, Any]], durable: bool) -> dict[str, Any]:
     return {
         "blocked": max(one["blocked"] for one in ranks),
         "gate": max(one["gate"] for one in ranks),
+        "captured": max(one["captured"] for one in ranks),
         "lost": lost,
         "written": written if durable else None,
         "durable": done if durable else None,

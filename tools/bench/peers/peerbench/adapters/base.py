@@ -27,11 +27,15 @@ class Place:
 class Saving:
     """A save whose call has returned. beside: it goes on beside training.
 
-    wait: returns when its peer says that it is there. unsynced: what nobody has fsynced then."""
+    wait: returns when its peer says that it is there. unsynced: what nobody has fsynced then. capture: returns when the
+    state may change; None: it may at once. All are called from another thread than the trainer's."""
 
-    def __init__(self, wait: Callable[[], object] | None = None, unsynced: Iterable[pathlib.Path] = ()) -> None:
+    def __init__(
+        self, wait: Callable[[], object] | None = None, unsynced: Iterable[pathlib.Path] = (),
+        capture: Callable[[], object] | None = None,
+    ) -> None:  # fmt: skip
         self.beside = wait is not None
-        self._wait, self._unsynced = wait, tuple(unsynced)
+        self._wait, self._unsynced, self.capture = wait, tuple(unsynced), capture
 
     def wait(self) -> None:
         """Until its peer says that it is there: in files that may be in the page cache alone, where it syncs none."""

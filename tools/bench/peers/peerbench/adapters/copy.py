@@ -21,7 +21,7 @@ class Copy(Adapter):
     def save(self, updates: int) -> Saving:
         self._thread = threading.Thread(target=self._copy, daemon=True)
         self._thread.start()
-        return Saving(self._thread.join)
+        return Saving(self._thread.join, capture=self._thread.join)
 
     def _copy(self) -> None:
         for copy, tensor in zip(self._copies, self.state.tensors.values()):

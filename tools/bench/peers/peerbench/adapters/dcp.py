@@ -61,7 +61,7 @@ class DcpStaged(Dcp):
             async_stager=self._stager,
         )
         self._staged = answer.staging_completion
-        return Saving(answer.upload_completion.result, [path])
+        return Saving(answer.upload_completion.result, [path], self._staged.result)
 
     def gate(self) -> None:
         if self._staged is not None:

@@ -13,7 +13,7 @@ _POLL_SECONDS = 0.005
 
 
 class DlroverDisk(Adapter):
-    """A file for each rank. Done when its tracker names the step; what it syncs is its tracker, and that while it is empty."""
+    """A file for each rank. Done when its tracker names the step. It syncs the tracker alone, and that while empty."""
 
     distribution = "dlrover"
     storage = StorageType.DISK

@@ -1,4 +1,4 @@
-"""lm-resiliency (GEMINI): a copy in the call on a CPU, kept in memory and sent to the paired rank; flushed by a thread."""
+"""lm-resiliency (GEMINI): on a CPU a copy in the call, kept in memory and sent to a paired rank; a thread writes."""
 
 from __future__ import annotations
 

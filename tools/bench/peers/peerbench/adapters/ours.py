@@ -44,12 +44,16 @@ class Ckptd(Adapter):
 
     def save(self, updates: int) -> Saving:
         save = self._checkpointer.save(updates + 1)
-        return Saving(lambda: self._wait(save))
+        return Saving(lambda: self._wait(save), capture=lambda: self._capture(save))
+
+    @staticmethod
+    def _capture(save: ckptd.Save) -> None:
+        """Asked, not waited for: that would be at the gate, which is the trainer's to do."""
+        while save.state == "capturing":
+            time.sleep(_POLL_SECONDS)
 
     @staticmethod
     def _wait(save: ckptd.Save) -> None:
-        while save.state == "capturing":  # durable() would wait at the gate, which is the trainer's to do
-            time.sleep(_POLL_SECONDS)
         if not save.durable(_PATIENCE):
             raise RuntimeError(f"{save} is not durable within {_PATIENCE:.0f} s")
 
@@ -104,7 +108,7 @@ class CkptdDcpStaged(CkptdDcp):
             async_stager=Stager(),
         )
         self._staged = answer.staging_completion
-        return Saving(answer.upload_completion.result)
+        return Saving(answer.upload_completion.result, capture=self._staged.result)
 
     def gate(self) -> None:
         if self._staged is not None:

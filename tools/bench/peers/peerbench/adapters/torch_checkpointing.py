@@ -41,7 +41,7 @@ class TorchCheckpointing(Adapter):
     def save(self, updates: int) -> Saving:
         path = self.path(updates)
         future = self._manager.save(str(path), {"state": self.state.tensors})
-        return Saving(future.result, [path])
+        return Saving(future.result, [path], self.gate)
 
     def gate(self) -> None:
         with self._manager.lock():  # its writer is the copy, which begins in save()
