@@ -92,7 +92,7 @@ def test_three_ways_at_a_tiny_size(tmp_path):
 
 def check_figures(result):
     [visit] = result["visits"]
-    for name in ("blocked", "captured", "durable", "restore", "step", "memcpy", "write", "read"):
+    for name in ("blocked", "captured", "durable", "restore", "step", "memcpy", "write", "read", "cached"):
         assert 0 < result["figures"][name]["median"] == pytest.approx(visit[name], rel=1e-3)
     assert visit["caches"] == "advised" and visit["written"] <= visit["durable"]
 

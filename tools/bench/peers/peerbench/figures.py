@@ -9,7 +9,7 @@ from .ways import PLAIN_COPY, WAYS
 
 NAMES = (
     "blocked", "gate", "captured", "lost", "written", "durable", "in_memory", "restore", "drift", "step",
-    "memcpy", "write", "read",
+    "memcpy", "write", "read", "cached",
 )  # fmt: skip
 _LIMITS = {  # of each figure, in the same visit
     "blocked": "memcpy",

@@ -1,4 +1,5 @@
-"""What the machine can do, taken next to each save: memcpy on one core, and the disk's sequential write and read."""
+"""What the machine can do, taken next to each save: memcpy on one core, the disk's sequential write and read, and a
+write through the page cache."""
 
 from __future__ import annotations
 
@@ -51,14 +52,18 @@ class Disk:
         self._blocks = -(-nbytes // self._block)
         self.tool = self._found() if tool == "auto" else tool
 
-    def seconds(self) -> tuple[float, float]:
-        """Of the write, of the read: of whole blocks, then less what the last one is too long. The file is gone
+    def seconds(self) -> dict[str, float]:
+        """Of whole blocks, less what the last one is too long. cached: a plain write with fsync. The files are gone
         afterwards."""
         part = self._nbytes / (self._blocks * self._block)
         try:
+            cached = self._write(0)
+            self._path.unlink()
             if self.tool == "fio":
-                return part * self._fio("write", "--end_fsync=1"), part * self._fio("read")
-            return part * self._write(), part * self._read()
+                found = {"write": self._fio("write", "--end_fsync=1"), "read": self._fio("read")}
+            else:
+                found = {"write": self._write(os.O_DIRECT), "read": self._read()}
+            return {name: part * seconds for name, seconds in {**found, "cached": cached}.items()}
         finally:
             self._path.unlink(missing_ok=True)
 
@@ -86,11 +91,11 @@ class Disk:
             raise RuntimeError(f"fio: {found['io_bytes']} of {size} bytes: {done.stderr.strip()}")
         return max(found["runtime"], 1) / 1e3
 
-    def _write(self) -> float:
+    def _write(self, flag: int) -> float:
         block = mmap.mmap(-1, self._block)
         block.write(os.urandom(self._block))
         began = time.perf_counter()
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_DIRECT, 0o600)
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | flag, 0o600)
         try:
             for _ in range(self._blocks):
                 os.write(descriptor, block)

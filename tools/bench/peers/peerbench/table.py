@@ -52,7 +52,8 @@ def _cell(text: str) -> str:
 def _limits(results: dict[str, Any], tool: str) -> str:
     told = []
     for name, sentence in (("memcpy", "memcpy on one core"), ("write", f"{tool} O_DIRECT write and fsync"),
-                           ("read", f"{tool} O_DIRECT read")):  # fmt: skip
+                           ("read", f"{tool} O_DIRECT read"),
+                           ("cached", "write through the page cache and fsync")):  # fmt: skip
         all_values = [value for one in results.values() for value in one["figures"].get(name, {}).get("values", ())]
         if all_values:
             told.append(f"{sentence} {min(all_values):.3f} to {max(all_values):.3f} s")

@@ -80,8 +80,7 @@ class Visit:
             version = ranks.start(python, *self._ranks(agent, False), self._log)[0]["version"]
             steps = ranks.ask("warm")[0]["steps"]
             os.sync()
-            written, read = disk.seconds()
-            limits = {"memcpy": memcpy.seconds(), "write": written, "read": read}
+            limits = {**disk.seconds(), "memcpy": memcpy.seconds()}
             found = ranks.ask("measure", steps=min(max(steps, _FEWEST_STEPS), _MOST_STEPS))
             ranks.ask("close")
         restored = self._restore(python, found[0]["saved"]) if self._way.durable else {"restore": None}
