@@ -1,8 +1,9 @@
 // Copies ranges of a sealed slot into the caller's memory, host or GPU, and checks every chunk they touch in the same
 // pass, by several threads.
 //
-// The slot is mapped, so a file that is shorter than its record says is refused before. Each block is summed while it
-// is copied. For a GPU that copy goes into pinned memory, and the next one on while it is sent.
+// The slot is mapped, so a file that is shorter than its record says is refused before. Who cuts it while it is read
+// kills the reader (SIGBUS): only processes of the job's own user can. Each block is summed while it is copied. For a
+// GPU that copy goes into pinned memory, and the next one on while it is sent.
 #ifndef CKPTD_CLIENT_SRC_SLOT_READER_H_
 #define CKPTD_CLIENT_SRC_SLOT_READER_H_
 
