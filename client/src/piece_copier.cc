@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "client/core/copy/copy_crc.h"
-#include "client/core/copy/crc32c.h"
-
 namespace ckptd {
 namespace {
 
@@ -13,63 +10,37 @@ bool IsHostCopy(const Piece& piece) { return piece.source != nullptr && piece.la
 
 }  // namespace
 
-int PieceCopier::Copy(uint64_t end, uint32_t* crc, uint64_t* failed_at) {
+int PieceCopier::CopyUntil(uint64_t end, uint64_t* failed_at) {
   while (at_ < end) {
     while (pieces_[next_].slot_offset + pieces_[next_].bytes <= at_) ++next_;
-    const Piece& piece = pieces_[next_];
-    const uint64_t piece_end = std::min(end, piece.slot_offset + piece.bytes);
-    if (!IsHostCopy(piece)) {
-      Pass(piece_end, crc);
-    } else if (IsDirect(piece)) {
-      CopyDirectly(piece, piece_end, crc);
-    } else {
-      ssize_t moved = Move(Gather(end));
-      if (moved < 0 && errno == EINTR) continue;
-      if (moved <= 0) {
-        *failed_at = at_;
-        return moved < 0 ? errno : EIO;
-      }
-      Pass(at_ + static_cast<uint64_t>(moved), crc);
+    if (!IsHostCopy(pieces_[next_])) {
+      at_ = std::min(end, pieces_[next_].slot_offset + pieces_[next_].bytes);
+      continue;
     }
+    int parts = Gather(end);
+    ssize_t wrote = pwritev(fd_, parts_.data(), parts, static_cast<off_t>(at_));
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) {
+      *failed_at = at_;
+      return wrote < 0 ? errno : EIO;
+    }
+    at_ += static_cast<uint64_t>(wrote);
   }
   return 0;
 }
 
-// What lies there is taken as it is.
-void PieceCopier::Pass(uint64_t end, uint32_t* crc) {
-  if (crc != nullptr) *crc = Crc32c(*crc, slot_ + at_, end - at_);
-  at_ = end;
-}
-
-void PieceCopier::CopyDirectly(const Piece& piece, uint64_t end, uint32_t* crc) {
-  uint32_t unused = 0;
-  uint32_t& sum = crc != nullptr ? *crc : unused;
-  sum = CopyCrc32c(sum, slot_ + at_, piece.source + (at_ - piece.slot_offset), end - at_);
-  at_ = end;
-}
-
-size_t PieceCopier::Gather(uint64_t end) {
+int PieceCopier::Gather(uint64_t end) {
   size_t count = 0;
-  gathered_ = 0;
-  for (size_t i = next_; i < pieces_.size() && at_ + gathered_ < end && count < kMaxParts; ++i) {
+  uint64_t at = at_;
+  for (size_t i = next_; i < pieces_.size() && at < end && count < kMaxParts; ++i) {
     const Piece& piece = pieces_[i];
-    if (!IsHostCopy(piece) || IsDirect(piece)) break;
-    const uint64_t skip = at_ + gathered_ - piece.slot_offset;
-    const uint64_t bytes = std::min(piece.bytes - skip, end - at_ - gathered_);
+    if (!IsHostCopy(piece)) break;
+    uint64_t skip = at - piece.slot_offset;
+    uint64_t bytes = std::min(piece.bytes - skip, end - at);
     parts_[count++] = {const_cast<char*>(piece.source) + skip, bytes};
-    gathered_ += bytes;
+    at += bytes;
   }
-  return count;
-}
-
-ssize_t PieceCopier::Move(size_t parts) {
-  if (slot_ != nullptr && may_read_) {
-    const iovec into = {slot_ + at_, gathered_};
-    const ssize_t read = process_vm_readv(self_, &into, 1, parts_.data(), parts, 0);
-    if (read > 0) return read;
-    may_read_ = read < 0 && errno != EPERM && errno != ENOSYS;
-  }
-  return pwritev(fd_, parts_.data(), static_cast<int>(parts), static_cast<off_t>(at_));
+  return static_cast<int>(count);
 }
 
 }  // namespace ckptd

@@ -11,8 +11,7 @@ import sys
 import tempfile
 
 CASES = {
-    "copy.crc": "GB/s", "save.blocked": "ms", "save.captured": "GB/s",
-    "save.captured.stays": "GB/s", "flush.durable": "GB/s", "restore.region": "GB/s",
+    "copy.crc": "GB/s", "save.blocked": "ms", "save.captured": "GB/s", "flush.durable": "GB/s", "restore.region": "GB/s",
     "restore.storage": "GB/s", "agent.start": "ms", "adopt": "ms",
 }  # fmt: skip
 GPU_CASES = ("gpu-d2h-push", "gpu-d2h-pull", "gpu-blocked", "gpu-restore")

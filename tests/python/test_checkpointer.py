@@ -92,11 +92,9 @@ def test_a_forked_child_does_nothing(agent):
     assert checkpointer.close()
 
 
-@pytest.mark.parametrize("stays", [False, True])
-def test_levels_and_exact_restore(agent, stays):
+def test_levels_and_exact_restore(agent):
     model, optimizer = trainee()
-    state = {"m": model, "o": optimizer}
-    with ckptd.Checkpointer(state, job="j", on_error="raise", storages_stay=stays) as checkpointer:
+    with ckptd.Checkpointer({"m": model, "o": optimizer}, job="j", on_error="raise") as checkpointer:
         assert checkpointer.restore() == 0 and checkpointer.restored.source == "none"
         train(model, optimizer)
         step = until_ready(checkpointer, 1)

@@ -23,27 +23,14 @@ struct Setup {
   std::unique_ptr<Job> job;
 };
 
-absl::StatusOr<Setup> Prepare(const Options& options, uint64_t bytes, uint64_t tensors, uint8_t flags = 0) {
+absl::StatusOr<Setup> Prepare(const Options& options, uint64_t bytes, uint64_t tensors) {
   Setup setup;
   CKPTD_ASSIGN_OR_RETURN(setup.agent, Agent::Make(options));
   CKPTD_RETURN_IF_ERROR(setup.agent->Start().status());
   setup.job = std::make_unique<Job>(setup.agent->socket(), options.ranks, options.bytes != 0 ? options.bytes : bytes,
-                                    options.tensors != 0 ? options.tensors : tensors, flags);
+                                    options.tensors != 0 ? options.tensors : tensors);
   CKPTD_RETURN_IF_ERROR(setup.job->Warm());
   return setup;
-}
-
-absl::StatusOr<Line> Captured(const Options& options, const char* name, uint8_t flags) {
-  CKPTD_ASSIGN_OR_RETURN(Setup setup, Prepare(options, kGiB, 1000, flags));
-  CKPTD_ASSIGN_OR_RETURN(auto mirror, Mirror::Make(*setup.job, options));
-  auto ours = [&]() -> absl::StatusOr<double> {
-    CKPTD_ASSIGN_OR_RETURN(Saved saved, setup.job->Save());
-    CKPTD_RETURN_IF_ERROR(setup.job->Await(saved.step, CKPT_DURABLE));  // nothing of it runs beside the limit
-    return Rate(*setup.job, saved.copied_seconds);
-  };
-  auto limit = [&]() -> absl::StatusOr<double> { return Rate(*setup.job, mirror->CopyIn()); };
-  CKPTD_ASSIGN_OR_RETURN(Comparison found, Alternate(options.RoundsOr(kRounds), ours, limit));
-  return Line{name, "GB/s", "memcpy into populated shared memory", found};
 }
 
 }  // namespace
@@ -63,10 +50,17 @@ absl::StatusOr<Line> SaveBlocked(const Options& options) {
   return Line{"save.blocked", "ms", absl::StrCat("1 ms + 0.8 us for each of ", tensors, " tensors"), found};
 }
 
-absl::StatusOr<Line> SaveCaptured(const Options& options) { return Captured(options, "save.captured", 0); }
-
-absl::StatusOr<Line> SaveCapturedStays(const Options& options) {
-  return Captured(options, "save.captured.stays", CKPT_STAYS);
+absl::StatusOr<Line> SaveCaptured(const Options& options) {
+  CKPTD_ASSIGN_OR_RETURN(Setup setup, Prepare(options, kGiB, 1000));
+  CKPTD_ASSIGN_OR_RETURN(auto mirror, Mirror::Make(*setup.job, options));
+  auto ours = [&]() -> absl::StatusOr<double> {
+    CKPTD_ASSIGN_OR_RETURN(Saved saved, setup.job->Save());
+    CKPTD_RETURN_IF_ERROR(setup.job->Await(saved.step, CKPT_DURABLE));  // nothing of it runs beside the limit
+    return Rate(*setup.job, saved.copied_seconds);
+  };
+  auto limit = [&]() -> absl::StatusOr<double> { return Rate(*setup.job, mirror->CopyIn()); };
+  CKPTD_ASSIGN_OR_RETURN(Comparison found, Alternate(options.RoundsOr(kRounds), ours, limit));
+  return Line{"save.captured", "GB/s", "memcpy into populated shared memory", found};
 }
 
 // From the call of the save, so the capture is in it: what a user waits for.

@@ -28,7 +28,6 @@ struct Case {
 // case_save.cc
 [[nodiscard]] absl::StatusOr<Line> SaveBlocked(const Options& options);
 [[nodiscard]] absl::StatusOr<Line> SaveCaptured(const Options& options);
-[[nodiscard]] absl::StatusOr<Line> SaveCapturedStays(const Options& options);
 [[nodiscard]] absl::StatusOr<Line> FlushDurable(const Options& options);
 
 // case_restore.cc

@@ -41,7 +41,7 @@ struct Job::Member {
   Tensors tensors;
 };
 
-Job::Job(std::string socket, uint32_t ranks, uint64_t bytes, uint64_t tensors, uint8_t flags)
+Job::Job(std::string socket, uint32_t ranks, uint64_t bytes, uint64_t tensors)
     : socket_(std::move(socket)),
       tensors_(std::clamp<uint64_t>(bytes / sizeof(uint64_t), 1, tensors)),
       tensor_bytes_(RoundUp(std::max<uint64_t>(bytes / tensors_, 1), sizeof(uint64_t))) {
@@ -51,7 +51,6 @@ Job::Job(std::string socket, uint32_t ranks, uint64_t bytes, uint64_t tensors, u
     Member& member = *members_.back();
     for (uint64_t i = 0; i < tensors_; ++i) member.tensors.addresses.push_back(member.memory.get() + i * tensor_bytes_);
     member.tensors.bytes_each = tensor_bytes_;
-    member.tensors.flags = flags;
   }
 }
 

@@ -27,8 +27,8 @@ struct Saved {
 // Methods are called by one thread; inside, each rank has a thread of its own where they must meet.
 class Job {
  public:
-  // `bytes` of state for each rank, in `tensors` equal tensors with these flags; memory is filled here.
-  Job(std::string socket, uint32_t ranks, uint64_t bytes, uint64_t tensors, uint8_t flags = 0);
+  // `bytes` of state for each rank, in `tensors` equal tensors; memory is filled here.
+  Job(std::string socket, uint32_t ranks, uint64_t bytes, uint64_t tensors);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
   ~Job();

@@ -28,8 +28,6 @@ std::span<const Case> Cases() {
       {"copy.crc", "GB/s of the fused copy and CRC32C; memcpy", One<CopyCrc>},
       {"save.blocked", "ms inside ckpt_save; 1 ms + 0.8 us a tensor, the contract of step()", One<SaveBlocked>},
       {"save.captured", "GB/s from ckpt_save to the open gate; memcpy into populated shared memory", One<SaveCaptured>},
-      {"save.captured.stays", "the same where all memory is promised to stay mapped (CKPT_STAYS)",
-       One<SaveCapturedStays>},
       {"flush.durable", "GB/s from ckpt_save to durable; one plain O_DIRECT sequential write with fsync",
        One<FlushDurable>},
       {"restore.region", "GB/s of a restore out of memory; memcpy", One<RestoreRegion>},

@@ -33,7 +33,7 @@ struct Place {
 struct Tensors {
   std::vector<const void*> addresses;
   uint64_t bytes_each = 0;
-  uint8_t flags = 0;  // of each: CKPT_DEVICE, CKPT_STAYS
+  uint8_t flags = 0;  // of each: CKPT_DEVICE
 };
 // Returns when the agent has made the memory for them.
 [[nodiscard]] absl::Status Register(ckpt* handle, const Tensors& tensors);
