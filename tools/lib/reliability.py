@@ -112,7 +112,7 @@ FIGURES = [
     Figure(
         "fuzz",
         "Fuzzing of everything that is read from outside, address and undefined-behaviour sanitizers",
-        "tests/fuzz/run --seconds 300",
+        "tests/fuzz/run --seconds 600",
         r"^\w+: \d+ runs, .*",
         build="asan",
     ),
