@@ -22,8 +22,7 @@
 
 namespace ckptd {
 
-// A slot file, mapped and populated. The copy thread writes by descriptor (a source that cannot be read is an error
-// then, not a SIGSEGV) and reads back through the mapping.
+// A slot file, mapped and populated. piece_copier.h tells how it is filled.
 struct SlotFile {
   UniqueFd fd;
   Mapping mapping;

@@ -39,7 +39,7 @@ class DeviceCopy {
 
   void CopyHostMemory() {
     if (!ok()) return;
-    PieceCopier copier(capture_.registration->pieces, capture_.file->fd.get());
+    PieceCopier copier(capture_.registration->pieces, capture_.file->fd.get(), slot_);
     for (uint64_t at = 0; at < slot_bytes_ && !Stopped();) {
       at = std::min(slot_bytes_, at + kHostBlock);
       result_.error = copier.CopyUntil(at, &result_.slot_offset);

@@ -92,7 +92,8 @@ struct Part {
 
 bool Follows(const Part& last, const Piece& next) {
   const Piece& piece = last.piece;
-  if (piece.lane != next.lane || piece.slot_offset + piece.bytes != next.slot_offset) return false;
+  if (piece.lane != next.lane || piece.stays != next.stays || piece.slot_offset + piece.bytes != next.slot_offset)
+    return false;
   if (piece.source == nullptr || next.source == nullptr) return piece.source == next.source;
   return piece.source + piece.bytes == next.source &&
          (piece.lane == DeviceTensors::kHost || reinterpret_cast<uint64_t>(next.source) < last.source_end);
@@ -121,7 +122,8 @@ Part TensorPart(const Registration& registration, uint32_t tensor) {
   const auto* source = static_cast<const char*>(registration.data[tensor]);
   int16_t lane = registration.devices.lane(tensor);
   uint64_t end = lane != DeviceTensors::kHost ? registration.devices.allocation_end[tensor] : UINT64_MAX;
-  return {{eager ? nullptr : source, place.slot_offset, place.bytes, lane}, end};
+  const bool stays = (registration.flags[tensor] & CKPT_STAYS) != 0;
+  return {{eager ? nullptr : source, place.slot_offset, place.bytes, lane, stays}, end};
 }
 
 // Where eager tensors of GPUs are copied out from.
@@ -138,7 +140,8 @@ void BuildPieces(Registration* registration) {
   std::vector<Part> parts;
   parts.reserve(shape.order.size() + shape.headers.size() + shape.pads.size() + 1);
   for (size_t i = 0; i < shape.headers.size(); ++i) {
-    parts.push_back({{shape.headers[i].data(), shape.header_at[i].slot_offset, shape.header_at[i].bytes}});
+    parts.push_back({{shape.headers[i].data(), shape.header_at[i].slot_offset, shape.header_at[i].bytes,
+                      DeviceTensors::kHost, /*stays=*/true}});
   }
   for (uint32_t tensor : shape.order) {
     if (!is_staged[tensor]) parts.push_back(TensorPart(*registration, tensor));
@@ -146,7 +149,9 @@ void BuildPieces(Registration* registration) {
   for (const DeviceTensors::Staged& staged : registration->devices.staged) {
     parts.push_back(StagedPart(*registration, staged));
   }
-  for (const TensorPlace& pad : shape.pads) parts.push_back({{kZeros, pad.slot_offset, pad.bytes}});
+  for (const TensorPlace& pad : shape.pads) {
+    parts.push_back({{kZeros, pad.slot_offset, pad.bytes, DeviceTensors::kHost, /*stays=*/true}});
+  }
   parts.push_back({{nullptr, shape.extra.slot_offset, shape.extra.bytes}});
   registration->pieces.reserve(parts.size());
   Join(std::move(parts), &registration->pieces);

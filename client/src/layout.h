@@ -25,6 +25,7 @@ struct Piece {
   uint64_t slot_offset = 0;
   uint64_t bytes = 0;
   int16_t lane = DeviceTensors::kHost;  // where `source` is
+  bool stays = false;                   // `source` cannot go away, or that was promised
 };
 
 struct TensorPlace {

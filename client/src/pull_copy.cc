@@ -108,7 +108,7 @@ class PullCopy {
 
   // Looks between blocks whether the capture was given up: offloaded state may be large.
   void CopyHostMemory() {
-    PieceCopier copier(capture_.registration->pieces, capture_.file->fd.get());
+    PieceCopier copier(capture_.registration->pieces, capture_.file->fd.get(), capture_.file->mapping.data());
     const uint64_t slot_bytes = capture_.attachment->ready().slot_bytes;
     for (uint64_t at = 0; at < slot_bytes && result_.kind == CopyResult::Kind::kDone;) {
       at = std::min(slot_bytes, at + kHostBlock);

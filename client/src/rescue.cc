@@ -66,7 +66,7 @@ bool Rescue::MakeAreas(std::string* why) {
   for (UniqueFd& area : areas_) {
     if (!MakeFile("ckptd-rescue-area", slot_bytes, &area)) return Say(why, "rescue area", strerror(errno));
     uint64_t failed_at = 0;
-    PieceCopier copier(registration_->pieces, area.get());
+    PieceCopier copier(registration_->pieces, area.get(), nullptr);
     if (int error = copier.CopyUntil(slot_bytes, &failed_at)) return Say(why, "rescue area", strerror(error));
   }
   return true;
@@ -130,7 +130,7 @@ bool Rescue::Fill(int area, const Published& published) {
   memcpy(extra_.data(), published.extra, published.extra_bytes);
   memset(extra_.data() + published.extra_bytes, ' ', extra.bytes - published.extra_bytes);
   uint64_t failed_at = 0;
-  PieceCopier copier(host_pieces_, area);
+  PieceCopier copier(host_pieces_, area, nullptr);
   return copier.CopyUntil(registration_->shape->slot_bytes, &failed_at) == 0;
 }
 

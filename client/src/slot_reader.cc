@@ -6,9 +6,9 @@
 #include <cinttypes>
 #include <cstring>
 
+#include "client/core/copy/copy_crc.h"
 #include "client/core/copy/crc32c.h"
 #include "client/core/device/allocation.h"
-#include "client/core/wire/mapping.h"
 #include "client/src/device_inlet.h"
 #include "client/src/failure.h"
 #include "client/src/sync.h"
@@ -16,9 +16,8 @@
 namespace ckptd {
 namespace {
 
-constexpr uint64_t kBlockBytes = 256 << 10;  // fits the second-level cache
-constexpr size_t kMostForHost = 4;           // threads; memory is full then
-constexpr size_t kMostForDevices = 8;        // a bus is as fast as these can sum
+constexpr size_t kMostForHost = 4;     // threads; memory is full then
+constexpr size_t kMostForDevices = 8;  // a bus is as fast as these can sum
 
 size_t Cores() {
   cpu_set_t set;
@@ -31,7 +30,7 @@ size_t Cores() {
 // One thread's part: takes chunk after chunk.
 class SlotReaderWorker {
  public:
-  explicit SlotReaderWorker(SlotReader& reader) : reader_(reader), slot_(reader.slot_), scratch_(kBlockBytes) {}
+  explicit SlotReaderWorker(SlotReader& reader) : reader_(reader), slot_(reader.slot_) {}
 
   [[nodiscard]] bool Start() { return thread_.Start("ckpt-read", &SlotReaderWorker::Run, this); }
   void Join() { thread_.Join(); }
@@ -64,9 +63,11 @@ class SlotReaderWorker {
       bool wanted = box != nullptr && box->offset <= at;
       uint64_t until = end;
       if (box != nullptr) until = std::min(end, wanted ? box->offset + box->bytes : box->offset);
-      int32_t rc = wanted ? ReadBox(next, at, until, &crc) : ReadRange(at, until, nullptr, &crc);
-      if (rc != 0) return rc;
-      if (wanted) ++next;
+      if (!wanted) {
+        crc = Crc32c(crc, slot_.bytes + at, until - at);
+      } else if (int32_t rc = ReadBox(next++, at, until, &crc)) {
+        return rc;
+      }
       at = until;
     }
     if (crc == slot_.crcs[chunk]) return 0;
@@ -86,21 +87,24 @@ class SlotReaderWorker {
     const ckpt_box& box = reader_.boxes_[index];
     char* into = static_cast<char*>(box.destination) + (begin - box.offset);
     const std::shared_ptr<Lane>& lane = reader_.box_lanes_[index];
-    if (lane == nullptr) return ReadRange(begin, end, into, crc);
+    if (lane == nullptr) {
+      *crc = CopyCrc32c(*crc, into, slot_.bytes + begin, end - begin);
+      return 0;
+    }
     ContextScope scope(lane->device());
     DeviceError error = scope.error();
-    int32_t rc = 0;
     auto to = reinterpret_cast<DeviceAddress>(into);
-    for (uint64_t at = begin; at < end && rc == 0 && error.ok();) {
+    for (uint64_t at = begin; at < end && error.ok();) {
       DeviceInlet& inlet = InletOf(lane);
       uint64_t bytes = end - at;
       char* room = nullptr;
       error = inlet.Room(&bytes, &room);
-      if (error.ok()) rc = ReadRange(at, at + bytes, room, crc);
-      if (error.ok() && rc == 0) error = inlet.Send(to + (at - begin), bytes);
+      if (!error.ok()) break;
+      *crc = CopyCrc32c(*crc, room, slot_.bytes + at, bytes);
+      error = inlet.Send(to + (at - begin), bytes);
       at += bytes;
     }
-    return rc == 0 && !error.ok() ? DeviceFails(lane->ordinal(), error) : rc;
+    return error.ok() ? 0 : DeviceFails(lane->ordinal(), error);
   }
 
   DeviceInlet& InletOf(const std::shared_ptr<Lane>& lane) {
@@ -111,28 +115,25 @@ class SlotReaderWorker {
     return *inlets_.back();
   }
 
-  // `into` null: the bytes are only summed.
-  int32_t ReadRange(uint64_t begin, uint64_t end, char* into, uint32_t* crc) {
-    for (uint64_t at = begin; at < end;) {
-      uint64_t bytes = std::min(kBlockBytes, end - at);
-      char* to = into != nullptr ? into + (at - begin) : scratch_.data();
-      if (int error = ReadExactly(slot_.fd, at, to, bytes)) {
-        return Fail(code::CORRUPT, "snapshot: byte %" PRIu64 " cannot be read: %s", at, strerror(error));
-      }
-      *crc = Crc32c(*crc, to, bytes);
-      at += bytes;
-    }
-    return 0;
-  }
-
   SlotReader& reader_;
   const SlotChunks& slot_;
-  std::vector<char> scratch_;  // for bytes of a chunk that the caller does not want
   std::vector<std::unique_ptr<DeviceInlet>> inlets_;
   Thread thread_;
   int32_t rc_ = 0;
   char sentence_[400] = {};
 };
+
+int32_t MapSlot(int fd, uint64_t bytes, Mapping* out) {
+  uint64_t size = 0;
+  const int error = FileBytes(fd, &size);
+  if (error != 0 || size < bytes) {
+    return Fail(code::CORRUPT, "snapshot: the slot file holds %" PRIu64 " of %" PRIu64 " bytes", size, bytes);
+  }
+  if (int failed = Mapping::Map(fd, bytes, Access::kRead, out)) {
+    return Fail(code::INTERNAL, "snapshot: cannot be mapped: %s", strerror(failed));
+  }
+  return 0;
+}
 
 // Sorted by offset, without the empty ones; inside the slot and disjoint.
 int32_t SlotReader::TakeBoxes(const ckpt_box* boxes, uint64_t count) {

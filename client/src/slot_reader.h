@@ -1,9 +1,9 @@
 // Copies ranges of a sealed slot into the caller's memory, host or GPU, and checks every chunk they touch in the same
 // pass, by several threads.
 //
-// Bytes are read by descriptor, not through a mapping, so that a file cut short is an error and no SIGBUS; each block
-// is summed while it is in the cache, so that copy and check are one pass over memory. For a GPU the block is pinned
-// memory, and its copy goes on while the next is read.
+// The slot is mapped, so a file that is shorter than its record says is refused before. Who cuts it while it is read
+// kills the reader (SIGBUS): only processes of the job's own user can. Each block is summed while it is copied. For a
+// GPU that copy goes into pinned memory, and the next one on while it is sent.
 #ifndef CKPTD_CLIENT_SRC_SLOT_READER_H_
 #define CKPTD_CLIENT_SRC_SLOT_READER_H_
 
@@ -12,18 +12,22 @@
 #include <memory>
 #include <vector>
 
+#include "client/core/wire/mapping.h"
 #include "client/include/ckpt/ckpt.h"
 #include "client/src/device_tensors.h"
 
 namespace ckptd {
 
-// What the record of a slot says of its bytes.
+// A mapped slot, and what its record says of its bytes.
 struct SlotChunks {
-  int fd = -1;
+  const char* bytes = nullptr;
   uint64_t slot_bytes = 0;
   uint64_t chunk_bytes = 0;
   std::vector<uint32_t> crcs;
 };
+
+// Maps the slot for reading. 0 or a negative code with its sentence: CORRUPT when the file holds less than `bytes`.
+int32_t MapSlot(int fd, uint64_t bytes, Mapping* out);
 
 class SlotReader {
  public:

@@ -58,16 +58,9 @@ int32_t Snapshot::TakeRecord(const LoadMessage& load, int ctl) {
 int32_t Snapshot::Open(const LoadMessage& load, UniqueFd slot, UniqueFd ctl, std::unique_ptr<Snapshot>* out) {
   auto snapshot = std::make_unique<Snapshot>();
   if (int32_t rc = snapshot->TakeRecord(load, ctl.get())) return rc;
-  uint64_t size = 0;
-  int error = FileBytes(slot.get(), &size);
-  if (error != 0 || size < snapshot->chunks_.slot_bytes) {
-    return Fail(code::CORRUPT, "snapshot: the slot file holds %" PRIu64 " of %" PRIu64 " bytes", size,
-                snapshot->chunks_.slot_bytes);
-  }
-  snapshot->slot_ = std::move(slot);
-  snapshot->chunks_.fd = snapshot->slot_.get();
-  int32_t rc =
-      ReadImageHeaders(snapshot->slot_.get(), snapshot->chunks_.slot_bytes, snapshot->header_crc_, &snapshot->headers_);
+  if (int32_t rc = MapSlot(slot.get(), snapshot->chunks_.slot_bytes, &snapshot->mapping_)) return rc;
+  snapshot->chunks_.bytes = snapshot->mapping_.data();
+  int32_t rc = ReadImageHeaders(slot.get(), snapshot->chunks_.slot_bytes, snapshot->header_crc_, &snapshot->headers_);
   if (rc != 0) return rc;
   *out = std::move(snapshot);
   return 0;
@@ -78,13 +71,9 @@ int32_t Snapshot::Read(const ckpt_box* boxes, uint64_t count, Lanes& lanes) {
 }
 
 int32_t Snapshot::Map(const void** address, Lanes& lanes) {
-  if (mapping_.data() == nullptr) {
-    Mapping mapping;
-    if (int error = Mapping::Map(slot_.get(), chunks_.slot_bytes, Access::kRead, &mapping)) {
-      return Fail(code::INTERNAL, "snapshot: cannot be mapped: %s", strerror(error));
-    }
+  if (!verified_) {
     if (int32_t rc = SlotReader(chunks_, lanes).Verify()) return rc;
-    mapping_ = std::move(mapping);
+    verified_ = true;
   }
   *address = mapping_.data();
   return 0;

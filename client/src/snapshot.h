@@ -34,11 +34,11 @@ class Snapshot {
  private:
   int32_t TakeRecord(const LoadMessage& load, int ctl);
 
-  UniqueFd slot_;
   SlotChunks chunks_;
   uint32_t header_crc_ = 0;
   std::vector<ImageHeader> headers_;
   Mapping mapping_;
+  bool verified_ = false;  // all of it, by Map
 };
 
 }  // namespace ckptd

@@ -232,6 +232,8 @@ void FillAgent(Agent& agent, v1::AgentStatus* out) {
     region->set_used_bytes(usage->held);
     region->set_free_bytes(usage->available);
     region->set_job_quota_bytes(usage->job_quota);
+    region->set_huge_pages(usage->huge_pages);
+    region->set_may_swap(usage->may_swap);
   }
   for (const std::string& warning : services.region.warnings()) out->add_notes(warning);
   const auto& given_up = services.region.adopted().notes;

@@ -9,11 +9,15 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "client/core/wire/huge_pages.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23  // Linux 5.14; older C libraries do not name it
+#endif
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25  // Linux 6.1
 #endif
 
 namespace ckptd {
@@ -36,6 +40,16 @@ absl::Status CheckSize(int fd, uint64_t size) {
   return Error(ErrorCode::CORRUPT, absl::StrCat("map: ", size, " bytes wanted, the file has ", info.st_size));
 }
 
+std::unique_ptr<bip::mapped_region> MapFile(int fd, uint64_t size, bip::mode_t mode) {
+  if (void* place = PlaceForHugePages(size)) {
+    try {
+      return std::make_unique<bip::mapped_region>(Descriptor{fd}, mode, 0, size, place);
+    } catch (const bip::interprocess_exception&) {  // another thread took the place, or what the next one says
+    }
+  }
+  return std::make_unique<bip::mapped_region>(Descriptor{fd}, mode, 0, size);
+}
+
 // Adds nothing to each page: present and writable afterwards, content unchanged whoever else writes.
 void TouchPages(std::byte* begin, uint64_t length) {
   for (uint64_t offset = 0; offset < length; offset += kPage) {
@@ -48,8 +62,7 @@ void TouchPages(std::byte* begin, uint64_t length) {
 absl::StatusOr<Mapping> Mapping::Map(int fd, uint64_t size, MapAccess access) {
   CKPTD_RETURN_IF_ERROR(CheckSize(fd, size));
   try {
-    auto region = std::make_unique<bip::mapped_region>(
-        Descriptor{fd}, access == MapAccess::kReadWrite ? bip::read_write : bip::read_only, 0, size);
+    auto region = MapFile(fd, size, access == MapAccess::kReadWrite ? bip::read_write : bip::read_only);
     if (madvise(region->get_address(), size, MADV_DONTFORK) != 0) return ErrnoError(errno, "madvise", "DONTFORK");
     return Mapping(std::move(region));
   } catch (const bip::interprocess_exception& error) {
@@ -85,6 +98,9 @@ absl::Status Populate(const Mapping& mapping, uint64_t offset, uint64_t length) 
   return Error(ErrorCode::REGION_FULL, ErrnoError(errno, "populate", absl::StrCat(length, " bytes")).message());
 }
 
-bool AdviseHugePages(const Mapping& mapping) { return madvise(mapping.data(), mapping.size(), MADV_HUGEPAGE) == 0; }
+bool UseHugePages(const Mapping& mapping, uint64_t offset, uint64_t length) {
+  if (offset > mapping.size() || length > mapping.size() - offset) return false;
+  return madvise(mapping.data() + offset, length, MADV_COLLAPSE) == 0;
+}
 
 }  // namespace ckptd

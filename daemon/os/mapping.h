@@ -46,8 +46,9 @@ class Mapping {
 // Full memory is REGION_FULL, never a SIGBUS with MADV_POPULATE_WRITE. offset: a multiple of the page size.
 [[nodiscard]] absl::Status Populate(const Mapping& mapping, uint64_t offset, uint64_t length);
 
-// Asks for huge pages behind the mapping. A hint; false where the kernel refuses.
-bool AdviseHugePages(const Mapping& mapping);
+// Puts what the file has there into huge pages, whatever its tmpfs was mounted with (MADV_COLLAPSE, Linux 6.1): those
+// who map it later get them too. The pages must be reserved. False where it cannot be, and nothing is lost.
+bool UseHugePages(const Mapping& mapping, uint64_t offset, uint64_t length);
 
 }  // namespace ckptd
 

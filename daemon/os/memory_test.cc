@@ -11,6 +11,7 @@
 #include "daemon/os/mapping.h"
 #include "daemon/os/memfd.h"
 #include "daemon/os/posix_files.h"
+#include "daemon/os/testing/huge_bytes.h"
 #include "daemon/os/testing/temp_dir.h"
 
 namespace ckptd {
@@ -64,6 +65,22 @@ TEST(Populate, OfATruncatedFileIsAnError) {
   EXPECT_EQ(CodeOf(Populate(*mapping, kSize, 4096)), ErrorCode::INVALID_ARGUMENT);
   ASSERT_EQ(ftruncate(fd.get(), 4096), 0);
   EXPECT_EQ(CodeOf(Populate(*mapping, 0, kSize)), ErrorCode::REGION_FULL);
+}
+
+TEST(HugePages, AreMappedAsSuchByOthers) {
+  constexpr uint64_t kFour = 4 << 20;
+  UniqueFd fd = *CreateMemfd("m", kFour);
+  ASSERT_EQ(fallocate(fd.get(), 0, 0, kFour), 0);
+  auto mapping = Mapping::Map(fd.get(), kFour, MapAccess::kReadWrite);
+  ASSERT_TRUE(mapping.ok());
+  mapping->data()[kFour / 2] = std::byte{42};
+  EXPECT_FALSE(UseHugePages(*mapping, kFour, 4096));
+  if (!UseHugePages(*mapping, 0, kFour)) GTEST_SKIP() << "skipped: this kernel gives none (Linux 6.1 and later do)";
+  const uint64_t before = HugeBytesMapped();
+  auto other = Mapping::Map(fd.get(), kFour, MapAccess::kReadOnly);
+  EXPECT_EQ(other->data()[kFour / 2], std::byte{42});
+  EXPECT_EQ(other->data()[0], std::byte{0});
+  EXPECT_EQ(HugeBytesMapped(), before + kFour);
 }
 
 TEST(Memfd, SealedContentIsCopied) {

@@ -65,10 +65,12 @@ absl::StatusOr<TmpfsFacts> ProbeTmpfs(const std::string& dir) {
   struct statfs info {};
   if (statfs(dir.c_str(), &info) != 0) return FileError(errno, "statfs", dir);
   const auto block = static_cast<uint64_t>(info.f_bsize);
+  struct sysinfo node {};
   return TmpfsFacts{.is_tmpfs = info.f_type == TMPFS_MAGIC,
                     .total = info.f_blocks * block,
                     .available = info.f_bavail * block,
-                    .huge = HugeOptionOf(dir)};
+                    .huge = HugeOptionOf(dir),
+                    .may_swap = sysinfo(&node) == 0 && node.totalswap != 0};
 }
 
 MachineFacts ProbeMachine() {

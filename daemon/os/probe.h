@@ -19,14 +19,15 @@ struct TmpfsFacts {
   bool is_tmpfs = false;
   uint64_t total = 0;
   uint64_t available = 0;
-  std::string huge;  // mount option huge=, "never" where absent
+  std::string huge;       // mount option huge=, "never" where absent
+  bool may_swap = false;  // the node has swap, where its pages can go
 };
 [[nodiscard]] absl::StatusOr<TmpfsFacts> ProbeTmpfs(const std::string& dir);
 
 struct MachineFacts {
   absl::Status io_uring;       // OK, or why not
   uint64_t memory = 0;         // bytes
-  uint64_t swap = 0;           // bytes; tmpfs pages can go there
+  uint64_t swap = 0;           // bytes
   uint64_t memlock_limit = 0;  // RLIMIT_MEMLOCK, bytes; UINT64_MAX = no limit
   uint64_t open_files_limit = 0;
 };

@@ -51,9 +51,11 @@ absl::Status SlotBuild::Work() {
 
 absl::Status SlotBuild::PopulateFile(SlotFile& file) {
   CKPTD_ASSIGN_OR_RETURN(Mapping mapping, file.Map(MapAccess::kReadWrite));
+  bool huge = true;
   for (uint64_t offset = 0; offset < file.size(); offset += kPieceBytes) {
     if (progress_.cancelled()) return Error(ErrorCode::CANCELLED, absl::StrCat(file.path(), ": preparation cancelled"));
     const uint64_t length = std::min(kPieceBytes, file.size() - offset);
+    huge = huge && UseHugePages(mapping, offset, length);
     CKPTD_RETURN_IF_ERROR(Populate(mapping, offset, length));
     progress_.Add(length);
   }

@@ -1,6 +1,7 @@
 // Making slot files ready in the background: reserved, so that a full tmpfs is an error here and not a SIGBUS in
 // training, and populated, so that no save pays for the first touch (0.3 to 0.7 GB/s against 5 to 20 afterwards). The
-// files are new, so they hold zeros: nobody sees another tenant's bytes.
+// files are new, so they hold zeros: nobody sees another tenant's bytes. They are of huge pages where the kernel has
+// some: a restore out of them is twice as fast, and whoever maps 100 GB of them needs no 200 MB of page tables.
 //
 // Files for a snapshot that is on its way from storage are only reserved: it fills its own, and the trainer populates
 // all when it maps them, which is after it has restored. The restore of 1 GiB took a third longer otherwise.

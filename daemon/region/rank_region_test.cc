@@ -5,6 +5,8 @@
 #include <sys/mount.h>
 
 #include "daemon/base/errors.h"
+#include "daemon/os/mapping.h"
+#include "daemon/os/testing/huge_bytes.h"
 #include "daemon/os/thread.h"
 #include "daemon/region/region_test_util.h"
 
@@ -155,6 +157,25 @@ TEST(RankRegion, PreparedByAPool) {
   ASSERT_TRUE(done.ok()) << done;
   EXPECT_EQ(build->progress().done_bytes(), 4 * kMiB);
   EXPECT_TRUE(rank.FinishLayout(std::move(build)).ok());
+}
+
+TEST(RankRegion, SlotsAreOfHugePages) {
+  TempDir dir;
+  auto region = OpenRegion(dir.region());
+  RankRegion& rank = OpenTestRank(*region);
+  InlineExecutor executor;
+  absl::Status done = absl::UnknownError("not called");
+  auto build = *rank.StartLayout(TestSpec(6 * kMiB), Preparation::kPopulated, executor,
+                                 [&](const absl::Status& s) { done = s; });
+  ASSERT_TRUE(done.ok()) << done;
+  LayoutSet& set = **rank.FinishLayout(std::move(build));
+  auto slot = set.FileOf(1)->Map(MapAccess::kReadWrite);
+  ASSERT_TRUE(slot.ok());
+  if (!UseHugePages(*slot, 0, 2 * kMiB)) GTEST_SKIP() << "skipped: this kernel gives none (Linux 6.1 and later do)";
+  const uint64_t before = HugeBytesMapped();
+  auto others = set.FileOf(0)->Map(MapAccess::kReadOnly);
+  for (uint64_t offset = 0; offset < 6 * kMiB; offset += kMiB) EXPECT_EQ(others->bytes()[offset], std::byte{0});
+  EXPECT_EQ(HugeBytesMapped(), before + 6 * kMiB);
 }
 
 // What a snapshot from storage will fill, and the trainer populates.

@@ -124,6 +124,8 @@ absl::StatusOr<std::unique_ptr<Region>> Region::Open(Files& files, const Clock& 
 
 absl::Status Region::Warn() {
   CKPTD_ASSIGN_OR_RETURN(TmpfsFacts facts, ProbeTmpfs(options_.dir));
+  huge_pages_ = facts.huge != "never";
+  may_swap_ = facts.may_swap;
   if (!facts.is_tmpfs)
     warnings_.push_back(absl::StrCat(options_.dir, ": is not on a tmpfs: saves run at the speed of its disk"));
   if (options_.size_limit > facts.total)
@@ -259,7 +261,9 @@ absl::StatusOr<RegionUsage> Region::Usage() {
                      .available = space.available,
                      .held = context_->quota->used(),
                      .size_limit = options_.size_limit,
-                     .job_quota = options_.job_quota};
+                     .job_quota = options_.job_quota,
+                     .huge_pages = huge_pages_,
+                     .may_swap = may_swap_};
 }
 
 }  // namespace ckptd::region

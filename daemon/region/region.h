@@ -55,6 +55,8 @@ struct RegionUsage {
   uint64_t held = 0;       // by this region's slots, ctl files and bells, retired ones included
   uint64_t size_limit = 0;
   uint64_t job_quota = 0;
+  bool huge_pages = false;  // the tmpfs is mounted for them; without, slots get them where the kernel has some to give
+  bool may_swap = false;    // the node had swap when the region was opened
 };
 
 // One job: its journal and the ranks that run on this node. One thread.
@@ -129,6 +131,8 @@ class Region {
   std::set<std::string> untouchable_;  // jobs of a newer major
   AdoptReport adopted_;
   std::vector<std::string> warnings_;
+  bool huge_pages_ = false;
+  bool may_swap_ = false;
 };
 
 }  // namespace ckptd::region

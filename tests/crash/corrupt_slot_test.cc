@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "client/core/copy/crc32c.h"
+#include "client/core/wire/fds.h"
 #include "client/src/slot_reader.h"
 #include "tests/crash/corrupt.h"
 
@@ -33,12 +34,14 @@ class CorruptSlot : public ::testing::Test {
   ~CorruptSlot() override { std::filesystem::remove(path_); }
 
   [[nodiscard]] Seen Load(const std::vector<uint32_t>& crcs) const {
-    SlotChunks chunks = {open(path_.c_str(), O_RDONLY | O_CLOEXEC), good_.size(), kChunk, crcs};
+    const UniqueFd file(open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+    Mapping slot;
+    if (MapSlot(file.get(), good_.size(), &slot) != 0) return Seen::kNoticed;
+    const SlotChunks chunks = {slot.data(), good_.size(), kChunk, crcs};
     Lanes lanes;
     std::string bytes(good_.size(), 0);
     ckpt_box box = {bytes.data(), 0, bytes.size(), 0};
     const bool ok = SlotReader(chunks, lanes).Read(&box, 1) == 0;
-    close(chunks.fd);
     return Judge(ok, bytes == good_);
   }
 

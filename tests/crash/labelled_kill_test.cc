@@ -97,7 +97,7 @@ class AgentKilledAt : public testing::TestWithParam<std::string> {
     old->WaitFor("SAVE");
     old->Signal(SIGSTOP);
     RestartAgent();
-    auto next = node_.Train(Args(line + " --steps 40"));
+    auto next = node_.Train(Args(line + " --steps 200"));  // time enough to make the file
     ASSERT_NO_FATAL_FAILURE(Attend(*next));
     EXPECT_EQ(next->Wait(), 0) << next->Errors() << node_.AgentLog();
     old->Signal(SIGCONT);

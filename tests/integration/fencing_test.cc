@@ -29,7 +29,7 @@ TEST(Fencing, StoppedProcessWakesAfterTheNextAttemptFilledSlots) {
   uint64_t reported = old->Last("CAPTURED");
   node.KillAgent();
   ASSERT_TRUE(node.StartAgent());
-  std::string line = std::string(kBig) + " --steps 60";
+  std::string line = std::string(kBig) + " --steps 240";  // time enough to make a slot anew
   auto next = node.Train(Args(line));
   std::string restored = Restored(*next);
   EXPECT_GE(NumberField(restored, "step"), reported);

@@ -1,5 +1,5 @@
-// What a save costs once its layout is warm: page faults, memory and system calls of the agent's threads and of
-// libckpt's, counted over many saves by processes that do nothing else.
+// What a save costs once its layout is warm: page faults, memory, system calls and bytes moved of the agent's threads
+// and of libckpt's, counted over many saves by processes that do nothing else. None depends on the machine's speed.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -255,6 +255,78 @@ TEST(HotPath, NoSystemCallPerTensor) {
     EXPECT_LT(calls.trainer.others, 100);
     EXPECT_LT(calls.trainer.futex, 100);
   }
+}
+
+struct Moved {
+  uint64_t read = 0;
+  uint64_t written = 0;
+};
+
+// What `pid` had the disks read and write, in bytes.
+Moved DiskBytesOf(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/io");
+  Moved moved;
+  std::string name;
+  for (uint64_t bytes = 0; file >> name >> bytes;) {
+    if (name == "read_bytes:") moved.read = bytes;
+    if (name == "write_bytes:") moved.written = bytes;
+  }
+  return moved;
+}
+
+constexpr double kState = 4'000'000;  // bytes, as kRun says
+
+// A snapshot goes to the disk once, with some KiB of records beside it. It is read back at most once, before older ones
+// are deleted.
+TEST(HotPath, TheDiskWritesEachByteOnce) {
+  constexpr int kSaves = 100;  // what is under way at both ends is little against them
+  Node node;
+  ASSERT_TRUE(node.StartAgent());
+  auto trainer = node.Train(Args(kRun + std::string("100")));
+  Saves(*trainer, kWarm);
+  ASSERT_TRUE(trainer->WaitFor("DURABLE"));
+  const Moved before = DiskBytesOf(node.agent()->pid());
+  for (int i = 0; i < kSaves; ++i) ASSERT_TRUE(trainer->WaitFor("DURABLE"));
+  const Moved after = DiskBytesOf(node.agent()->pid());
+  const double written = static_cast<double>(after.written - before.written) / kSaves / kState;
+  const double read = static_cast<double>(after.read - before.read) / kSaves / kState;
+  printf("of each save the disk wrote %.3f of the state's bytes and read %.3f\n", written, read);
+  if (written == 0) GTEST_SKIP() << "skipped: the storage's file system does not count what it writes";
+  EXPECT_GT(written, 0.95);
+  EXPECT_LT(written, 1.25);
+  EXPECT_LT(read, 1.1);
+}
+
+// What the trainer's copy moves by system calls, for each save.
+double CopiedPerSave(Node& node, Child& trainer, int captures) {
+  const std::string out = node.base() + "/strace.txt";
+  Child strace(Child::Spec{
+      {"strace", "-f", "-e", "trace=process_vm_readv,pwritev", "-o", out, "-p", std::to_string(trainer.pid())},
+      {},
+      out + ".log"});
+  EXPECT_TRUE(trainer.WaitFor("CAPTURED"));
+  const auto saves = static_cast<double>(Saves(trainer, captures));
+  strace.Signal(SIGINT);
+  strace.Wait();
+  std::ifstream file(out);
+  double bytes = 0;
+  for (std::string line; std::getline(file, line);) {
+    const size_t result = line.rfind(") = ");
+    if (result != std::string::npos) bytes += std::max(0.0, strtod(line.c_str() + result + 4, nullptr));
+  }
+  return bytes / saves;
+}
+
+TEST(HotPath, TheTrainerCopiesEachByteOnce) {
+  if (geteuid() != 0 || access("/usr/bin/strace", X_OK) != 0) GTEST_SKIP() << "skipped: needs root and strace";
+  Node node;
+  ASSERT_TRUE(node.StartAgent());
+  auto trainer = node.Train(Args(kRun + std::string("100")));
+  Saves(*trainer, kWarm);
+  const double copied = CopiedPerSave(node, *trainer, 60) / kState;
+  printf("of each save libckpt copied %.3f of the state's bytes\n", copied);
+  EXPECT_GT(copied, 0.9);
+  EXPECT_LT(copied, 1.1);
 }
 
 }  // namespace

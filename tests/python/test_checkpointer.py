@@ -92,9 +92,11 @@ def test_a_forked_child_does_nothing(agent):
     assert checkpointer.close()
 
 
-def test_levels_and_exact_restore(agent):
+@pytest.mark.parametrize("stays", [False, True])
+def test_levels_and_exact_restore(agent, stays):
     model, optimizer = trainee()
-    with ckptd.Checkpointer({"m": model, "o": optimizer}, job="j", on_error="raise") as checkpointer:
+    state = {"m": model, "o": optimizer}
+    with ckptd.Checkpointer(state, job="j", on_error="raise", storages_stay=stays) as checkpointer:
         assert checkpointer.restore() == 0 and checkpointer.restored.source == "none"
         train(model, optimizer)
         step = until_ready(checkpointer, 1)

@@ -4,13 +4,14 @@ One process stands for a rank of several (torch's fake process group); the matri
 """
 
 import contextlib
+import ctypes
 import itertools
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from ckptd import LayoutMismatch, shards
+from ckptd import LayoutMismatch, _lib, shards
 from ckptd.parts import Moved
 from ckptd.state import State
 from ckptd.table_view import table_view
@@ -113,7 +114,10 @@ def test_what_the_image_holds(third_of_four):
     assert image.column("model.bias").shard == shards.Shard((2,), (3,))
     assert image.column("optim.state.weight.exp_avg").shard == shards.Shard((4, 0), (5, 3))
     assert image.column("optim.state.weight.step").shard is None
-    view, kept = table_view(image.table, 100)
+    for stays, host in ((True, _lib.STAYS), (False, 0)):
+        view, kept = table_view(image.table, 100, stays)
+        given = (ctypes.c_uint8 * view.count).from_address(view.flags)
+        assert list(given) == [host | (_lib.EAGER if column.eager else 0) for column in image.table.columns]
     assert view.shard_offsets and view.global_shapes
     address = state["model"].weight._local_tensor.data_ptr()
     assert int(image.table.addresses[image.table.columns.index(column)]) == address

@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 
 constexpr int kStartTimeoutMs = 120'000;
 constexpr size_t kLogTailBytes = 500;
-constexpr int kNever = 1'000'000;  // a step that no benchmark comes to
+constexpr int kNever = 1'000'000;  // steps: no benchmark comes to so many
 
 absl::StatusOr<std::string> MakeTemp(const std::string& parent) {
   std::string path = parent + "/ckptd-bench-XXXXXX";
@@ -97,9 +97,10 @@ absl::StatusOr<UniqueFd> BindNotify(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Agent>> Agent::Make(const Options& options, Storage storage) {
-  std::unique_ptr<Agent> agent(new Agent(storage));
+absl::StatusOr<std::unique_ptr<Agent>> Agent::Make(const Options& options, Storage storage, Admin admin) {
+  std::unique_ptr<Agent> agent(new Agent(storage, admin));
   agent->program_ = ProgramPath();
+  agent->chunk_ = options.chunk;
   CKPTD_ASSIGN_OR_RETURN(agent->base_, MakeTemp("/tmp"));  // a socket's path is short
   CKPTD_ASSIGN_OR_RETURN(agent->region_, MakeTemp(options.region));
   CKPTD_ASSIGN_OR_RETURN(agent->storage_, MakeTemp(options.dir));
@@ -117,9 +118,13 @@ Agent::~Agent() {
 
 absl::Status Agent::WriteConfig() const {
   std::ofstream file(base_ + "/ckptd.toml");
-  file << "[agent]\nsocket = \"" << socket() << "\"\nadmin_socket = \"off\"\n[region]\ndir = \"" << region_
-       << "/r\"\n[storage]\nroot = \"" << storage_ << "\"\n[metrics]\nlisten = \"off\"\n";
+  const std::string admin = admin_ == Admin::kOn ? admin_socket() : "off";
+  file << "[agent]\nsocket = \"" << socket() << "\"\nadmin_socket = \"" << admin << "\"\n";
+  file << "[region]\ndir = \"" << region_ << "/r\"\n";
+  if (chunk_ != 0) file << "chunk_bytes = \"" << chunk_ << "\"\n";
+  file << "[storage]\nroot = \"" << storage_ << "\"\n[metrics]\nlisten = \"off\"\n";
   if (what_ == Storage::kNothing) file << "[durability]\nflush_every = " << kNever << "\n";
+  if (what_ == Storage::kEveryStepForEver) file << "[retention]\nkeep_last = " << kNever << "\n";
   file.close();
   return file ? absl::OkStatus() : Error(ErrorCode::STORAGE_IO, absl::StrCat("cannot write into ", base_));
 }

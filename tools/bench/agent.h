@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,15 +16,18 @@
 
 namespace ckptd::bench {
 
-// What of a job goes onto the disk.
-enum class Storage { kEveryStep, kNothing };
+// What of a job goes onto the disk, by itself; a wait for a durable step puts that one there all the same.
+enum class Storage { kEveryStep, kNothing, kEveryStepForEver };
+// Whether it has a socket for ckptctl.
+enum class Admin { kOff, kOn };
 
 // Ends with the object, without a drain: what it stored is thrown away.
 class Agent {
  public:
   // Not started yet. The program is $CKPTD_BIN, else the ckptd beside this one.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<Agent>> Make(const Options& options,
-                                                                   Storage storage = Storage::kEveryStep);
+                                                                   Storage storage = Storage::kEveryStep,
+                                                                   Admin admin = Admin::kOff);
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
   ~Agent();
@@ -34,20 +38,24 @@ class Agent {
   void LoseRegion() const;  // as after a reboot
 
   [[nodiscard]] std::string socket() const { return base_ + "/s"; }
+  [[nodiscard]] std::string admin_socket() const { return base_ + "/admin.sock"; }
+  [[nodiscard]] pid_t pid() const { return pid_; }  // -1: it does not run
   [[nodiscard]] const std::string& storage() const { return storage_; }
   [[nodiscard]] const std::string& region() const { return region_; }
 
  private:
-  explicit Agent(Storage what) : what_(what) {}
+  Agent(Storage what, Admin admin) : what_(what), admin_(admin) {}
   [[nodiscard]] absl::Status WriteConfig() const;
   [[nodiscard]] absl::Status AwaitReady();
   [[nodiscard]] std::string LogTail() const;
 
   const Storage what_;
+  const Admin admin_;
   std::string program_;
   std::string base_;     // sockets, configuration, log
   std::string region_;   // on the tmpfs
   std::string storage_;  // on the disk
+  uint64_t chunk_ = 0;   // of the region; 0 = its own choice
   UniqueFd notify_;
   pid_t pid_ = -1;
 };

@@ -1,13 +1,18 @@
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/errors.h"
+#include "tools/bench/echo.h"
 #include "tools/bench/measure.h"
 #include "tools/bench/options.h"
 #include "tools/bench/report.h"
 #include "tools/bench/room.h"
+#include "tools/bench/session.h"
+#include "tools/bench/usage.h"
 
 namespace ckptd::bench {
 namespace {
@@ -65,10 +70,15 @@ TEST(OptionsTest, ACaseHasItsOwnNumberOfRoundsUnlessOneIsGiven) {
   EXPECT_EQ(ParseCommandLine({"a", "--n", "3"})->options.RoundsOr(30), 3u);
 }
 
+TEST(OptionsTest, ChunksAreTheAgentsChoiceUnlessTheirSizeIsGiven) {
+  EXPECT_EQ(ParseCommandLine({"a"})->options.chunk, 0u);
+  EXPECT_EQ(ParseCommandLine({"a", "--chunk", "4MiB"})->options.chunk, 4u << 20);
+}
+
 TEST(ReportTest, WhatDeviceItWas) {
-  Line line = {"gpu", "ms", "1 ms", {{2, 1, 3}, {1, 1, 1}, 5}, "", "a \"GPU\""};
+  Line line = {"gpu", "ms", "1 ms", {{2, 1, 3}, {1, 0.5, 4}, 5}, "", "a \"GPU\""};
   EXPECT_EQ(FormatLine(line), R"({"case":"gpu","value":2,"unit":"ms","limit":1,"ratio":2,"n":5,"spread":[1,3],)"
-                              R"("what":"1 ms","device":"a \"GPU\""})");
+                              R"("limit_spread":[0.5,4],"what":"1 ms","device":"a \"GPU\""})");
   line.skipped = "why";
   EXPECT_EQ(FormatLine(line), R"({"case":"gpu","skipped":"why","device":"a \"GPU\""})");
   line.device = "";
@@ -97,6 +107,49 @@ TEST(RoomTest, TheHostDevicesMemoryIsTheHosts) {
   room.shared = true;
   EXPECT_LT(FittingState(room, 12 * kGiB), apart);
   EXPECT_NE(NoGpuRoom(room, UINT64_MAX), "");
+}
+
+TEST(RoomTest, WhatAHostsStateNeeds) {
+  Options options;
+  EXPECT_NE(*NoRoom(options, kGiB << 20, 0), "");
+  EXPECT_NE(*NoRoom(options, UINT64_MAX, 0), "");
+  options.ranks = 64;
+  EXPECT_NE(*NoRoom(options, UINT64_MAX >> 13, 0), "");  // sums do not overflow into room
+}
+
+TEST(EchoTest, AnswersAreWhole) {
+  for (auto [request, answer] : {std::pair<size_t, size_t>{0, 0}, {1, 1 << 20}, {1 << 20, 1}}) {
+    auto echo = Echo::Make(request, answer);
+    ASSERT_TRUE(echo.ok()) << echo.status();
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE((*echo)->RoundTrip().ok());
+  }
+}
+
+// Of this process, which knows what it does.
+TEST(UsageTest, CountsTimeSleepsAndMemory) {
+  const double used = CpuSecondsOf(getpid()).value();
+  const TimePoint begin = Now();
+  while (CpuSecondsOf(getpid()).value() < used + 0.05) {
+  }
+  EXPECT_GE(SecondsSince(begin), 0.05);
+  const uint64_t sleeps = SleepsOf(getpid()).value();
+  for (int i = 0; i < 10; ++i) usleep(1000);
+  EXPECT_GE(SleepsOf(getpid()).value(), sleeps + 10);
+  const uint64_t memory = OwnMemoryOf(getpid()).value();
+  const std::vector<char> more(64 << 20, 'x');
+  EXPECT_GE(OwnMemoryOf(getpid()).value(), memory + (60 << 20));
+  EXPECT_EQ(more.back(), 'x');
+}
+
+TEST(UsageTest, AProcessThatIsNotThereIsAnError) {
+  EXPECT_FALSE(CpuSecondsOf(-5).ok());
+  EXPECT_FALSE(SleepsOf(-5).ok());
+  EXPECT_FALSE(OwnMemoryOf(-5).ok());
+}
+
+TEST(SessionTest, NamesSortAsTheirNumbers) {
+  EXPECT_EQ(TensorName(7), "layer.0000007");
+  EXPECT_LT(TensorName(9), TensorName(10));
 }
 
 }  // namespace

@@ -28,15 +28,27 @@ struct Case {
 // case_save.cc
 [[nodiscard]] absl::StatusOr<Line> SaveBlocked(const Options& options);
 [[nodiscard]] absl::StatusOr<Line> SaveCaptured(const Options& options);
+[[nodiscard]] absl::StatusOr<Line> SaveCapturedStays(const Options& options);
+[[nodiscard]] absl::StatusOr<Line> SaveCapturedAlone(const Options& options);
 [[nodiscard]] absl::StatusOr<Line> FlushDurable(const Options& options);
 
 // case_restore.cc
 [[nodiscard]] absl::StatusOr<Line> RestoreRegion(const Options& options);
+[[nodiscard]] absl::StatusOr<Lines> RestoreMap(const Options& options);
 [[nodiscard]] absl::StatusOr<Line> RestoreStorage(const Options& options);
 
 // case_agent.cc
 [[nodiscard]] absl::StatusOr<Line> AgentStart(const Options& options);
 [[nodiscard]] absl::StatusOr<Line> Adopt(const Options& options);
+[[nodiscard]] absl::StatusOr<Line> AgentRest(const Options& options);
+[[nodiscard]] absl::StatusOr<Line> AgentMemory(const Options& options);
+
+// case_control.cc
+[[nodiscard]] absl::StatusOr<Line> Commit(const Options& options);
+[[nodiscard]] absl::StatusOr<Lines> RegisterLayout(const Options& options);
+
+// case_status.cc: only with CKPTD_GRPC
+[[nodiscard]] absl::StatusOr<Line> ControlStatus(const Options& options);
 
 // case_gpu.cc
 [[nodiscard]] absl::StatusOr<Lines> GpuPush(const Options& options);

@@ -14,7 +14,6 @@
 namespace ckptd::bench {
 namespace {
 
-constexpr uint32_t kFromRegion = 1;  // ckpt_restored.source
 constexpr uint64_t kWindow = 64 * kMiB;
 constexpr uint64_t kWorkShare = 8;  // of the state, in one copy of Work: few enough of them for the queue of a stream
 constexpr int kWarmWork = 4;
@@ -128,7 +127,7 @@ absl::Status GpuJob::Start(uint32_t path) {
   CKPTD_RETURN_IF_ERROR(OpenHandle());
   uint32_t source = 0;
   CKPTD_RETURN_IF_ERROR(ReadNewest(&source).status());
-  CKPTD_RETURN_IF_ERROR(Register(handle_, tensors_));
+  CKPTD_RETURN_IF_ERROR(Register(handle_, tensors_).status());
   std::string why;
   absl::Status ready = AwaitInfo(handle_, absl::StrCat("a save that would ", NameOf(path)),
                                  [&](const ckpt_info_view& info) -> absl::StatusOr<bool> {

@@ -12,7 +12,6 @@
 #include "daemon/base/status_macros.h"
 #include "daemon/base/units.h"
 #include "daemon/os/files.h"
-#include "tools/bench/session.h"
 
 namespace ckptd::bench {
 namespace {
@@ -41,7 +40,7 @@ struct Job::Member {
   Tensors tensors;
 };
 
-Job::Job(std::string socket, uint32_t ranks, uint64_t bytes, uint64_t tensors)
+Job::Job(std::string socket, uint32_t ranks, uint64_t bytes, uint64_t tensors, uint8_t flags)
     : socket_(std::move(socket)),
       tensors_(std::clamp<uint64_t>(bytes / sizeof(uint64_t), 1, tensors)),
       tensor_bytes_(RoundUp(std::max<uint64_t>(bytes / tensors_, 1), sizeof(uint64_t))) {
@@ -51,6 +50,7 @@ Job::Job(std::string socket, uint32_t ranks, uint64_t bytes, uint64_t tensors)
     Member& member = *members_.back();
     for (uint64_t i = 0; i < tensors_; ++i) member.tensors.addresses.push_back(member.memory.get() + i * tensor_bytes_);
     member.tensors.bytes_each = tensor_bytes_;
+    member.tensors.flags = flags;
   }
 }
 
@@ -78,11 +78,25 @@ absl::Status Job::ForEachRank(const std::function<absl::Status(uint32_t)>& body)
   return absl::OkStatus();
 }
 
-absl::StatusOr<double> Job::Restore(uint32_t* source) {
+absl::Status Job::OpenAll() {
   Close();
   for (uint32_t rank = 0; rank < members_.size(); ++rank) {
     CKPTD_ASSIGN_OR_RETURN(members_[rank]->handle, Open({socket_, rank, ranks()}));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Job::Begin(uint32_t rank, ckpt_restored* from) {
+  ckpt_want want = {sizeof want, CKPT_WANT_NEWEST, 0, kPatienceNs, 0};
+  *from = {};
+  from->struct_bytes = sizeof *from;
+  CKPTD_RETURN_IF_ERROR(StatusOf(ckpt_restore_begin(members_[rank]->handle, &want, from)));
+  if (rank == 0) step_ = std::max(step_, from->snapshot_step);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> Job::Restore(uint32_t* source) {
+  CKPTD_RETURN_IF_ERROR(OpenAll());
   std::vector<uint32_t> sources(members_.size());
   TimePoint begin = Now();
   CKPTD_RETURN_IF_ERROR(ForEachRank([&](uint32_t rank) { return RestoreRank(rank, &sources[rank]); }));
@@ -97,14 +111,47 @@ absl::StatusOr<double> Job::Restore(uint32_t* source) {
 
 absl::Status Job::RestoreRank(uint32_t rank, uint32_t* source) {
   Member& member = *members_[rank];
-  ckpt_want want = {sizeof want, CKPT_WANT_NEWEST, 0, kPatienceNs, 0};
   ckpt_restored from = {};
-  from.struct_bytes = sizeof from;
-  CKPTD_RETURN_IF_ERROR(StatusOf(ckpt_restore_begin(member.handle, &want, &from)));
+  CKPTD_RETURN_IF_ERROR(Begin(rank, &from));
   absl::Status read = from.snapshot_attempt != 0 ? ReadRank(member, from) : absl::OkStatus();
   CKPTD_RETURN_IF_ERROR(read);
   *source = from.source;
-  if (rank == 0) step_ = std::max(step_, from.snapshot_step);
+  return StatusOf(ckpt_restore_end(member.handle, 0, nullptr, &from));
+}
+
+absl::StatusOr<Mapped> Job::Map() {
+  CKPTD_RETURN_IF_ERROR(OpenAll());
+  std::vector<Mapped> mapped(members_.size());
+  CKPTD_RETURN_IF_ERROR(ForEachRank([&](uint32_t rank) { return MapRank(rank, &mapped[rank]); }));
+  Mapped slowest;
+  for (const Mapped& one : mapped) {
+    slowest.first_seconds = std::max(slowest.first_seconds, one.first_seconds);
+    slowest.again_seconds = std::max(slowest.again_seconds, one.again_seconds);
+  }
+  return slowest;
+}
+
+absl::Status Job::MapRank(uint32_t rank, Mapped* mapped) {
+  Member& member = *members_[rank];
+  ckpt_restored from = {};
+  CKPTD_RETURN_IF_ERROR(Begin(rank, &from));
+  if (from.source != kFromRegion) return Error(ErrorCode::INTERNAL, "what is mapped was not in memory");
+  const void* slot = nullptr;
+  uint64_t slot_bytes = 0;
+  TimePoint begin = Now();
+  CKPTD_RETURN_IF_ERROR(StatusOf(ckpt_restore_map(member.handle, &slot, &slot_bytes)));
+  mapped->first_seconds = SecondsSince(begin);
+  begin = Now();
+  CKPTD_RETURN_IF_ERROR(StatusOf(ckpt_restore_map(member.handle, &slot, &slot_bytes)));
+  mapped->again_seconds = SecondsSince(begin);
+  const char* json = nullptr;
+  uint64_t json_bytes = 0;
+  uint64_t at = 0;
+  CKPTD_RETURN_IF_ERROR(StatusOf(ckpt_restore_header(member.handle, 0, &json, &json_bytes, &at)));
+  const uint64_t bytes = tensors_ * tensor_bytes_;
+  const bool same =
+      slot_bytes >= at + bytes && memcmp(static_cast<const char*>(slot) + at, member.memory.get(), bytes) == 0;
+  if (!same) return Error(ErrorCode::CORRUPT, "what was mapped is not what was saved");
   return StatusOf(ckpt_restore_end(member.handle, 0, nullptr, &from));
 }
 
@@ -115,8 +162,18 @@ absl::Status Job::ReadRank(Member& member, const ckpt_restored& from) const {
   return Read(member.handle, from, member.tensors);
 }
 
-absl::Status Job::Register() {
-  return ForEachRank([&](uint32_t rank) { return bench::Register(members_[rank]->handle, members_[rank]->tensors); });
+absl::StatusOr<Registered> Job::Register() {
+  std::vector<Registered> registered(members_.size());
+  CKPTD_RETURN_IF_ERROR(ForEachRank([&](uint32_t rank) -> absl::Status {
+    CKPTD_ASSIGN_OR_RETURN(registered[rank], bench::Register(members_[rank]->handle, members_[rank]->tensors));
+    return absl::OkStatus();
+  }));
+  Registered slowest;
+  for (const Registered& one : registered) {
+    slowest.call_seconds = std::max(slowest.call_seconds, one.call_seconds);
+    slowest.ready_seconds = std::max(slowest.ready_seconds, one.ready_seconds);
+  }
+  return slowest;
 }
 
 absl::StatusOr<Saved> Job::Save() {
@@ -147,11 +204,11 @@ absl::Status Job::Await(uint64_t step, uint32_t level) {
       [&](uint32_t rank) { return StatusOf(ckpt_wait(members_[rank]->handle, step, level, kPatienceNs)); });
 }
 
-absl::Status Job::Warm() {
+absl::Status Job::Warm(uint32_t level) {
   CKPTD_ASSIGN_OR_RETURN([[maybe_unused]] double seconds, Restore(nullptr));
-  CKPTD_RETURN_IF_ERROR(Register());
+  CKPTD_RETURN_IF_ERROR(Register().status());
   CKPTD_ASSIGN_OR_RETURN(Saved saved, Save());
-  return Await(saved.step, CKPT_DURABLE);
+  return Await(saved.step, level);
 }
 
 }  // namespace ckptd::bench

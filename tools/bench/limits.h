@@ -35,6 +35,19 @@ class Mirror {
 // O_DIRECT where the file system can, sequential, fsync and close included. The file must not exist. Seconds.
 [[nodiscard]] absl::StatusOr<double> WritePlainFile(const std::string& path, const Job& job);
 
+// What a save of the job makes durable, done plainly below the folder `root`: an image and a record for each rank, by
+// one thread a rank, then one record for all. Each is written, synced and named by a link, and each time the three
+// folders above it are synced, as the agent does it. The files of each `number` stay, as the agent's do. Seconds.
+inline constexpr int kSyncsOfAFile = 4;
+[[nodiscard]] absl::StatusOr<double> PublishPlainly(const std::string& root, uint32_t number, const Job& job);
+
+// Two files for each rank of the job on the region's tmpfs, of its state's size, reserved and populated by one thread
+// a rank. Seconds.
+[[nodiscard]] absl::StatusOr<double> PreparePlainMemory(const Options& options, const Job& job);
+
+// The text of the safetensors header of one rank's tensors, appended piece by piece. Seconds.
+[[nodiscard]] double WritePlainHeader(const Job& job);
+
 // O_DIRECT where the file system can: the page cache holds nothing of it. Seconds.
 [[nodiscard]] absl::StatusOr<double> ReadPlainFiles(const std::vector<std::string>& paths);
 

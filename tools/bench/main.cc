@@ -28,13 +28,26 @@ std::span<const Case> Cases() {
       {"copy.crc", "GB/s of the fused copy and CRC32C; memcpy", One<CopyCrc>},
       {"save.blocked", "ms inside ckpt_save; 1 ms + 0.8 us a tensor, the contract of step()", One<SaveBlocked>},
       {"save.captured", "GB/s from ckpt_save to the open gate; memcpy into populated shared memory", One<SaveCaptured>},
+      {"save.captured.stays", "the same where all memory is promised to stay mapped (CKPT_STAYS)",
+       One<SaveCapturedStays>},
+      {"save.captured.alone", "the same where nothing is flushed behind it; memcpy, of which the mark is 1.15 times",
+       One<SaveCapturedAlone>},
       {"flush.durable", "GB/s from ckpt_save to durable; one plain O_DIRECT sequential write with fsync",
        One<FlushDurable>},
       {"restore.region", "GB/s of a restore out of memory; memcpy", One<RestoreRegion>},
+      {"restore.map", "ms of ckpt_restore_map of up to 4 GiB, and of a second call; 10 ms, the contract", RestoreMap},
       {"restore.storage", "GB/s of a restore from disk, region lost; plain O_DIRECT sequential read",
        One<RestoreStorage>},
       {"agent.start", "ms from fork to ready; fork, exec and wait of /bin/true", One<AgentStart>},
       {"adopt", "ms to ready after kill -9 with two slots of --bytes (4 GiB); start with an empty region", One<Adopt>},
+      {"commit", "ms from ckpt_save of 64 KiB to durable; the same files and fsyncs done plainly", One<Commit>},
+      {"register", "ms inside ckpt_register of 20,000 tensors; their header's text. Until ready; memory made plainly",
+       RegisterLayout},
+#ifdef CKPTD_GRPC
+      {"control.status", "answers a second to ckptctl's status; round trips over a UNIX socket", One<ControlStatus>},
+#endif
+      {"agent.rest", "% of one core that the agent takes while nobody saves; 0.1 %", One<AgentRest>},
+      {"agent.memory", "MiB of the agent beside the region, after a save; 30 MiB", One<AgentMemory>},
       {"gpu-d2h-push", "GB/s of a capture that this process copies; 12 x 1 GiB of cuMemcpyDtoHAsync", GpuPush, true},
       {"gpu-d2h-pull", "GB/s of a capture that ckptd-copier copies; the same", GpuPull, true},
       {"gpu-blocked", "ms in ckpt_save and the gate (host), and of the gate on the stream; 1 ms", GpuBlocked, true},
@@ -57,13 +70,14 @@ void PrintHelp() {
       "Measures ckptd against what this machine can do without it, both in turn in the same run. One JSON object a "
       "line:\nvalue and limit are medians of n, ratio is value / limit, spread the least and the greatest value.\n\n"
       "Cases (ours; the limit):");
-  for (const Case& one : Cases()) std::printf("  %-16s %s\n", one.name, one.what);
+  for (const Case& one : Cases()) std::printf("  %-19s %s\n", one.name, one.what);
   std::puts(
       "\nFlags:\n"
       "  --bytes SIZE     state of one rank, \"256MiB\" (by default each case has its own, up to 4 GiB;\n"
       "                   gpu-...: 12 GiB, or what GPU, memory and tmpfs have room for)\n"
       "  --tensors N      tensors of one rank\n"
       "  --ranks N        trainers of the job (1)\n"
+      "  --chunk SIZE     unit of checksums and flushes, the agent's region.chunk_bytes (auto)\n"
       "  --n N            measurements of each (5; gpu-...: 9, gpu-blocked: 30)\n"
       "  --dir DIR        on the disk to measure (/var/tmp)\n"
       "  --region DIR     on the tmpfs to use (/dev/shm)\n\n"

@@ -26,6 +26,8 @@ absl::Status TakeFlag(const std::string& flag, const std::string& value, Options
     CKPTD_ASSIGN_OR_RETURN(options->tensors, Number(flag, value, 1 << 20));
   } else if (flag == "--ranks") {
     CKPTD_ASSIGN_OR_RETURN(options->ranks, Number(flag, value, 64));
+  } else if (flag == "--chunk") {
+    CKPTD_ASSIGN_OR_RETURN(options->chunk, ParseBytes(value));
   } else if (flag == "--n") {
     CKPTD_ASSIGN_OR_RETURN(options->rounds, Number(flag, value, 10'000));
   } else if (flag == "--dir") {

@@ -14,6 +14,7 @@ struct Options {
   uint64_t bytes = 0;               // of one rank's state; 0 = the case's own
   uint64_t tensors = 0;             // of one rank; 0 = the case's own
   uint32_t ranks = 1;               // trainers of the job, all in this process
+  uint64_t chunk = 0;               // region.chunk_bytes of the agent; 0 = its own choice
   uint32_t rounds = 0;              // how often ours and the limit are measured, in turn; 0 = the case's own
   std::string dir = "/var/tmp";     // on the disk to measure: the storage lies in a folder of its own below it
   std::string region = "/dev/shm";  // a tmpfs: likewise
@@ -29,8 +30,8 @@ struct CommandLine {
   bool help = false;
 };
 
-// `CASE... [--bytes SIZE] [--tensors N] [--ranks N] [--n N] [--dir DIR] [--region DIR]`. INVALID_ARGUMENT that names
-// the word which is wrong.
+// `CASE... [--bytes SIZE] [--tensors N] [--ranks N] [--chunk SIZE] [--n N] [--dir DIR] [--region DIR]`.
+// INVALID_ARGUMENT that names the word which is wrong.
 [[nodiscard]] absl::StatusOr<CommandLine> ParseCommandLine(const std::vector<std::string>& words);
 
 }  // namespace ckptd::bench

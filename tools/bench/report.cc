@@ -26,10 +26,11 @@ std::string FormatLine(const Line& line) {
     return absl::StrFormat(R"({"case":%s,"skipped":%s%s})", Quoted(line.name), Quoted(line.skipped), device);
   }
   const Comparison& found = line.comparison;
-  return absl::StrFormat(
-      R"({"case":%s,"value":%.4g,"unit":%s,"limit":%.4g,"ratio":%.3g,"n":%d,"spread":[%.4g,%.4g],"what":%s%s})",
-      Quoted(line.name), found.ours.median, Quoted(line.unit), found.limit.median,
-      found.ours.median / found.limit.median, found.rounds, found.ours.min, found.ours.max, Quoted(line.what), device);
+  return absl::StrFormat(R"({"case":%s,"value":%.4g,"unit":%s,"limit":%.4g,"ratio":%.3g,"n":%d,"spread":[%.4g,%.4g],)"
+                         R"("limit_spread":[%.4g,%.4g],"what":%s%s})",
+                         Quoted(line.name), found.ours.median, Quoted(line.unit), found.limit.median,
+                         found.ours.median / found.limit.median, found.rounds, found.ours.min, found.ours.max,
+                         found.limit.min, found.limit.max, Quoted(line.what), device);
 }
 
 void Print(const std::string& line) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/base/units.h"
+#include "daemon/os/posix_files.h"
 #include "daemon/os/probe.h"
 
 namespace ckptd::bench {
@@ -15,6 +16,8 @@ constexpr uint64_t kLeast = kMiB;
 constexpr uint64_t kContexts = kGiB;  // of the GPU: this process's and a copier's
 constexpr uint64_t kReserve = kGiB;   // of memory
 constexpr uint64_t kImageMore = 64 * kMiB;
+constexpr uint64_t kMostBytes = UINT64_MAX >> 12;  // of one rank: sums over 64 ranks stay numbers
+constexpr char kTooMuch[] = "more than any machine has: --bytes";
 
 struct Need {
   uint64_t device;
@@ -46,6 +49,15 @@ uint64_t AvailableMemory() {
   return 0;
 }
 
+absl::StatusOr<std::string> NoRoom(const Options& options, uint64_t bytes, uint32_t files) {
+  if (bytes > kMostBytes) return kTooMuch;
+  CKPTD_ASSIGN_OR_RETURN(TmpfsFacts tmpfs, ProbeTmpfs(options.region));
+  CKPTD_ASSIGN_OR_RETURN(SpaceInfo disk, PosixFiles().Space(options.dir));
+  const uint64_t memory = (kSlots + 1) * bytes * options.ranks + kReserve;
+  std::string lacks = Lacks("memory", memory, std::min(tmpfs.available, AvailableMemory()));
+  return lacks.empty() ? Lacks(options.dir.c_str(), files * bytes * options.ranks, disk.available) : lacks;
+}
+
 absl::StatusOr<GpuRoom> FindGpuRoom(const Options& options, const Gpu& gpu) {
   CKPTD_ASSIGN_OR_RETURN(TmpfsFacts tmpfs, ProbeTmpfs(options.region));
   CKPTD_ASSIGN_OR_RETURN(uint64_t device, gpu.FreeBytes());
@@ -53,7 +65,7 @@ absl::StatusOr<GpuRoom> FindGpuRoom(const Options& options, const Gpu& gpu) {
 }
 
 std::string NoGpuRoom(const GpuRoom& room, uint64_t bytes) {
-  if (bytes > UINT64_MAX / 16) return "more than any machine has: --bytes";
+  if (bytes > kMostBytes) return kTooMuch;
   const Need need = NeedOf(room, bytes);
   for (const std::string& lacks :
        {Lacks("GPU memory", need.device, room.device), Lacks("the region's tmpfs", need.region, room.region),

@@ -16,6 +16,11 @@ inline constexpr uint64_t kSlots = 2;  // images in the agent's memory
 // Bytes that the kernel can give without swapping.
 [[nodiscard]] uint64_t AvailableMemory();
 
+// Why there is no room for two slots of every rank, its state and a reserve, and for `files` states of each on the
+// disk;
+// "" = there is.
+[[nodiscard]] absl::StatusOr<std::string> NoRoom(const Options& options, uint64_t bytes, uint32_t files);
+
 // What a state on the GPU may need, in bytes.
 struct GpuRoom {
   uint64_t device = 0;  // free on the GPU

@@ -17,6 +17,43 @@ bool IsWorthAnotherTry(const absl::Status& status) {
   return code == ErrorCode::NO_FREE_SLOT || code == ErrorCode::BELOW_FLOOR || code == ErrorCode::LAYOUT_PREPARING;
 }
 
+// What a ckpt_table of these tensors points to.
+struct TableParts {
+  explicit TableParts(const Tensors& tensors)
+      : count(tensors.addresses.size()),
+        dtypes(count, CKPT_U64),
+        flags(count, tensors.flags),
+        dims(count, 1),
+        shapes(count, tensors.bytes_each / sizeof(uint64_t)) {
+    for (uint64_t i = 0; i < count; ++i) {
+      names += TensorName(i);
+      ends.push_back(names.size());
+    }
+  }
+
+  [[nodiscard]] ckpt_table TableOf(const Tensors& tensors) const {
+    ckpt_table table = {};
+    table.struct_bytes = sizeof table;
+    table.count = count;
+    table.names = names.data();
+    table.name_ends = ends.data();
+    table.dtypes = dtypes.data();
+    table.dims = dims.data();
+    table.shapes = shapes.data();
+    table.flags = flags.data();
+    table.data = tensors.addresses.data();
+    return table;
+  }
+
+  uint64_t count;
+  std::string names;
+  std::vector<uint64_t> ends;
+  std::vector<uint8_t> dtypes;
+  std::vector<uint8_t> flags;
+  std::vector<uint32_t> dims;
+  std::vector<uint64_t> shapes;
+};
+
 void Rest() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
 
 }  // namespace
@@ -39,33 +76,21 @@ absl::StatusOr<ckpt*> Open(const Place& place) {
   return handle;
 }
 
-absl::Status Register(ckpt* handle, const Tensors& tensors) {
-  const size_t count = tensors.addresses.size();
-  std::string names;
-  std::vector<uint64_t> ends;
-  for (uint64_t i = 0; i < count; ++i) {
-    absl::StrAppendFormat(&names, "layer.%07d", i);  // of one width: their order is that of the numbers
-    ends.push_back(names.size());
-  }
-  std::vector<uint8_t> dtypes(count, CKPT_U64);
-  std::vector<uint8_t> flags(count, tensors.flags);
-  std::vector<uint32_t> dims(count, 1);
-  std::vector<uint64_t> shapes(count, tensors.bytes_each / sizeof(uint64_t));
-  ckpt_table table = {};
-  table.struct_bytes = sizeof table;
-  table.count = count;
-  table.names = names.data();
-  table.name_ends = ends.data();
-  table.dtypes = dtypes.data();
-  table.dims = dims.data();
-  table.shapes = shapes.data();
-  table.flags = flags.data();
-  table.data = tensors.addresses.data();
+std::string TensorName(uint64_t number) { return absl::StrFormat("layer.%07d", number); }
+
+absl::StatusOr<Registered> Register(ckpt* handle, const Tensors& tensors) {
+  const TableParts parts(tensors);
+  const ckpt_table table = parts.TableOf(tensors);
+  Registered registered;
+  TimePoint begin = Now();
   CKPTD_RETURN_IF_ERROR(StatusOf(ckpt_register(handle, &table)));
-  return AwaitInfo(handle, "the agent's memory", [](const ckpt_info_view& info) -> absl::StatusOr<bool> {
+  registered.call_seconds = SecondsSince(begin);
+  CKPTD_RETURN_IF_ERROR(AwaitInfo(handle, "the agent's memory", [](const ckpt_info_view& info) -> absl::StatusOr<bool> {
     if (info.last_code != 0) return Error(static_cast<ErrorCode>(std::abs(info.last_code)), info.last_sentence);
     return info.ready != 0;
-  });
+  }));
+  registered.ready_seconds = SecondsSince(begin);
+  return registered;
 }
 
 absl::Status Read(ckpt* handle, const ckpt_restored& from, const Tensors& tensors) {

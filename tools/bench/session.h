@@ -15,6 +15,8 @@
 namespace ckptd::bench {
 
 inline constexpr std::chrono::seconds kPatience(120);
+inline constexpr uint32_t kFromRegion = 1;  // ckpt_restored.source
+inline constexpr uint32_t kFromStorage = 5;
 inline constexpr uint64_t kPatienceNs = std::chrono::nanoseconds(kPatience).count();
 
 // With the sentence of the calling thread's last failure.
@@ -33,10 +35,17 @@ struct Place {
 struct Tensors {
   std::vector<const void*> addresses;
   uint64_t bytes_each = 0;
-  uint8_t flags = 0;  // of each: CKPT_DEVICE
+  uint8_t flags = 0;  // of each: CKPT_DEVICE, CKPT_STAYS
+};
+// Of one registration.
+struct Registered {
+  double call_seconds = 0;   // inside ckpt_register
+  double ready_seconds = 0;  // from that call until saves work, looked at every millisecond
 };
 // Returns when the agent has made the memory for them.
-[[nodiscard]] absl::Status Register(ckpt* handle, const Tensors& tensors);
+[[nodiscard]] absl::StatusOr<Registered> Register(ckpt* handle, const Tensors& tensors);
+// "layer.0000007": of one width, so that their order is that of the numbers.
+[[nodiscard]] std::string TensorName(uint64_t number);
 
 // Reads what ckpt_restore_begin found into the same tensors.
 [[nodiscard]] absl::Status Read(ckpt* handle, const ckpt_restored& from, const Tensors& tensors);

@@ -34,7 +34,8 @@ std::string AgentLines(const v1::AgentStatus& agent) {
   absl::StrAppend(&out, "\n");
   const v1::RegionStatus& region = agent.region();
   absl::StrAppend(&out, "region   ", region.dir(), "  ", FormatBytes(region.used_bytes()), " of ",
-                  FormatBytes(region.size_bytes()), " used, ", FormatBytes(region.free_bytes()), " free\n");
+                  FormatBytes(region.size_bytes()), " used, ", FormatBytes(region.free_bytes()), " free",
+                  region.may_swap() ? Coloured(Tone::kWarn, "  may go to swap: run the node without") : "", "\n");
   const v1::StorageStatus& storage = agent.storage();
   absl::StrAppend(&out, "storage  ", storage.root());
   if (storage.state() != v1::StorageStatus::UNKNOWN) {

@@ -58,6 +58,13 @@ TEST(FormatStatus, WhatATiredOperatorLooksFor) {
   EXPECT_THAT(text, Not(HasSubstr("error")));
 }
 
+TEST(FormatStatus, ARegionThatMayLeaveMemory) {
+  v1::StatusView view = View();
+  EXPECT_THAT(FormatStatus(view), Not(HasSubstr("swap")));
+  view.mutable_agent()->mutable_region()->set_may_swap(true);
+  EXPECT_THAT(FormatStatus(view), HasSubstr("free  may go to swap: run the node without\n"));
+}
+
 TEST(FormatStatus, RanksWithTensorsOnGpus) {
   v1::StatusView view = View();
   EXPECT_THAT(FormatStatus(view), Not(HasSubstr("gpu ")));

@@ -6,6 +6,10 @@ if(CKPTD_PCH)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   add_compile_options(-Wthread-safety)
+  if(CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 18)
+    # It names some templates otherwise than gcc, with which the distribution's Abseil was built.
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fclang-abi-compat=17>)
+  endif()
 endif()
 
 set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1 -D_GLIBCXX_ASSERTIONS")

@@ -21,11 +21,22 @@ repo_git() { git -C "$CKPTD_ROOT" -c safe.directory='*' "$@"; }
 # Our files of these patterns; never an empty list, which would pass any check.
 sources() { repo_git ls-files -- "$@" | grep . || { echo "git lists no $*" >&2; return 1; }; }
 
+# What is right to one version is wrong to another: Debian 12's judges. has_version_14 LEG TOOL: else a skip is recorded.
+has_version_14() {
+  command -v "$2" >/dev/null || return 0 # the leg then fails for want of it
+  "$2" --version | grep -q 'version 14\.' && return 0
+  printf '<testsuite><testcase name="%s"><skipped message="judged by %s 14, Debian 12&apos;s; here is another"/></testcase></testsuite>' \
+    "$2" "$2" >"$LOGS/$1/pytest-$2.xml"
+  return 1
+}
+
 leg_format() {
   local bad=0
   set -o pipefail
   cd "$CKPTD_ROOT" || return 1
-  sources '*.cc' '*.h' '*.hpp' | xargs clang-format --dry-run -Werror || bad=1
+  if has_version_14 format clang-format; then
+    sources '*.cc' '*.h' '*.hpp' | xargs clang-format --dry-run -Werror || bad=1
+  fi
   if command -v shellcheck >/dev/null; then
     sources '*.sh' .ci/run tools/build tools/deb tools/test tools/quickstart tools/reliability tools/bench/*/run \
       tests/fuzz/run tests/power/init tests/power/life tests/memory/script | xargs shellcheck -x -S warning || bad=1
@@ -94,6 +105,7 @@ compiled_sources() {
 # The asan preset's commands: clang-tidy cannot read the precompiled header of gcc.
 leg_tidy() {
   local files
+  has_version_14 tidy clang-tidy || return 0
   build_preset asan || return 1
   cd "$CKPTD_ROOT" || return 1
   mapfile -t files < <(tidy_files | grep -Fxf <(compiled_sources))

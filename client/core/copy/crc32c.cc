@@ -3,6 +3,9 @@
 #include <array>
 #include <cstring>
 
+#include "client/core/copy/crc32c_polynomial.h"
+#include "client/core/copy/crc32c_wide.h"
+
 #if defined(__x86_64__)
 #include <nmmintrin.h>
 #include <wmmintrin.h>
@@ -13,36 +16,7 @@
 namespace ckptd {
 namespace {
 
-// A CRC is a polynomial over GF(2) modulo P, written with its highest bit first: bit 31 is the coefficient of x^0.
-constexpr uint32_t kPolynomial = 0x82F63B78;
-
-constexpr uint32_t TimesX(uint32_t a) { return (a >> 1) ^ ((a & 1) != 0 ? kPolynomial : 0); }
-
-constexpr uint32_t Multiply(uint32_t a, uint32_t b) {
-  uint32_t product = 0;
-  for (uint32_t bit = uint32_t{1} << 31; bit != 0; bit >>= 1) {
-    if ((a & bit) != 0) product ^= b;
-    b = TimesX(b);
-  }
-  return product;
-}
-
-// x^(2^k) for each k: 64 bits of a length in bytes, and three more for bits.
-consteval std::array<uint32_t, 67> MakeSquares() {
-  std::array<uint32_t, 67> squares{};
-  squares[0] = uint32_t{1} << 30;  // x
-  for (size_t k = 1; k < squares.size(); ++k) squares[k] = Multiply(squares[k - 1], squares[k - 1]);
-  return squares;
-}
-constexpr std::array<uint32_t, 67> kSquares = MakeSquares();
-
-consteval uint32_t PowerOfX(uint64_t exponent) {
-  uint32_t power = uint32_t{1} << 31;  // 1
-  for (size_t k = 0; exponent != 0; ++k, exponent >>= 1) {
-    if ((exponent & 1) != 0) power = Multiply(power, kSquares[k]);
-  }
-  return power;
-}
+using namespace crc32c_polynomial;
 
 // Slice by 8: kTables[k][b] is byte b followed by k zero bytes.
 using Tables = std::array<std::array<uint32_t, 256>, 8>;
@@ -92,17 +66,13 @@ bool DetectHardware() { return __builtin_cpu_supports("sse4.2") && __builtin_cpu
 constexpr size_t kLane = 1024;
 constexpr size_t kPageLane = 4096;
 
-// What moves a lane's CRC over the `bytes` that follow it. The product of two 32-bit halves by PCLMUL is one power of x
-// too high in a 64-bit word, and the CRC instruction multiplies by x^32 while it reduces, hence 33.
-consteval uint64_t ShiftOver(size_t bytes) { return PowerOfX(8 * bytes - 33); }
-
 __attribute__((target("sse4.2,pclmul"))) uint32_t Shift(uint32_t crc, uint64_t factor) {
   __m128i product = _mm_clmulepi64_si128(_mm_cvtsi32_si128(static_cast<int>(crc)),
                                          _mm_cvtsi64_si128(static_cast<long long>(factor)), 0);
   return static_cast<uint32_t>(_mm_crc32_u64(0, static_cast<uint64_t>(_mm_cvtsi128_si64(product))));
 }
 
-// kOne, kTwo: ShiftOver one lane, and over two.
+// kOne, kTwo: what carries a CRC over one lane, and over two; the CRC instruction reduces.
 template <size_t kBytes, uint64_t kOne, uint64_t kTwo>
 __attribute__((target("sse4.2,pclmul"))) uint32_t ThreeLanes(uint32_t crc, const uint8_t* at) {
   uint64_t a = crc, b = 0, c = 0;
@@ -116,10 +86,10 @@ __attribute__((target("sse4.2,pclmul"))) uint32_t ThreeLanes(uint32_t crc, const
 
 __attribute__((target("sse4.2,pclmul"))) uint32_t HardwareRun(uint32_t crc, const uint8_t* at, size_t size) {
   for (; size >= 3 * kPageLane; at += 3 * kPageLane, size -= 3 * kPageLane) {
-    crc = ThreeLanes<kPageLane, ShiftOver(kPageLane), ShiftOver(2 * kPageLane)>(crc, at);
+    crc = ThreeLanes<kPageLane, FactorOver(8 * kPageLane), FactorOver(16 * kPageLane)>(crc, at);
   }
   for (; size >= 3 * kLane; at += 3 * kLane, size -= 3 * kLane) {
-    crc = ThreeLanes<kLane, ShiftOver(kLane), ShiftOver(2 * kLane)>(crc, at);
+    crc = ThreeLanes<kLane, FactorOver(8 * kLane), FactorOver(16 * kLane)>(crc, at);
   }
   for (; size >= 8; at += 8, size -= 8) crc = static_cast<uint32_t>(_mm_crc32_u64(crc, Load64(at)));
   for (; size > 0; ++at, --size) crc = _mm_crc32_u8(crc, *at);
@@ -145,12 +115,15 @@ uint32_t HardwareRun(uint32_t crc, const uint8_t* at, size_t size) { return Tabl
 #endif
 
 const bool kHardware = DetectHardware();
+const bool kWide = crc32c_wide::IsSupported();
+constexpr size_t kWideFrom = 1024;  // below, the end of the folding costs more than it gains
 
 }  // namespace
 
 namespace crc32c_internal {
 
 bool HasHardware() { return kHardware; }
+bool HasWide() { return kWide; }
 
 uint32_t ByTable(uint32_t crc, const void* data, size_t size) {
   return ~TableRun(~crc, static_cast<const uint8_t*>(data), size);
@@ -160,9 +133,17 @@ uint32_t ByHardware(uint32_t crc, const void* data, size_t size) {
   return ~HardwareRun(~crc, static_cast<const uint8_t*>(data), size);
 }
 
+uint32_t ByWide(uint32_t crc, const void* data, size_t size) {
+  const auto* at = static_cast<const uint8_t*>(data);
+  const size_t rows = size - size % crc32c_wide::kRow;
+  if (rows > 0) crc = ~crc32c_wide::Sum(~crc, at, rows);
+  return ByHardware(crc, at + rows, size - rows);
+}
+
 }  // namespace crc32c_internal
 
 uint32_t Crc32c(uint32_t crc, const void* data, size_t size) {
+  if (kWide && size >= kWideFrom) return crc32c_internal::ByWide(crc, data, size);
   return kHardware ? crc32c_internal::ByHardware(crc, data, size) : crc32c_internal::ByTable(crc, data, size);
 }
 

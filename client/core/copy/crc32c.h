@@ -19,10 +19,12 @@ namespace ckptd {
 
 namespace crc32c_internal {
 
-// The two ways, for tests: both take and give the CRC as Crc32c() does.
+// The three ways, for tests: all take and give the CRC as Crc32c() does.
 [[nodiscard]] bool HasHardware();
+[[nodiscard]] bool HasWide();
 [[nodiscard]] uint32_t ByTable(uint32_t crc, const void* data, size_t size);
 [[nodiscard]] uint32_t ByHardware(uint32_t crc, const void* data, size_t size);  // only if HasHardware()
+[[nodiscard]] uint32_t ByWide(uint32_t crc, const void* data, size_t size);      // only if HasWide()
 
 }  // namespace crc32c_internal
 

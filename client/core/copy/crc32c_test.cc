@@ -76,6 +76,19 @@ TEST(Crc32c, HardwareLanes) {
   }
 }
 
+// Rows of 256 bytes, and what is left of them.
+TEST(Crc32c, WideIsTheTable) {
+  if (!crc32c_internal::HasWide()) GTEST_SKIP() << "skipped: this CPU has no AVX-512 with VPCLMULQDQ";
+  std::vector<uint8_t> bytes = RandomBytes(100000);
+  for (size_t size = 0; size <= 2100; ++size) {
+    ASSERT_EQ(crc32c_internal::ByWide(size, &bytes[size % 65], size),
+              crc32c_internal::ByTable(size, &bytes[size % 65], size));
+  }
+  for (size_t size = 50000; size < 99000; size += 997) {
+    ASSERT_EQ(crc32c_internal::ByWide(7, &bytes[1], size), crc32c_internal::ByTable(7, &bytes[1], size));
+  }
+}
+
 TEST(Crc32c, Extends) {
   std::vector<uint8_t> bytes = RandomBytes(10000);
   uint32_t whole = Crc32c(0, bytes.data(), bytes.size());

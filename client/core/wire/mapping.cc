@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "client/core/wire/huge_pages.h"
+
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
@@ -37,7 +39,7 @@ Mapping::~Mapping() {
 
 int Mapping::Map(int fd, uint64_t bytes, Access access, Mapping* out) {
   int protection = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
-  void* address = mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
+  void* address = mmap(PlaceForHugePages(bytes), bytes, protection, MAP_SHARED, fd, 0);
   if (address == MAP_FAILED) return errno;
   Mapping mapping;
   mapping.address_ = address;

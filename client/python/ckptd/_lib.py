@@ -12,7 +12,7 @@ import os
 import pathlib
 from ctypes import POINTER, c_char_p, c_int32, c_uint32, c_uint64, c_void_p
 
-EAGER, DEVICE = 1, 2
+EAGER, DEVICE, STAYS = 1, 2, 4
 SELFCHECK, WAIT_FOR_SLOT, UNCHANGED = 1, 2, 4
 POSTMORTEM = 1
 CAPTURED, PROTECTED, DURABLE, DROPPED, COPIED = 1, 2, 4, 8, 16

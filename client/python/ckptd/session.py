@@ -53,7 +53,7 @@ class Session:
 
     def __init__(
         self, job: str, rank: int, world: int, socket: str | None, gate_timeout: float | None, gpu_path: str = "push",
-        postmortem: bool = False,
+        postmortem: bool = False, storages_stay: bool = False,
     ) -> None:  # fmt: skip
         self._lib = _lib.library()
         options = _lib.Options(
@@ -67,6 +67,7 @@ class Session:
             raise error(status)
         self.handle = handle
         self._pid = os.getpid()
+        self._stays = storages_stay
         self._saved = ctypes.c_int32()
         self._finalizer = weakref.finalize(self, _close, self._lib, handle, self._pid)
         self._finalizer.atexit = not postmortem  # a process that ends without close() has died
@@ -80,7 +81,7 @@ class Session:
         """Makes `table` the layout. libckpt copies everything but the tensors' memory."""
         if not self.alive:
             return CANCELLED
-        view, kept = table_view(table, extra_bytes)
+        view, kept = table_view(table, extra_bytes, self._stays)
         status = self._lib.ckpt_register(self.handle, ctypes.byref(view))
         del kept
         return status

@@ -29,12 +29,14 @@ def _shard_arrays(columns: list[Column]) -> dict[str, np.ndarray]:
     }
 
 
-def _flags(column: Column) -> int:
-    return (_lib.EAGER if column.eager else 0) | (_lib.DEVICE if column.device != HOST else 0)
+def _flags(column: Column, stays: bool) -> int:
+    where = _lib.DEVICE if column.device != HOST else _lib.STAYS if stays else 0
+    return where | (_lib.EAGER if column.eager else 0)
 
 
-def table_view(table: Table, extra_bytes: int) -> tuple[_lib.TableView, list[Any]]:
-    """The struct, and the arrays it points to: keep them until the call returned."""
+def table_view(table: Table, extra_bytes: int, stays: bool) -> tuple[_lib.TableView, list[Any]]:
+    """The struct, and the arrays it points to: keep them until the call returned. stays: of host memory, until it is
+    captured."""
     columns = table.columns
     names, name_ends = _texts([column.name for column in columns])
     aliases, alias_ends = _texts([name for name, _ in table.aliases])
@@ -45,7 +47,7 @@ def table_view(table: Table, extra_bytes: int) -> tuple[_lib.TableView, list[Any
         "shapes": np.array([size for column in columns for size in column.shape], dtype=np.uint64),
         **_shard_arrays(columns),
         "data": table.addresses,
-        "flags": np.array([_flags(column) for column in columns], dtype=np.uint8),
+        "flags": np.array([_flags(column, stays) for column in columns], dtype=np.uint8),
         "alias_ends": alias_ends,
         "alias_of": np.array([index for _, index in table.aliases], dtype=np.uint64),
     }

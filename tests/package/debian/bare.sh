@@ -2,7 +2,7 @@
 # bare.sh DIRECTORY: the packages of DIRECTORY on a system that has nothing: what they say they depend on is enough.
 #
 # By hand or at night, on a Debian without systemd as its first process:
-#   tests/package/bare_debian.sh --copy build/deb FOLDER 'bash tests/package/debian/bare.sh /PATH/OF/build/deb'
+#   tests/package/bare_system.sh --copy build/deb FOLDER 'bash tests/package/debian/bare.sh /PATH/OF/build/deb'
 set -eu
 export DEBIAN_FRONTEND=noninteractive
 debs=("$1"/*.deb)

@@ -8,11 +8,11 @@ JOIN=(--socket /run/ckptd/ckptd.sock --gate-ms 20000)
 # A kernel without huge pages for tmpfs refuses the option; then, and only then, it is left out.
 stage_region() {
   local file=$STAGE/etc/systemd/system/run-ckptd-region.mount.d/test.conf
-  unshare --mount mount -t tmpfs -o huge=advise tmpfs "$PLACE/stage" 2>/dev/null && return
+  unshare --mount mount -t tmpfs -o huge=within_size tmpfs "$PLACE/stage" 2>/dev/null && return
   echo "this kernel has no huge= for tmpfs: the mount unit is changed"
   mkdir -p "$(dirname "$file")"
   printf '[Mount]\nOptions=\nOptions=%s\n' \
-    "$(sed -n 's/^Options=//p' "$SOURCE/deploy/systemd/run-ckptd-region.mount" | sed 's/,huge=advise//')" >"$file"
+    "$(sed -n 's/^Options=//p' "$SOURCE/deploy/systemd/run-ckptd-region.mount" | sed 's/,huge=within_size//')" >"$file"
 }
 
 show() { inside systemctl show ckptd --property "$1" --value; }

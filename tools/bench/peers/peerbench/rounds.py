@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
 import json
-import os
 import pathlib
-import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +15,9 @@ from .limits import Disk, Memcpy
 from .ranks import Failed, Wrong
 from .visit import Settings, Visit
 from .workloads import Workload
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from machine import machine, now  # noqa: E402
 
 Document = dict[str, Any]
 
@@ -32,7 +31,7 @@ class Run:
     def __init__(self, ways: list[str], rounds: int, settings: Settings, out: pathlib.Path | None) -> None:
         self._ways, self._rounds, self._settings, self._out = ways, rounds, settings, out
         self.document: Document = {
-            "format": 1, "complete": False, "began": _now(), "machine": _machine(settings.folder),
+            "format": 1, "complete": False, "began": now(), "machine": machine(settings.folder),
             "settings": {"rounds": rounds, "iterations": settings.iterations, "threads": settings.threads,
                          "disk": settings.tool, "deadline": settings.deadline},
             "workloads": [],
@@ -65,12 +64,12 @@ class Run:
                 except (Failed, NotInstalled, Wrong) as failed:
                     error = f"{type(failed).__name__}: {failed}"
                     print(f"{way}: {error}", file=sys.stderr, flush=True)
-                    result["failures"].append({"at": _now(), "error": error, "log": visit.log()[-_LOG_END:]})
+                    result["failures"].append({"at": now(), "error": error, "log": visit.log()[-_LOG_END:]})
                     if isinstance(failed, Failed):
                         continue
                     break
             result["version"] = taken.pop("version")
-            result["visits"].append({"at": _now(), "took": round(time.monotonic() - began, 1), **taken})
+            result["visits"].append({"at": now(), "took": round(time.monotonic() - began, 1), **taken})
             return
         result["error"] = error
 
@@ -93,18 +92,3 @@ def turned(ways: list[str], by: int) -> list[str]:
     """Another one begins each round."""
     by %= len(ways)
     return ways[by:] + ways[:by]
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-
-
-def _machine(folder: pathlib.Path) -> Document:
-    """What the figures depend on."""
-    cpu = [line.split(":", 1)[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-           if line.startswith("model name")]  # fmt: skip
-    file_system = subprocess.run(["stat", "-f", "-c", "%T", folder], capture_output=True, text=True).stdout.strip()
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return {"cpu": cpu[0] if cpu else platform.machine(), "cores": os.cpu_count(), "memory": memory,
-            "kernel": platform.release(), "python": platform.python_version(), "file_system": file_system,
-            "load": os.getloadavg()[0]}  # fmt: skip

@@ -31,6 +31,7 @@ PLAIN_COPY = "plain-copy"
 WAYS = {
     PLAIN_COPY: Way("copy", "Copy", durable=False, limit=True),
     "ckptd": Way("ours", "Ckptd", ours=True),
+    "ckptd-stays": Way("ours", "CkptdStays", ours=True),
     "torch.save": Way("files", "TorchSave", asynchronous=False),
     "safetensors": Way("files", "Safetensors", asynchronous=False),
     "dcp-thread": Way("dcp", "DcpThread"),

@@ -21,11 +21,14 @@ class Ckptd(Adapter):
     """ckptd.Checkpointer with its defaults. A save is durable when it is committed: it syncs files and folders."""
 
     distribution = "ckptd"
+    storages_stay = False
 
     def __init__(self, state: Any, place: Place) -> None:
         super().__init__(state, place)
         trained = {"model": state.parameters, "optim": state.optimizer}
-        self._checkpointer = ckptd.Checkpointer(trained, job=_JOB, agent=place.socket, on_error="raise")
+        self._checkpointer = ckptd.Checkpointer(
+            trained, job=_JOB, agent=place.socket, on_error="raise", storages_stay=self.storages_stay
+        )
         if not place.restoring:
             self._checkpointer.restore()
             self._begin()
@@ -67,6 +70,12 @@ class Ckptd(Adapter):
 
     def close(self) -> None:
         self._checkpointer.close(0)
+
+
+class CkptdStays(Ckptd):
+    """The same with the promise that memory is not freed before the gate."""
+
+    storages_stay = True
 
 
 class CkptdDcp(Adapter):
