@@ -165,6 +165,7 @@ void FakeAgent::Load() {
   load.snapshot_attempt = sealed_->attempt;
   load.snapshot_step = sealed_->step;
   load.source = static_cast<uint32_t>(Source::kRegion);
+  load.verified = offer_verified ? 1 : 0;
   load.slot = sealed_slot_;
   load.layout = ready_.layout;
   load.slot_bytes = ready_.slot_bytes;

@@ -56,6 +56,7 @@ class FakeAgent {
   // What LOAD, GO and RESUME answer.
   std::atomic<bool> refuse_resume{false};
   std::atomic<bool> hold_go{false};
+  std::atomic<bool> offer_verified{false};  // what LOAD says of the slot
   std::atomic<BackPressure> back_pressure{BackPressure::kSkip};
   std::atomic<bool> hold_layout{false};
   std::atomic<uint64_t> chunk_bytes{64 << 10};

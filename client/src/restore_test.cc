@@ -128,6 +128,21 @@ TEST_F(RestoreTest, ADamagedChunkIsFoundByWhoeverTouchesIt) {
   EXPECT_EQ(ckpt_restore_map(trainer->handle, &address, &bytes), CKPT_E_CORRUPT);
 }
 
+// What makes a map cheap, and what it costs: damage since then is found by whoever reads, not here.
+TEST_F(RestoreTest, AMapDoesNotReadWhatTheAgentHasChecked) {
+  Seal({500'000});
+  agent.offer_verified = true;
+  agent.DamageSlot(0, 200'000);
+  ASSERT_EQ(Begin(), 0) << ckpt_error();
+  const void* address = nullptr;
+  uint64_t bytes = 0;
+  EXPECT_EQ(ckpt_restore_map(trainer->handle, &address, &bytes), 0) << ckpt_error();
+  EXPECT_EQ(bytes, slot.size());
+  char byte = 0;
+  ckpt_box damaged = {&byte, 200'000, 1, 0};
+  EXPECT_EQ(ckpt_restore_read(trainer->handle, &damaged, 1), CKPT_E_CORRUPT);
+}
+
 TEST_F(RestoreTest, AFailedLoadGetsAnotherOffer) {
   Seal({5000});
   agent.hold_go = true;

@@ -60,6 +60,7 @@ int32_t Snapshot::Open(const LoadMessage& load, UniqueFd slot, UniqueFd ctl, std
   if (int32_t rc = snapshot->TakeRecord(load, ctl.get())) return rc;
   if (int32_t rc = MapSlot(slot.get(), snapshot->chunks_.slot_bytes, &snapshot->mapping_)) return rc;
   snapshot->chunks_.bytes = snapshot->mapping_.data();
+  snapshot->verified_ = load.verified != 0;
   int32_t rc = ReadImageHeaders(slot.get(), snapshot->chunks_.slot_bytes, snapshot->header_crc_, &snapshot->headers_);
   if (rc != 0) return rc;
   *out = std::move(snapshot);

@@ -38,7 +38,7 @@ class Snapshot {
   uint32_t header_crc_ = 0;
   std::vector<ImageHeader> headers_;
   Mapping mapping_;
-  bool verified_ = false;  // all of it, by Map
+  bool verified_ = false;  // all of it: by the agent since it started, or by Map
 };
 
 }  // namespace ckptd

@@ -111,7 +111,7 @@ struct RankEffects {
     const bool rescued = e.source == snapshot::Source::kRescued;
     const region::SlotOwner owner = set->Slot(e.slot.index).owner;
     CKPTD_RETURN_IF_ERROR(
-        set->WriteRecord(e.slot.index, head, std::move(fill.crcs), rescued ? kSlotRescued : uint64_t{0}));
+        set->WriteRecord(e.slot.index, head, std::move(fill.crcs), kSlotVerified | (rescued ? kSlotRescued : 0)));
     runner.services_.rescuer.Sealed({owner.pid, owner.start_time}, e.snapshot);
     if (!rescued) runner.metrics_.Captured(head, set->head().block.slot_bytes);
     return absl::OkStatus();

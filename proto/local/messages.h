@@ -145,8 +145,8 @@ struct LoadMessage {
   uint32_t source;  // Source
   uint32_t slot;
   uint32_t layout;
-  uint32_t
-      verified;  // 0: the agent has not re-checked this slot since it started; the trainer's own check decides anyway
+  // 0: the slot is of an agent before, and has not been checked again yet. Who copies checks anyway; who maps, then.
+  uint32_t verified;
   uint64_t slot_bytes;
   uint32_t skipped_count;
   uint32_t reserved0;

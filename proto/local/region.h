@@ -101,7 +101,7 @@ enum class SlotStateCode : uint8_t {
 inline constexpr uint64_t kSlotPersisted = 1;   // on storage, fsynced
 inline constexpr uint64_t kSlotReplicated = 2;  // reserved for peers
 inline constexpr uint64_t kSlotParity = 4;      // reserved for peers
-inline constexpr uint64_t kSlotVerified = 8;    // CRCs matched after a restart of the agent
+inline constexpr uint64_t kSlotVerified = 8;    // CRCs were made, or matched, since the agent started
 inline constexpr uint64_t kSlotRescued = 16;    // no save: taken from its trainer after its death (rescue.h)
 
 struct SlotState {

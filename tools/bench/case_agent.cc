@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <thread>
 #include <vector>
@@ -29,8 +30,8 @@ absl::StatusOr<double> StartMs(Agent& agent) {
 }
 
 struct Rest {
-  double percent = 0;  // of one core
-  double sleeps_per_second = 0;
+  double percent = 0;            // of one core
+  double sleeps_per_second = 0;  // a thread that ended meanwhile takes its own along
 };
 
 absl::StatusOr<Rest> WatchRest(pid_t pid) {
@@ -41,7 +42,8 @@ absl::StatusOr<Rest> WatchRest(pid_t pid) {
   CKPTD_ASSIGN_OR_RETURN(const double used_then, CpuSecondsOf(pid));
   const double seconds = SecondsSince(begin);
   CKPTD_ASSIGN_OR_RETURN(const uint64_t sleeps_then, SleepsOf(pid));
-  return Rest{100 * (used_then - used) / seconds, static_cast<double>(sleeps_then - sleeps) / seconds};
+  return Rest{100 * (used_then - used) / seconds,
+              std::max(0.0, static_cast<double>(sleeps_then) - static_cast<double>(sleeps)) / seconds};
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ struct Case {
 
 // case_restore.cc
 [[nodiscard]] absl::StatusOr<Line> RestoreRegion(const Options& options);
-[[nodiscard]] absl::StatusOr<Lines> RestoreMap(const Options& options);
+[[nodiscard]] absl::StatusOr<Line> RestoreMap(const Options& options);
 [[nodiscard]] absl::StatusOr<Line> RestoreStorage(const Options& options);
 
 // case_agent.cc

@@ -119,19 +119,14 @@ absl::Status Job::RestoreRank(uint32_t rank, uint32_t* source) {
   return StatusOf(ckpt_restore_end(member.handle, 0, nullptr, &from));
 }
 
-absl::StatusOr<Mapped> Job::Map() {
+absl::StatusOr<double> Job::Map() {
   CKPTD_RETURN_IF_ERROR(OpenAll());
-  std::vector<Mapped> mapped(members_.size());
-  CKPTD_RETURN_IF_ERROR(ForEachRank([&](uint32_t rank) { return MapRank(rank, &mapped[rank]); }));
-  Mapped slowest;
-  for (const Mapped& one : mapped) {
-    slowest.first_seconds = std::max(slowest.first_seconds, one.first_seconds);
-    slowest.again_seconds = std::max(slowest.again_seconds, one.again_seconds);
-  }
-  return slowest;
+  std::vector<double> seconds(members_.size());
+  CKPTD_RETURN_IF_ERROR(ForEachRank([&](uint32_t rank) { return MapRank(rank, &seconds[rank]); }));
+  return *std::max_element(seconds.begin(), seconds.end());
 }
 
-absl::Status Job::MapRank(uint32_t rank, Mapped* mapped) {
+absl::Status Job::MapRank(uint32_t rank, double* seconds) {
   Member& member = *members_[rank];
   ckpt_restored from = {};
   CKPTD_RETURN_IF_ERROR(Begin(rank, &from));
@@ -140,10 +135,7 @@ absl::Status Job::MapRank(uint32_t rank, Mapped* mapped) {
   uint64_t slot_bytes = 0;
   TimePoint begin = Now();
   CKPTD_RETURN_IF_ERROR(StatusOf(ckpt_restore_map(member.handle, &slot, &slot_bytes)));
-  mapped->first_seconds = SecondsSince(begin);
-  begin = Now();
-  CKPTD_RETURN_IF_ERROR(StatusOf(ckpt_restore_map(member.handle, &slot, &slot_bytes)));
-  mapped->again_seconds = SecondsSince(begin);
+  *seconds = SecondsSince(begin);
   const char* json = nullptr;
   uint64_t json_bytes = 0;
   uint64_t at = 0;

@@ -25,12 +25,6 @@ struct Saved {
   double copied_seconds = 0;   // until the last rank's gate was open
 };
 
-// Inside ckpt_restore_map, of the slowest rank.
-struct Mapped {
-  double first_seconds = 0;  // the attempt's first call
-  double again_seconds = 0;  // and the next one
-};
-
 // Methods are called by one thread; inside, each rank has a thread of its own where they must meet.
 class Job {
  public:
@@ -45,7 +39,7 @@ class Job {
   [[nodiscard]] absl::StatusOr<double> Restore(uint32_t* source);
   // A new attempt that maps its snapshot, which is in memory, and reads none of it. What was mapped is compared with
   // what was saved when no clock runs any more.
-  [[nodiscard]] absl::StatusOr<Mapped> Map();
+  [[nodiscard]] absl::StatusOr<double> Map();
   // After Restore. Returns when the memory is prepared. Of the slowest rank.
   [[nodiscard]] absl::StatusOr<Registered> Register();
   // A save of all ranks; tries again while a slot is not free yet.
@@ -71,7 +65,7 @@ class Job {
   [[nodiscard]] absl::Status OpenAll();
   [[nodiscard]] absl::Status Begin(uint32_t rank, ckpt_restored* from);
   [[nodiscard]] absl::Status RestoreRank(uint32_t rank, uint32_t* source);
-  [[nodiscard]] absl::Status MapRank(uint32_t rank, Mapped* mapped);
+  [[nodiscard]] absl::Status MapRank(uint32_t rank, double* seconds);
   [[nodiscard]] absl::Status ReadRank(Member& member, const ckpt_restored& from) const;
   [[nodiscard]] absl::Status TrySave(Saved* saved);
 

@@ -305,7 +305,9 @@ typedef struct ckpt_box {
  * code to ckpt_restore_end. */
 CKPT_API ckpt_status ckpt_restore_read(ckpt* ck, const ckpt_box* boxes, uint64_t count);
 
-/* The whole slot, read-only, every chunk checked first; valid until ckpt_restore_end. */
+/* The whole slot, read-only; valid until ckpt_restore_end. Its checksums were made while it was filled, or matched,
+ * since the agent started: then this reads nothing. Else it checks every chunk first, which takes as long as reading
+ * the slot. Damage since then is found by ckpt_restore_read and by the agent's scrubber, not here. */
 CKPT_API ckpt_status ckpt_restore_map(ckpt* ck, const void** address, uint64_t* bytes);
 
 /* Reports this rank's result (0 = loaded) and waits for the others. 0: go, train from snapshot_step. CKPT_RELOAD: some
