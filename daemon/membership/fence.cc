@@ -1,0 +1,70 @@
+#include "daemon/membership/fence.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/errors.h"
+#include "daemon/base/status_macros.h"
+
+namespace ckptd::membership {
+namespace {
+
+absl::Status OutOfDate(const std::string& name, uint64_t generation, absl::string_view why) {
+  return Error(ErrorCode::FENCED, absl::StrCat("node ", Shown(name), ", generation ", generation, ": ", why,
+                                               "; it must register again before it is believed"));
+}
+
+}  // namespace
+
+absl::Status Fence::CheckAgainst(const std::string& name, uint64_t generation) const {
+  const auto found = records_.find(name);
+  const uint64_t ended = found == records_.end() ? floor_ : found->second.ended;
+  if (generation <= ended) return OutOfDate(name, generation, absl::StrCat("it ended with generation ", ended));
+  if (found != records_.end() && generation < found->second.named)
+    return OutOfDate(name, generation, absl::StrCat("generation ", found->second.named, " has taken its place"));
+  return absl::OkStatus();
+}
+
+absl::Status Fence::Named(const std::string& name, uint64_t generation) {
+  if (generation != 0) CKPTD_RETURN_IF_ERROR(CheckAgainst(name, generation));
+  Record& record = records_[name];
+  if (!record.present) departed_.erase({record.ended, name});
+  record.present = true;
+  record.named = std::max(record.named, generation);
+  return absl::OkStatus();
+}
+
+void Fence::Left(const std::string& name) {
+  const auto found = records_.find(name);
+  if (found == records_.end() || !found->second.present) return;
+  found->second.present = false;
+  found->second.ended = std::max(found->second.ended, found->second.named);
+  departed_.emplace(found->second.ended, name);
+  Forget();
+}
+
+absl::Status Fence::Claimed(const std::string& name, uint64_t generation) {
+  if (generation == 0)
+    return Error(ErrorCode::INVALID_ARGUMENT,
+                 absl::StrCat("node ", Shown(name), " claims generation 0; the first is 1"));
+  CKPTD_RETURN_IF_ERROR(CheckAgainst(name, generation));
+  const auto found = records_.find(name);
+  if (found == records_.end() || !found->second.present)
+    return Error(ErrorCode::NOT_FOUND, absl::StrCat("node ", Shown(name), " is not a member"));
+  Record& record = found->second;
+  if (generation < record.claimed)
+    return OutOfDate(name, generation, absl::StrCat("generation ", record.claimed, " was here already"));
+  record.claimed = generation;
+  return absl::OkStatus();
+}
+
+void Fence::Forget() {
+  while (departed_.size() > max_departed_) {
+    const auto lowest = departed_.begin();
+    floor_ = std::max(floor_, lowest->first);
+    records_.erase(lowest->second);
+    departed_.erase(lowest);
+  }
+}
+
+}  // namespace ckptd::membership
