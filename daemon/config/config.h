@@ -20,6 +20,7 @@ namespace ckptd {
 enum class BackPressureChoice { kSkip, kWait, kReplaceQueued };
 enum class IoChoice { kAuto, kUring, kThreads };
 enum class DirectChoice { kAuto, kOff };
+enum class MembershipChoice { kStatic, kDns, kSlurm, kEtcd };
 
 // A number of bytes that the agent chooses itself when it is 0 ("auto" in the file).
 struct AutoBytes {
@@ -76,6 +77,25 @@ struct ScrubConfig {
   bool operator==(const ScrubConfig&) const = default;
 };
 
+// Who the other nodes are, and where this one is reached. daemon/membership says what the texts may be.
+struct PeersConfig {
+  MembershipChoice membership = MembershipChoice::kStatic;
+  std::string members;  // of kStatic; empty = this node alone
+  std::string address;  // host name or IP address; empty = agent.node_name
+  uint64_t port = 9465;
+  std::string labels;      // "rack=r3 zone=b"
+  std::string dns_name;    // of kDns
+  std::string dns_server;  // "IPv4:PORT"; empty = /etc/resolv.conf
+  Nanos dns_refresh = std::chrono::seconds(30);
+  std::string etcd_endpoints;  // of kEtcd: "http://HOST:PORT,https://HOST:PORT"
+  std::string etcd_prefix = "/ckptd/default/";
+  Nanos etcd_ttl = std::chrono::seconds(10);
+  std::string etcd_ca;    // absolute paths of PEM files, or empty
+  std::string etcd_cert;  // this node's, and
+  std::string etcd_key;   // its key
+  bool operator==(const PeersConfig&) const = default;
+};
+
 struct GpuConfig {
   std::string copier;  // absolute path, "off", or empty = beside the agent's own executable
   bool operator==(const GpuConfig&) const = default;
@@ -99,6 +119,7 @@ struct Config {
   DurabilityConfig durability;
   RetentionConfig retention;
   ScrubConfig scrub;
+  PeersConfig peers;
   GpuConfig gpu;
   SecurityConfig security;
   MetricsConfig metrics;

@@ -273,6 +273,55 @@ void AddScrubKeys(std::vector<Key>* keys) {
                        "Bytes per second that are read for it; auto is 100 MiB."));
 }
 
+// Printable and short here; what it must be is for daemon/membership to say.
+bool IsLine(absl::string_view text) {
+  constexpr size_t kLineBytes = 16 << 10;  // half of what a file may be
+  return text.size() <= kLineBytes && std::all_of(text.begin(), text.end(), absl::ascii_isprint);
+}
+
+void AddPeersKeys(std::vector<Key>* keys) {
+  auto host = [](absl::string_view text) { return IsName(text) || (IsLine(text) && text.size() <= 45); };
+  keys->push_back(
+      Choice("peers.membership", Key::kRestart, CKPTD_FIELD(peers.membership),
+             std::vector<std::pair<const char*, MembershipChoice>>{{"static", MembershipChoice::kStatic},
+                                                                   {"dns", MembershipChoice::kDns},
+                                                                   {"slurm", MembershipChoice::kSlurm},
+                                                                   {"etcd", MembershipChoice::kEtcd}},
+             "Who says which nodes belong together: peers.members; a DNS name, such as a Kubernetes headless "
+             "service; the Slurm job that the agent runs in; etcd."));
+  keys->push_back(Text("peers.members", Key::kRestart, CKPTD_FIELD(peers.members), "groups: n[01-64] rack=r1; n65",
+                       IsLine, "All nodes, where membership is static; empty is this one alone."));
+  keys->push_back(Text("peers.address", Key::kRestart, CKPTD_FIELD(peers.address), "host name or IP address", host,
+                       "Where other nodes reach this one; empty is agent.node_name."));
+  keys->push_back(Count("peers.port", Key::kRestart, CKPTD_FIELD(peers.port), 1, 65535, "The port for it."));
+  keys->push_back(Text("peers.labels", Key::kRestart, CKPTD_FIELD(peers.labels), "rack=r3 zone=b", IsLine,
+                       "Failure domains of this node: what fails together has the same value."));
+  keys->push_back(Text("peers.dns_name", Key::kRestart, CKPTD_FIELD(peers.dns_name), "DNS name", IsName,
+                       "Name that has the addresses of all nodes; SRV records where it begins with _."));
+  keys->push_back(Text("peers.dns_server", Key::kRestart, CKPTD_FIELD(peers.dns_server), "IPv4:PORT, or empty", IsLine,
+                       "DNS server to ask; empty is those of /etc/resolv.conf."));
+  keys->push_back(Duration("peers.dns_refresh", Key::kRestart, CKPTD_FIELD(peers.dns_refresh), std::chrono::seconds(1),
+                           std::chrono::hours(1), "How often it is asked."));
+}
+
+void AddEtcdKeys(std::vector<Key>* keys) {
+  auto path = [](absl::string_view text) { return text.empty() || IsPath(text, kPathBytes); };
+  auto prefix = [](absl::string_view text) { return !text.empty() && text.size() <= 256 && IsLine(text); };
+  keys->push_back(Text("peers.etcd_endpoints", Key::kRestart, CKPTD_FIELD(peers.etcd_endpoints),
+                       "http://HOST:PORT or https://HOST:PORT, separated by commas", IsLine, "Servers of one etcd."));
+  keys->push_back(Text("peers.etcd_prefix", Key::kRestart, CKPTD_FIELD(peers.etcd_prefix), "1 to 256 characters",
+                       prefix, "What the keys of this cluster's nodes begin with."));
+  keys->push_back(Duration("peers.etcd_ttl", Key::kRestart, CKPTD_FIELD(peers.etcd_ttl), std::chrono::seconds(2),
+                           std::chrono::minutes(10),
+                           "A node that etcd has not heard for so long is no member any more."));
+  keys->push_back(Text("peers.etcd_ca", Key::kRestart, CKPTD_FIELD(peers.etcd_ca), "absolute path, or empty", path,
+                       "PEM file of who signed the servers' certificates; empty is the system's."));
+  keys->push_back(Text("peers.etcd_cert", Key::kRestart, CKPTD_FIELD(peers.etcd_cert), "absolute path, or empty", path,
+                       "PEM file of this node's certificate, where etcd wants one."));
+  keys->push_back(Text("peers.etcd_key", Key::kRestart, CKPTD_FIELD(peers.etcd_key), "absolute path, or empty", path,
+                       "PEM file of its key."));
+}
+
 void AddGpuKeys(std::vector<Key>* keys) {
   auto path = [](absl::string_view text) { return text.empty() || text == "off" || IsPath(text, kPathBytes); };
   keys->push_back(Text("gpu.copier", Key::kRestart, CKPTD_FIELD(gpu.copier), "absolute path, off, or empty", path,
@@ -301,7 +350,7 @@ absl::Span<const Section> Sections() {
        {"durability", "What is flushed, and what saves do meanwhile."},
        {"retention", "Which committed steps are kept."},
        {"scrub", "Looking for what went bad while it lay still."},
-       {"peers", "Other nodes. No keys yet."},
+       {"peers", "Other nodes: who they are."},
        {"gpu", "Trainers with tensors on GPUs."},
        {"security", "Who may connect."},
        {"metrics", "Prometheus and the status page."}}};
@@ -311,8 +360,8 @@ absl::Span<const Section> Sections() {
 absl::Span<const Key> Keys() {
   static const std::vector<Key>* const keys = [] {
     auto* all = new std::vector<Key>;  // never destroyed: used until the last instruction of main
-    for (auto add :
-         {AddAgentKeys, AddRegionKeys, AddStorageKeys, AddPolicyKeys, AddScrubKeys, AddGpuKeys, AddOutsideKeys})
+    for (auto add : {AddAgentKeys, AddRegionKeys, AddStorageKeys, AddPolicyKeys, AddScrubKeys, AddPeersKeys,
+                     AddEtcdKeys, AddGpuKeys, AddOutsideKeys})
       add(all);
     return all;
   }();

@@ -131,6 +131,20 @@ absl::StatusOr<Config> LoadConfig(absl::string_view text, absl::string_view file
   }
 }
 
+namespace {
+
+absl::Status CheckPeers(const PeersConfig& peers) {
+  if (peers.membership == MembershipChoice::kDns && peers.dns_name.empty())
+    return Error(ErrorCode::INVALID_ARGUMENT, "peers.membership is dns: give peers.dns_name");
+  if (peers.membership == MembershipChoice::kEtcd && peers.etcd_endpoints.empty())
+    return Error(ErrorCode::INVALID_ARGUMENT, "peers.membership is etcd: give peers.etcd_endpoints");
+  if (peers.etcd_cert.empty() != peers.etcd_key.empty())
+    return Error(ErrorCode::INVALID_ARGUMENT, "peers.etcd_cert and peers.etcd_key are of use together only");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status CheckConfig(const Config& config) {
   if (config.storage.root.empty())
     return Error(ErrorCode::INVALID_ARGUMENT, "storage.root: HOME is not set, so the key must be given");
@@ -147,7 +161,7 @@ absl::Status CheckConfig(const Config& config) {
         absl::StrCat("durability.back_pressure replace-queued needs region.slots of at least 3: one is flushed, "
                      "one holds the newest snapshot, one is filled; it is ",
                      config.region.slots, ": set region.slots = 3 or more, or another back_pressure"));
-  return absl::OkStatus();
+  return CheckPeers(config.peers);
 }
 
 std::string PrintConfig(const Config& config) {

@@ -43,6 +43,11 @@ TEST(Load, EveryType) {
     direct = "off"
     [durability]
     [peers]
+    membership = "etcd"
+    etcd_endpoints = "https://e1:2379,https://e2:2379"
+    etcd_ttl = "5s"
+    port = 7000
+    labels = "rack=r3 zone=b"
     [security]
     socket_mode = "0666"
     [metrics]
@@ -58,6 +63,11 @@ TEST(Load, EveryType) {
   EXPECT_EQ(config->region.slots, 3U);
   EXPECT_EQ(config->region.chunk_bytes.bytes, 8 * kMiB);
   EXPECT_EQ(config->storage.io, IoChoice::kThreads);
+  EXPECT_EQ(config->peers.membership, MembershipChoice::kEtcd);
+  EXPECT_EQ(config->peers.etcd_endpoints, "https://e1:2379,https://e2:2379");
+  EXPECT_EQ(config->peers.etcd_ttl, std::chrono::seconds(5));
+  EXPECT_EQ(config->peers.port, 7000U);
+  EXPECT_EQ(config->peers.labels, "rack=r3 zone=b");
   EXPECT_EQ(config->security.socket_mode, 0666U);
   EXPECT_EQ(config->metrics.listen, "[::1]:80");
 }
@@ -83,6 +93,14 @@ TEST(Load, UnknownNamesSuggestTheNearest) {
   EXPECT_THAT(ErrorOf("[peers]\nflush = 2"), HasSubstr("unknown key peers.flush"));
   EXPECT_THAT(ErrorOf("[regions]\nslots = 2"), HasSubstr("unknown section regions; did you mean [region]?"));
   EXPECT_THAT(ErrorOf("[peers]\nlist = []"), HasSubstr("unknown key peers.list"));
+}
+
+TEST(Load, AMembershipNamesWhatItNeeds) {
+  EXPECT_THAT(ErrorOf("[peers]\nmembership = \"dns\""), HasSubstr("give peers.dns_name"));
+  EXPECT_THAT(ErrorOf("[peers]\nmembership = \"etcd\""), HasSubstr("give peers.etcd_endpoints"));
+  EXPECT_THAT(ErrorOf("[peers]\netcd_key = \"/k\""), HasSubstr("peers.etcd_cert and peers.etcd_key"));
+  EXPECT_THAT(ErrorOf("[peers]\nport = 65536"), HasSubstr("an integer from 1 to 65535"));
+  EXPECT_THAT(ErrorOf("[peers]\nmembers = \"a\\nb\""), HasSubstr("peers.members: expected a string"));
 }
 
 TEST(Load, AllErrorsAtOnce) {

@@ -14,7 +14,7 @@
 namespace ckptd::membership {
 namespace {
 
-constexpr char kNextSlurm[] = ": start ckptd inside the job (srun), or set another peers.source";
+constexpr char kNextSlurm[] = ": start ckptd inside the job (srun), or set another peers.membership";
 
 absl::Status Invalid(absl::string_view message) { return Error(ErrorCode::INVALID_ARGUMENT, message); }
 
