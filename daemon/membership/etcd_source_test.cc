@@ -98,7 +98,10 @@ TEST_F(EtcdSourceTest, ASecondProcessOfANameTakesItOverAndTheFirstSaysSo) {
   EXPECT_EQ(CodeOf(old->self().status), ErrorCode::FENCED);
   EXPECT_THAT(old->self().status.message(), HasSubstr("another process registered under this name"));
   EXPECT_GT(young->self().generation, before);
-  ASSERT_TRUE(Until([&] { return young->view()->Find("a") != nullptr; }));
+  ASSERT_TRUE(Until([&] {
+    const Member* a = young->view()->Find("a");
+    return a != nullptr && a->generation == young->self().generation;
+  }));
   EXPECT_EQ(CodeOf(young->Admit("a", before)), ErrorCode::FENCED);
 }
 
