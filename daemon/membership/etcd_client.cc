@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -34,6 +35,7 @@ constexpr std::chrono::minutes kWatchTurn{10};
 // One endpoint's connection.
 struct Server {
   std::string name;
+  std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<pb::KV::Stub> kv;
   std::unique_ptr<pb::Lease::Stub> lease;
   std::unique_ptr<pb::Watch::Stub> watch;
@@ -54,7 +56,8 @@ Server Connect(const EtcdEndpoint& endpoint, const EtcdOptions& options) {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // pauses of one client are not another's
   arguments.SetMaxReceiveMessageSize(kMaxAnswer);
   auto channel = grpc::CreateCustomChannel(endpoint.address, CredentialsOf(endpoint, options), arguments);
-  return {endpoint.address, pb::KV::NewStub(channel), pb::Lease::NewStub(channel), pb::Watch::NewStub(channel)};
+  return {endpoint.address, channel, pb::KV::NewStub(channel), pb::Lease::NewStub(channel),
+          pb::Watch::NewStub(channel)};
 }
 
 ErrorCode RowOf(grpc::StatusCode code) {
@@ -101,9 +104,10 @@ class EtcdClient final : public Etcd {
     pb::LeaseGrantRequest request;
     request.set_ttl(ttl_seconds);
     pb::LeaseGrantResponse response;
-    CKPTD_RETURN_IF_ERROR(Try("LeaseGrant", timeout_, [&](const Server& server, grpc::ClientContext* context) {
-      return server.lease->LeaseGrant(context, request, &response);
-    }));
+    CKPTD_RETURN_IF_ERROR(
+        Try("LeaseGrant", timeout_, Connection::kAwaited, [&](const Server& server, grpc::ClientContext* context) {
+          return server.lease->LeaseGrant(context, request, &response);
+        }));
     if (!response.error().empty())
       return Error(ErrorCode::REFUSED, absl::StrCat("etcd, LeaseGrant: ", Shown(response.error())));
     return EtcdLease{response.id(), response.ttl()};
@@ -114,13 +118,14 @@ class EtcdClient final : public Etcd {
     pb::LeaseKeepAliveRequest request;
     request.set_id(lease);
     pb::LeaseKeepAliveResponse response;
-    CKPTD_RETURN_IF_ERROR(Try("LeaseKeepAlive", timeout_, [&](const Server& server, grpc::ClientContext* context) {
-      auto stream = server.lease->LeaseKeepAlive(context);
-      const bool answered = stream->Write(request) && stream->Read(&response);
-      if (answered) context->TryCancel();
-      const grpc::Status status = stream->Finish();
-      return answered ? grpc::Status::OK : status.ok() ? grpc::Status(grpc::UNAVAILABLE, "no answer") : status;
-    }));
+    CKPTD_RETURN_IF_ERROR(
+        Try("LeaseKeepAlive", timeout_, Connection::kAwaited, [&](const Server& server, grpc::ClientContext* context) {
+          auto stream = server.lease->LeaseKeepAlive(context);
+          const bool answered = stream->Write(request) && stream->Read(&response);
+          if (answered) context->TryCancel();
+          const grpc::Status status = stream->Finish();
+          return answered ? grpc::Status::OK : status.ok() ? grpc::Status(grpc::UNAVAILABLE, "no answer") : status;
+        }));
     if (response.id() != lease) return Error(ErrorCode::CORRUPT, "etcd, LeaseKeepAlive: an answer for another lease");
     return response.ttl();
   }
@@ -141,9 +146,10 @@ class EtcdClient final : public Etcd {
     put.set_lease(lease);
     request.add_failure()->mutable_request_range()->set_key(key);
     pb::TxnResponse response;
-    CKPTD_RETURN_IF_ERROR(Try("Txn", timeout_, [&](const Server& server, grpc::ClientContext* context) {
-      return server.kv->Txn(context, request, &response);
-    }));
+    CKPTD_RETURN_IF_ERROR(
+        Try("Txn", timeout_, Connection::kAwaited, [&](const Server& server, grpc::ClientContext* context) {
+          return server.kv->Txn(context, request, &response);
+        }));
     if (response.succeeded()) return EtcdClaim{true, response.header().revision(), {}};
     if (response.responses_size() != 1 || response.responses(0).response_range().kvs_size() != 1)
       return Error(ErrorCode::CORRUPT, "etcd, Txn: neither taken nor held by anybody");
@@ -176,9 +182,10 @@ class EtcdClient final : public Etcd {
   absl::StatusOr<WatchEnd> Watch(const std::string& prefix, int64_t from_revision,
                                  const std::function<bool(EtcdNews)>& news) override {
     WatchEnd end = WatchEnd::kTurn;
-    CKPTD_RETURN_IF_ERROR(Try("Watch", kWatchTurn, [&](const Server& server, grpc::ClientContext* context) {
-      return WatchOnce(server, context, prefix, from_revision, news, &end);
-    }));
+    CKPTD_RETURN_IF_ERROR(
+        Try("Watch", kWatchTurn, Connection::kThere, [&](const Server& server, grpc::ClientContext* context) {
+          return WatchOnce(server, context, prefix, from_revision, news, &end);
+        }));
     return end;
   }
 
@@ -189,11 +196,17 @@ class EtcdClient final : public Etcd {
   }
 
  private:
+  // gRPC reads from its sockets only while a call waits: a call that fails at once where there is no connection yet
+  // makes none either, but for a look every five seconds. So calls wait for it, as long as they may; a watch, which may
+  // wait for minutes, follows a call that found one.
+  enum class Connection { kAwaited, kThere };
+
   absl::StatusOr<pb::RangeResponse> Range(const pb::RangeRequest& request) {
     pb::RangeResponse response;
-    CKPTD_RETURN_IF_ERROR(Try("Range", timeout_, [&](const Server& server, grpc::ClientContext* context) {
-      return server.kv->Range(context, request, &response);
-    }));
+    CKPTD_RETURN_IF_ERROR(
+        Try("Range", timeout_, Connection::kAwaited, [&](const Server& server, grpc::ClientContext* context) {
+          return server.kv->Range(context, request, &response);
+        }));
     return response;
   }
 
@@ -227,9 +240,10 @@ class EtcdClient final : public Etcd {
 
   // One attempt at one server; the next call goes to the next server if this one did not answer.
   template <typename Attempt>
-  absl::Status Try(absl::string_view what, Nanos timeout, Attempt attempt) {
+  absl::Status Try(absl::string_view what, Nanos timeout, Connection connection, Attempt attempt) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + timeout);
+    context.set_wait_for_ready(connection == Connection::kAwaited);
     size_t index = 0;
     {
       MutexLock lock(mutex_);
@@ -238,12 +252,35 @@ class EtcdClient final : public Etcd {
       index = current_;
     }
     const grpc::Status status = attempt(servers_[index], &context);
+    const std::string why = status.ok() ? "" : Why(servers_[index], status);
     MutexLock lock(mutex_);
     open_.erase(&context);
     if (status.ok()) return absl::OkStatus();
     const ErrorCode row = RowOf(status.error_code());
     if (row == ErrorCode::TIMEOUT && current_ == index) current_ = (index + 1) % servers_.size();
-    return Error(row, absl::StrCat("etcd at ", servers_[index].name, ", ", what, ": ", Shown(status.error_message())));
+    return Error(row, absl::StrCat("etcd at ", servers_[index].name, ", ", what, ": ", why));
+  }
+
+  // A call that waited for a connection in vain says only that its time is over; one that does not wait is told why
+  // there is none (refused, a certificate that is not believed).
+  static std::string Why(const Server& server, const grpc::Status& status) {
+    const bool in_vain = status.error_code() == grpc::DEADLINE_EXCEEDED &&
+                         server.channel->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_TRANSIENT_FAILURE;
+    if (!in_vain) return Reason(status);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
+    pb::RangeRequest request;
+    request.set_key(std::string(1, '\0'));
+    request.set_count_only(true);
+    pb::RangeResponse response;
+    const grpc::Status asked = server.kv->Range(&context, request, &response);
+    return Reason(asked.error_code() == grpc::UNAVAILABLE ? asked : status);
+  }
+
+  static std::string Reason(const grpc::Status& status) {
+    std::string text = status.error_message().substr(0, 300);
+    for (char& c : text) c = absl::ascii_isprint(static_cast<unsigned char>(c)) ? c : '?';
+    return text;
   }
 
   const std::vector<Server> servers_;

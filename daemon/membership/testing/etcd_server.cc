@@ -1,0 +1,64 @@
+#include "daemon/membership/testing/etcd_server.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/os/fd.h"
+
+namespace ckptd::membership {
+namespace {
+
+// That nobody has now. Somebody may take it before etcd does: then etcd ends, and the test says that nobody answers.
+uint16_t FreePort() {
+  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0)
+    std::abort();
+  return ntohs(address.sin_port);
+}
+
+}  // namespace
+
+// In memory: what is tested is not the disk, and other tests may be writing to it.
+EtcdServer::EtcdServer(std::vector<std::string> tls) : tls_(std::move(tls)) {
+  std::string name = "/dev/shm/ckptd-etcd-XXXXXX";
+  if (mkdtemp(name.data()) == nullptr) std::abort();
+  dir_ = name;
+  endpoint_ = absl::StrCat(tls_.empty() ? "http" : "https", "://127.0.0.1:", FreePort());
+  peer_ = absl::StrCat("http://127.0.0.1:", FreePort());
+  Start();
+}
+
+EtcdServer::~EtcdServer() {
+  process_.reset();
+  std::error_code ignored;
+  std::filesystem::remove_all(dir_, ignored);
+}
+
+void EtcdServer::Start() {
+  std::vector<std::string> argv = {kEtcdProgram,
+                                   "--name=test",
+                                   "--data-dir=" + dir_ + "/data",
+                                   "--listen-client-urls=" + endpoint_,
+                                   "--advertise-client-urls=" + endpoint_,
+                                   "--listen-peer-urls=" + peer_,
+                                   "--initial-advertise-peer-urls=" + peer_,
+                                   "--initial-cluster=test=" + peer_};
+  argv.insert(argv.end(), tls_.begin(), tls_.end());
+  process_ = std::make_unique<Process>(argv, dir_ + "/log");
+}
+
+void EtcdServer::Kill() { process_->Kill(); }
+void EtcdServer::Stop() { process_->Signal(SIGSTOP); }
+void EtcdServer::Continue() { process_->Signal(SIGCONT); }
+
+}  // namespace ckptd::membership
