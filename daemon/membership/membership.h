@@ -1,6 +1,6 @@
 // The members of this node's cluster, whatever tells of them:
 //
-//   auto source = MakeSource(...);                              // sources.h
+//   CKPTD_ASSIGN_OR_RETURN(auto source, MakeStaticSource(self, config.peers.members));  // or another source
 //   Membership members(clock, std::move(source));
 //   members.Watch([](const std::shared_ptr<const View>& view) { ... });
 //   CKPTD_RETURN_IF_ERROR(members.Start());

@@ -25,7 +25,7 @@ packages_list() {
     sanitize) echo clang clang-tidy clang-format "libclang-rt-$clang-dev" llvm ;;
     deb) echo debhelper dh-python dpkg-dev fakeroot lintian python3-numpy ;;
     bench) echo fio ;;
-    test) echo binutils procps python3-dev strace systemd util-linux "${guest[@]}" ;;
+    test) echo binutils etcd-server openssl procps python3-dev strace systemd util-linux "${guest[@]}" ;;
     *) echo "packages_list: no set named $1" >&2; return 1 ;;
   esac
 }
