@@ -60,9 +60,13 @@ absl::Status EtcdMirror::Reset(const EtcdList& list) {
   revision_ = list.header.revision;
   entries_.clear();
   for (const EtcdEntry& entry : list.entries) {
-    if (absl::StartsWith(entry.key, prefix_)) entries_[entry.key] = entry;
+    if (absl::StartsWith(entry.key, prefix_)) Take(entry);
   }
   return absl::OkStatus();
+}
+
+void EtcdMirror::Take(const EtcdEntry& entry) {
+  entries_[entry.key] = {entry, DecodeMember(entry.key.substr(prefix_.size()), entry)};
 }
 
 // A server that is behind says an older revision in its header, which is no error. Changes come in order, those of one
@@ -76,7 +80,7 @@ absl::Status EtcdMirror::Apply(const EtcdNews& news) {
     if (change.deleted) {
       entries_.erase(change.entry.key);
     } else {
-      entries_[change.entry.key] = change.entry;
+      Take(change.entry);
     }
   }
   revision_ = std::max(revision_, last);
@@ -87,14 +91,14 @@ absl::Status EtcdMirror::Apply(const EtcdNews& news) {
 std::vector<Member> EtcdMirror::Members() const {
   std::vector<Member> members;
   members.reserve(entries_.size());
-  for (const auto& [key, entry] : entries_) members.push_back(DecodeMember(key.substr(prefix_.size()), entry));
+  for (const auto& [key, known] : entries_) members.push_back(known.member);
   return members;
 }
 
 std::optional<EtcdEntry> EtcdMirror::Find(const std::string& name) const {
   const auto found = entries_.find(prefix_ + name);
   if (found == entries_.end()) return std::nullopt;
-  return found->second;
+  return found->second.entry;
 }
 
 }  // namespace ckptd::membership

@@ -40,10 +40,17 @@ class EtcdMirror {
   [[nodiscard]] std::optional<EtcdEntry> Find(const std::string& name) const;
 
  private:
+  struct Known {
+    EtcdEntry entry;
+    Member member;  // what it says: read once, not at each change of another
+  };
+
+  void Take(const EtcdEntry& entry);
+
   const std::string prefix_;
   uint64_t cluster_ = 0;
   int64_t revision_ = 0;
-  std::map<std::string, EtcdEntry> entries_;  // by whole key
+  std::map<std::string, Known> entries_;  // by whole key
 };
 
 }  // namespace ckptd::membership
