@@ -76,6 +76,7 @@ TEST(DnsAnswer, PointersThatGoNowhereAreRefused) {
 
 TEST(DnsAnswer, FlippedBytesNeverGiveMoreThanTheBytesHold) {
   std::vector<std::string> records;
+  records.reserve(21);
   for (int i = 0; i < 20; ++i) records.push_back(Record(kDnsA, AddressData(absl::StrCat("10.0.0.", i))));
   records.push_back(Record(kDnsSrv, SrvData("a.b.c", 80)));
   const std::string whole = Answer(records);

@@ -117,7 +117,7 @@ TEST_F(DnsSourceTest, WhateverGoesWrongKeepsTheViewAndIsSaid) {
   const std::pair<DnsServer::Manner, ErrorCode> wrongs[] = {
       {DnsServer::kFailing, ErrorCode::TIMEOUT}, {DnsServer::kSilent, ErrorCode::TIMEOUT},
       {DnsServer::kCut, ErrorCode::TIMEOUT},     {DnsServer::kGarbage, ErrorCode::CORRUPT},
-      {DnsServer::kStrange, ErrorCode::TIMEOUT},
+      {DnsServer::kStrange, ErrorCode::TIMEOUT}, {DnsServer::kAlias, ErrorCode::NOT_FOUND},
   };
   SetAddresses({"10.0.0.1", "10.0.0.2"});
   Start(kName, kSelf);

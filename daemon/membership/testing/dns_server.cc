@@ -164,6 +164,11 @@ std::string DnsServer::AnswerTo(const std::string& question, bool tcp) {
   constexpr uint16_t kTruncated = 0x0200;
   if (manner_ == kFailing) return Header(question, kResponse | 2, 0) + asked;
   if (manner_ == kCut) return Header(question, kResponse | kTruncated, 0) + asked;
+  constexpr uint16_t kCname = 5;
+  const std::string to_itself = Number16(0xC000 | kHeader);
+  if (manner_ == kAlias)
+    return Header(question, kResponse, 1) + asked + to_itself + Number16(kCname) + Number16(1) + std::string(4, '\0') +
+           Number16(to_itself.size()) + to_itself;
   const auto known = records_.find(name);
   if (known == records_.end()) return Header(question, kResponse | 3, 0) + asked;
   std::string body = asked;

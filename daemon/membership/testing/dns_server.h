@@ -30,6 +30,7 @@ class DnsServer {
     kSilent,   // takes questions, answers nothing
     kFailing,  // SERVFAIL
     kCut,      // says that it is cut, and closes TCP without an answer
+    kAlias,    // an alias without what it stands for
     kGarbage,  // an answer whose counts promise more records than it has
     kStrange,  // another question's answer, with another id
   };
