@@ -95,6 +95,8 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(Config config, Files& files,
   std::unique_ptr<Agent> agent(new Agent(std::move(config), files, clock));
   CKPTD_ASSIGN_OR_RETURN(agent->loop_, Loop::Create(clock, kPosts));
   CKPTD_RETURN_IF_ERROR(agent->OpenRegion());
+  CKPTD_ASSIGN_OR_RETURN(agent->peers_,
+                         Peers::Start(*agent->loop_, clock, files, agent->config_.peers, NodeName(agent->config_)));
   agent->close_work_ = std::make_unique<ThreadPool>("ckptd-close", 1, kQueue);
   agent->record_work_ = std::make_unique<ThreadPool>("ckptd-record", 2, kQueue);
   agent->fetch_work_ = std::make_unique<ThreadPool>("ckptd-fetch", 2, kQueue);

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/app/job_runner.h"
+#include "daemon/app/peers.h"
 #include "daemon/app/scrubber.h"
 #include "daemon/app/services.h"
 #include "daemon/app/storage_watch.h"
@@ -57,6 +58,7 @@ class Agent final : public SessionHandler {
   [[nodiscard]] Services& services() { return *services_; }
   [[nodiscard]] AgentMetrics& metrics() { return metrics_; }
   [[nodiscard]] const Scrubber& scrubber() const { return *scrubber_; }
+  [[nodiscard]] const Peers& peers() const { return *peers_; }
   [[nodiscard]] Files& files() { return files_; }
   [[nodiscard]] Nanos started() const { return started_; }
   [[nodiscard]] const Config& config() const { return config_; }
@@ -121,6 +123,7 @@ class Agent final : public SessionHandler {
   const Nanos started_;
   AgentMetrics metrics_;
   std::unique_ptr<Loop> loop_;
+  std::unique_ptr<Peers> peers_;
   std::unique_ptr<region::Region> region_;
   std::unique_ptr<Files> storage_files_;
   std::unique_ptr<Store> disk_;

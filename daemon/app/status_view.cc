@@ -246,6 +246,7 @@ void FillAgent(Agent& agent, v1::AgentStatus* out) {
   storage->set_io(services.store.Describe());
   storage->set_flushes_running(static_cast<uint32_t>(services.flusher.active()));
   services.storage_watch.Fill(storage);
+  agent.peers().Fill(out->mutable_peers());
 }
 
 }  // namespace

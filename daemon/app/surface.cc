@@ -61,6 +61,14 @@ void RefreshGpuMetrics(Agent& agent) {
   }
 }
 
+void RefreshPeersMetrics(Agent& agent) {
+  AgentMetrics& metrics = agent.metrics();
+  const membership::Membership& membership = agent.peers().membership();
+  metrics.members.With({}).Set(static_cast<double>(membership.view()->members.size()));
+  metrics.members_source_up.With({}).Set(membership.view()->source.ok() ? 1 : 0);
+  metrics.may_speak.With({}).Set(membership.self().status.ok() ? 1 : 0);
+}
+
 void RefreshMetrics(Agent& agent) {
   AgentMetrics& metrics = agent.metrics();
   RefreshProcessMetrics(&metrics);
@@ -68,6 +76,7 @@ void RefreshMetrics(Agent& agent) {
   metrics.flushes_queued.With({}).Set(static_cast<double>(agent.services().flusher.active()));
   metrics.log_lines_dropped.With({}).RaiseTo(static_cast<double>(DroppedLogLines()));
   RefreshGpuMetrics(agent);
+  RefreshPeersMetrics(agent);
   auto usage = agent.services().region.Usage();
   if (!usage.ok()) return;
   metrics.region_size.With({}).Set(static_cast<double>(usage->size_limit != 0 ? usage->size_limit : usage->total));

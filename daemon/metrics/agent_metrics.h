@@ -61,6 +61,10 @@ struct AgentMetrics {
 
   Family<Gauge> region_size{{"ckptd_region_size_bytes", "Memory that snapshots may take on this node.", {}}};
   Family<Gauge> region_used{{"ckptd_region_used_bytes", "Memory reserved for snapshots.", {}}};
+  Family<Gauge> members{{"ckptd_members", "Nodes that belong together, this one among them.", {}}};
+  Family<Gauge> members_source_up{
+      {"ckptd_members_source_up", "1 where the source of the members answers; 0: they are what it said last.", {}}};
+  Family<Gauge> may_speak{{"ckptd_member_speaks", "1 where this node is a member and may write to others.", {}}};
   Family<Gauge> clients{{"ckptd_clients", "Connected trainers.", {}}};
   Family<Gauge> pinned{
       {"ckptd_pinned_bytes", "Memory of snapshots that trainers pinned for their GPUs.", {"training_job"}}};
@@ -99,9 +103,10 @@ struct AgentMetrics {
     auto visit_all = [&visit](const auto&... families) { (visit(families), ...); };
     visit_all(build_info, saves, saves_dropped, save_stall, capture_duration, captured_bytes, persist_duration,
               written_bytes, read_bytes, flushes_queued, flushes_superseded, restores, restore_duration,
-              last_success_timestamp, last_success_step, tier_lag_steps, region_size, region_used, clients, pinned,
-              gpus, copiers, copier_starts, copier_deaths, rescues, verify_failures, scrubbed_bytes, mended, errors,
-              log_lines_dropped, process_cpu, process_resident, process_fds, process_start);
+              last_success_timestamp, last_success_step, tier_lag_steps, region_size, region_used, members,
+              members_source_up, may_speak, clients, pinned, gpus, copiers, copier_starts, copier_deaths, rescues,
+              verify_failures, scrubbed_bytes, mended, errors, log_lines_dropped, process_cpu, process_resident,
+              process_fds, process_start);
   }
 };
 

@@ -84,7 +84,7 @@ TEST(Text, NamesFollowTheRules) {
     EXPECT_EQ(words[3] == "counter", absl::EndsWith(words[2], "_total")) << line;
     EXPECT_TRUE(absl::StartsWith(words[2], "ckptd_") || absl::StartsWith(words[2], "process_")) << line;
   }
-  EXPECT_EQ(names.size(), 34u);
+  EXPECT_EQ(names.size(), 37u);
 }
 
 }  // namespace

@@ -290,6 +290,8 @@ TEST_F(HealthTest, MetricsAndPagesOfALiveAgent) {
   EXPECT_GE(read.Value(R"(ckptd_saves_total{training_job="gpt",result="captured"})"), 1);
   EXPECT_GE(read.Value(R"(ckptd_last_success_step{training_job="gpt",tier="storage"})"), 5);
   EXPECT_EQ(read.Value("ckptd_clients"), 1);
+  EXPECT_EQ(read.Value("ckptd_members"), 1);  // itself
+  EXPECT_EQ(read.Value("ckptd_member_speaks"), 1);
   EXPECT_EQ(Get(port, "/").status, 200);
   EXPECT_NE(Get(port, "/").body.find("/metrics"), std::string::npos);
   EXPECT_EQ(Get(port, "/healthz").status, 200);

@@ -26,6 +26,21 @@ bool StorageFails(v1::StorageStatus::State state) {
          state == v1::StorageStatus::FAILING || state == v1::StorageStatus::HUNG;
 }
 
+// Nothing where this node is alone by its configuration.
+std::string PeersLine(const v1::PeersStatus& peers) {
+  if (peers.members_size() <= 1 && peers.membership() == "static") return "";
+  std::string out = absl::StrCat("peers    ", Count(peers.members_size(), "node"), " by ", peers.membership());
+  if (!peers.self().empty()) absl::StrAppend(&out, "; this one is ", Clean(peers.self()));
+  if (peers.membership() == "etcd" && peers.generation() != 0)
+    absl::StrAppend(&out, ", generation ", peers.generation());
+  if (!peers.speaks()) absl::StrAppend(&out, "  ", Coloured(Tone::kBad, "may not write to others"));
+  if (!peers.source_ok()) {
+    absl::StrAppend(&out, "  ", Coloured(Tone::kWarn, "not heard for "),
+                    FormatDuration(Seconds(peers.source_seconds())));
+  }
+  return out + "\n";
+}
+
 std::string AgentLines(const v1::AgentStatus& agent) {
   std::string out = absl::StrCat("agent    ", agent.node(), "  ckptd ", agent.version(), "  pid ", agent.pid(), "  up ",
                                  FormatDuration(Seconds(agent.uptime_seconds())), "  ",
@@ -50,6 +65,7 @@ std::string AgentLines(const v1::AgentStatus& agent) {
   if (!storage.last_error().empty()) {
     absl::StrAppend(&out, "         ", Coloured(Tone::kBad, Clean(storage.last_error())), "\n");
   }
+  absl::StrAppend(&out, PeersLine(agent.peers()));
   if (!agent.last_error().empty()) absl::StrAppend(&out, "error    ", Clean(agent.last_error()), "\n");
   for (const v1::Problem& problem : agent.problems()) {
     absl::StrAppend(&out, "problem  ", Coloured(Tone::kBad, Clean(problem.text())),

@@ -65,6 +65,26 @@ TEST(FormatStatus, ARegionThatMayLeaveMemory) {
   EXPECT_THAT(FormatStatus(view), HasSubstr("free  may go to swap: run the node without\n"));
 }
 
+TEST(FormatStatus, Peers) {
+  v1::StatusView view = View();
+  v1::PeersStatus* peers = view.mutable_agent()->mutable_peers();
+  peers->set_membership("static");
+  peers->set_source_ok(true);
+  peers->set_speaks(true);
+  peers->set_self("node-7");
+  peers->add_members()->set_name("node-7");
+  EXPECT_THAT(FormatStatus(view), Not(HasSubstr("peers"))) << "alone, and nobody said otherwise";
+  peers->add_members()->set_name("node-8");
+  peers->set_generation(7);  // no registration of a list
+  EXPECT_THAT(FormatStatus(view), HasSubstr("\npeers    2 nodes by static; this one is node-7\n"));
+  peers->set_membership("etcd");
+  EXPECT_THAT(FormatStatus(view), HasSubstr("2 nodes by etcd; this one is node-7, generation 7\n"));
+  peers->set_speaks(false);
+  peers->set_source_ok(false);
+  peers->set_source_seconds(90);
+  EXPECT_THAT(FormatStatus(view), HasSubstr("generation 7  may not write to others  not heard for 1m30s"));
+}
+
 TEST(FormatStatus, RanksWithTensorsOnGpus) {
   v1::StatusView view = View();
   EXPECT_THAT(FormatStatus(view), Not(HasSubstr("gpu ")));

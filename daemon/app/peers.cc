@@ -1,0 +1,138 @@
+#include "daemon/app/peers.h"
+
+#include <cstdlib>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/errors.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/membership/dns_source.h"
+#include "daemon/membership/etcd_source.h"
+#ifdef CKPTD_GRPC
+#include "daemon/membership/etcd_client.h"
+#endif
+
+namespace ckptd {
+namespace {
+
+constexpr size_t kOneQuestion = 1;  // is open at a time
+
+const char* NameOf(MembershipChoice choice) {
+  switch (choice) {
+    case MembershipChoice::kDns:
+      return "dns";
+    case MembershipChoice::kSlurm:
+      return "slurm";
+    case MembershipChoice::kEtcd:
+      return "etcd";
+    case MembershipChoice::kStatic:
+      break;
+  }
+  return "static";
+}
+
+std::optional<std::string> OfEnvironment(absl::string_view name) {
+  const char* value = std::getenv(std::string(name).c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+absl::Status Of(const char* what, const absl::Status& status) {
+  return Error(CodeOf(status), absl::StrCat("peers: ", what, status.message()));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Peers>> Peers::Start(Loop& loop, const Clock& clock, Files& files,
+                                                    const PeersConfig& config, const std::string& node) {
+  std::unique_ptr<Peers> peers(new Peers(clock, config));
+  CKPTD_ASSIGN_OR_RETURN(auto source, peers->MakeSource(loop, files, node));
+  peers->membership_ = std::make_unique<membership::Membership>(clock, std::move(source));
+  CKPTD_RETURN_IF_ERROR(peers->membership_->Start());
+  return peers;
+}
+
+// What a source still runs on the pool is over before the pool goes.
+Peers::~Peers() {
+  membership_.reset();
+  if (questions_) questions_->Stop();
+}
+
+absl::StatusOr<std::unique_ptr<membership::Source>> Peers::MakeSource(Loop& loop, Files& files,
+                                                                      const std::string& node) {
+  membership::Self self;
+  self.name = node;
+  self.host = config_.address;
+  self.port = static_cast<uint16_t>(config_.port);
+  CKPTD_ASSIGN_OR_RETURN(self.domains, membership::ParseLabels(config_.labels));
+  switch (config_.membership) {
+    case MembershipChoice::kDns:
+      return MakeDnsSource(loop, self);
+    case MembershipChoice::kSlurm:
+      return membership::MakeSlurmSource(self, OfEnvironment);
+    case MembershipChoice::kEtcd:
+      return MakeEtcdSource(loop, files, self);
+    case MembershipChoice::kStatic:
+      break;
+  }
+  return membership::MakeStaticSource(self, config_.members);
+}
+
+absl::StatusOr<std::unique_ptr<membership::Source>> Peers::MakeDnsSource(Loop& loop, const membership::Self& self) {
+  CKPTD_ASSIGN_OR_RETURN(Resolver resolver, Resolver::Create(config_.dns_server));
+  questions_ = std::make_unique<ThreadPool>("ckptd-names", 1, kOneQuestion);
+  return std::make_unique<membership::DnsSource>(loop, *questions_, resolver,
+                                                 membership::DnsSettings{self, config_.dns_name, config_.dns_refresh});
+}
+
+#ifdef CKPTD_GRPC
+absl::StatusOr<std::unique_ptr<membership::Source>> Peers::MakeEtcdSource(Loop& loop, Files& files,
+                                                                          const membership::Self& self) {
+  membership::EtcdOptions options;
+  options.endpoints = config_.etcd_endpoints;
+  options.timeout = config_.etcd_ttl / 3;
+  CKPTD_ASSIGN_OR_RETURN(options.ca, membership::ReadPem(files, config_.etcd_ca));
+  CKPTD_ASSIGN_OR_RETURN(options.cert, membership::ReadPem(files, config_.etcd_cert));
+  CKPTD_ASSIGN_OR_RETURN(options.key, membership::ReadPem(files, config_.etcd_key));
+  CKPTD_ASSIGN_OR_RETURN(auto etcd, membership::ConnectEtcd(options));
+  return std::make_unique<membership::EtcdSource>(
+      loop, std::move(etcd), membership::EtcdSettings{self, config_.etcd_prefix, config_.etcd_ttl});
+}
+#else
+absl::StatusOr<std::unique_ptr<membership::Source>> Peers::MakeEtcdSource(Loop&, Files&, const membership::Self&) {
+  return Error(ErrorCode::INVALID_ARGUMENT, "peers.membership is etcd: this ckptd was built without gRPC");
+}
+#endif
+
+std::vector<absl::Status> Peers::Problems() const {
+  const membership::View& view = *membership_->view();
+  std::vector<absl::Status> problems;
+  if (!view.source.ok()) problems.push_back(Of("", view.source));
+  for (const absl::Status& why : view.refused) problems.push_back(Of("refused: ", why));
+  const membership::Standing self = membership_->self();
+  if (!self.status.ok()) problems.push_back(Of("this node: ", self.status));
+  return problems;
+}
+
+void Peers::Fill(v1::PeersStatus* out) const {
+  const membership::View& view = *membership_->view();
+  const membership::Standing self = membership_->self();
+  out->set_membership(NameOf(config_.membership));
+  out->set_view(view.number);
+  out->set_source_ok(view.source.ok());
+  if (view.number != 0 || !view.source.ok())
+    out->set_source_seconds(static_cast<double>((clock_.Monotonic() - view.source_since).count()) / 1e9);
+  out->set_self(self.name);
+  out->set_generation(self.generation);
+  out->set_speaks(self.status.ok());
+  out->set_refused(view.refusals);
+  for (const membership::Member& member : view.members) {
+    v1::MemberStatus* added = out->add_members();
+    added->set_name(member.name);
+    added->set_address(member.address);
+    added->set_generation(member.generation);
+    for (const auto& [key, value] : member.domains) (*added->mutable_domains())[key] = value;
+  }
+}
+
+}  // namespace ckptd

@@ -1,0 +1,156 @@
+// Real agents that find each other: by a real etcd that is killed and paused, and by a list. What an operator is told.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/membership/testing/etcd_server.h"
+#include "tests/integration/ctl_fixture.h"
+
+namespace ckptd::harness {
+namespace {
+
+std::string Quoted(const std::string& text) { return "\"" + text + "\""; }
+
+class PeersTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/ckptd-peers-XXXXXX";
+    dir_ = mkdtemp(name);
+  }
+  void TearDown() override {
+    nodes_.clear();
+    std::filesystem::remove_all(dir_);
+  }
+
+  [[nodiscard]] std::string Admin(size_t number) const { return dir_ + "/" + std::to_string(number); }
+  static std::string NameOf(size_t number) { return std::string("node-") + static_cast<char>('a' + number); }
+
+  Node& Add(const std::map<std::string, std::string>& settings) {
+    const size_t number = nodes_.size();
+    NodeOptions options;
+    options.settings = settings;
+    options.settings["agent.admin_socket"] = Quoted(Admin(number));
+    options.settings["agent.node_name"] = Quoted(NameOf(number));
+    nodes_.push_back(std::make_unique<Node>(options));
+    return *nodes_.back();
+  }
+  Node& AddByEtcd(const membership::EtcdServer& etcd) {
+    return Add({{"peers.membership", Quoted("etcd")},
+                {"peers.etcd_endpoints", Quoted(etcd.endpoint())},
+                {"peers.etcd_ttl", Quoted("2s")},
+                {"peers.labels", Quoted("rack=r" + std::to_string(nodes_.size()))}});
+  }
+
+  Said Status(size_t number, const std::string& more = "") {
+    std::vector<std::string> argv = {BinaryDirectory() + "/ckptctl", "status"};
+    for (const std::string& word : Args(more)) argv.push_back(word);
+    Child child({argv, {"CKPTD_ADMIN_SOCKET=" + Admin(number), "NO_COLOR=1"}, dir_ + "/stderr"});
+    Said said;
+    said.code = child.Wait();
+    for (const std::string& line : child.lines()) said.out += line + "\n";
+    return said;
+  }
+  // Asks until it is said, for 30 s at most; what was said last.
+  Said Await(size_t number, const std::function<bool(const Said&)>& said_so) {
+    Said said = Status(number);
+    for (int i = 0; i < 300 && !said_so(said); ++i) {
+      usleep(100'000);
+      said = Status(number);
+    }
+    return said;
+  }
+  void ExpectNodes(size_t number, size_t count) {
+    const std::string text = "peers    " + std::to_string(count) + (count == 1 ? " node by etcd" : " nodes by etcd");
+    const Said said = Await(number, [&](const Said& each) { return each.code == 0 && each.Has(text); });
+    EXPECT_TRUE(said.Has(text)) << text << "\n" << said << nodes_[number]->AgentLog();
+    EXPECT_EQ(said.code, 0) << said;
+  }
+  uint64_t Generation(size_t number) {
+    const Said said = Status(number);
+    const size_t at = said.out.find("generation ");
+    return at == said.out.npos ? 0 : strtoull(said.out.c_str() + at + 11, nullptr, 10);
+  }
+
+  std::string dir_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+};
+
+TEST_F(PeersTest, AloneNothingIsSaidOfPeers) {
+  ASSERT_TRUE(Add({}).StartAgent());
+  const Said said = Status(0);
+  EXPECT_EQ(said.code, 0) << said;
+  EXPECT_FALSE(said.Has("peers")) << said;
+  EXPECT_TRUE(Status(0, "-o json").Has("\"membership\": \"static\"")) << said;
+}
+
+TEST_F(PeersTest, AList) {
+  Node& node = Add({{"peers.members", Quoted("node-a rack=r1; node-c rack=r2")}});
+  ASSERT_TRUE(node.StartAgent()) << node.AgentLog();
+  const Said said = Status(0);
+  EXPECT_EQ(said.code, 0) << said;
+  EXPECT_TRUE(said.Has("peers    2 nodes by static; this one is node-a\n")) << said;
+  const Said json = Status(0, "-o json");
+  EXPECT_TRUE(json.Has("\"address\": \"node-c:9465\"")) << json;
+  EXPECT_TRUE(json.Has("\"rack\": \"r2\"")) << json;
+}
+
+TEST_F(PeersTest, AListWithoutThisNodeIsRefused) {
+  Node& node = Add({{"peers.members", Quoted("other")}});
+  EXPECT_FALSE(node.StartAgent());
+  EXPECT_NE(node.AgentLog().find("node-a"), std::string::npos) << node.AgentLog();
+  EXPECT_NE(node.AgentLog().find("peers.members"), std::string::npos) << node.AgentLog();
+}
+
+TEST_F(PeersTest, ANodeThatDiesIsNoMemberWhenItsLeaseIsOver) {
+  const membership::EtcdServer etcd;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(AddByEtcd(etcd).StartAgent());
+  for (size_t i = 0; i < 3; ++i) ExpectNodes(i, 3);
+  EXPECT_TRUE(Status(0, "-o json").Has("\"rack\": \"r2\""));
+  nodes_[2]->KillAgent();
+  ExpectNodes(0, 2);
+  ExpectNodes(1, 2);
+  ASSERT_TRUE(nodes_[2]->StartAgent());
+  for (size_t i = 0; i < 3; ++i) ExpectNodes(i, 3);
+}
+
+TEST_F(PeersTest, ANodeThatWasPausedComesBackAsALaterOne) {
+  const membership::EtcdServer etcd;
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(AddByEtcd(etcd).StartAgent());
+  for (size_t i = 0; i < 2; ++i) ExpectNodes(i, 2);
+  const uint64_t before = Generation(1);
+  EXPECT_NE(before, 0u);
+  kill(nodes_[1]->agent()->pid(), SIGSTOP);
+  ExpectNodes(0, 1);
+  kill(nodes_[1]->agent()->pid(), SIGCONT);
+  for (size_t i = 0; i < 2; ++i) ExpectNodes(i, 2);
+  EXPECT_GT(Generation(1), before);
+}
+
+// Training and its checkpoints do not need etcd.
+TEST_F(PeersTest, WithoutEtcdTheLastViewStaysAndTrainingGoesOn) {
+  membership::EtcdServer etcd;
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(AddByEtcd(etcd).StartAgent());
+  for (size_t i = 0; i < 2; ++i) ExpectNodes(i, 2);
+  etcd.Kill();
+  const Said said = Await(0, [](const Said& each) { return each.code == 1; });
+  EXPECT_EQ(said.code, 1) << said;
+  EXPECT_TRUE(said.Has("peers    2 nodes by etcd")) << said;
+  EXPECT_TRUE(said.Has("not heard for")) << said;
+  EXPECT_TRUE(said.Has("problem  peers: ")) << said;
+  auto trainer = nodes_[0]->Train(Args("--steps 20 --every 5 --step-ms 40"));
+  EXPECT_EQ(trainer->Wait(), 0) << trainer->Errors() << nodes_[0]->AgentLog();
+  EXPECT_EQ(trainer->Last("DURABLE"), 20u);
+  etcd.Start();
+  for (size_t i = 0; i < 2; ++i) ExpectNodes(i, 2);
+}
+
+}  // namespace
+}  // namespace ckptd::harness
