@@ -75,8 +75,9 @@ struct Cost {
 
 // Copies (Gemini, its memory with slots = 2): memory slots * copies * bytes, traffic (copies - 1) * bytes. Codes:
 // memory slots * (1 + parity / data) * bytes; each of the node's blocks goes to `parity` holders, or passes along its
-// stripe as a partial sum, which is as much: traffic parity * bytes. `scheme` was checked; bytes at most 2^50, slots at
-// most 8, members at least 1.
+// stripe as a partial sum, which is as much: traffic parity * bytes
+// (REFT sends nothing where all members of a group hold the same state: not here, each node's is its own). `scheme` was
+// checked; bytes at most 2^50, slots at most 8, members at least 1.
 [[nodiscard]] Cost CostOf(const Scheme& scheme, size_t members, uint64_t bytes, uint32_t slots);
 
 }  // namespace ckptd::placement

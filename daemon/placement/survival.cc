@@ -113,7 +113,10 @@ absl::StatusOr<double> SurvivalOfLosses(const Placement& placement, size_t lost)
     return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat(lost, " losses of ", members, " members"));
   }
   if (lost <= placement.scheme.tolerated()) return 1.0;
-  return static_cast<double>(std::min<Real>(1, CountAll(placement, lost) / Binomial(members, lost)));
+  const Real survived = CountAll(placement, lost);
+  if (survived == 0) return 0.0;
+  const Real share = std::min<Real>(1, survived / Binomial(members, lost));
+  return std::max(static_cast<double>(share), std::numeric_limits<double>::min());
 }
 
 absl::StatusOr<double> SurvivalAtProbability(const Placement& placement, double p) {

@@ -28,7 +28,8 @@
 
 namespace ckptd::placement {
 
-// That all snapshots survive the loss of exactly `lost` members. INVALID_ARGUMENT when there are fewer.
+// That all snapshots survive the loss of exactly `lost` members; 0 only if no set of so many is survived.
+// INVALID_ARGUMENT when there are fewer members.
 [[nodiscard]] absl::StatusOr<double> SurvivalOfLosses(const Placement& placement, size_t lost);
 
 // That all survive when each member is lost with probability p, independently of the others (REFT's S). A node that

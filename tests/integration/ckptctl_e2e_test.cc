@@ -170,6 +170,24 @@ TEST_F(CkptctlTest, SalvageNeedsNoAgent) {
   EXPECT_TRUE(ListFiles(dir_ + "/bad").empty());
 }
 
+TEST_F(CkptctlTest, PlanNeedsNoAgent) {
+  node_->KillAgent();
+  Said pairs = Run("plan --scheme mixed --nodes 16 --copies 2 --lost 2 --bytes 75GiB");
+  EXPECT_EQ(pairs.code, 0) << pairs;
+  EXPECT_TRUE(pairs.Has("mixed, 2 copies, 16 nodes in 8 groups of 2\n")) << pairs;
+  EXPECT_TRUE(pairs.Has("2           93.3333 %        15.0\n")) << pairs;
+  EXPECT_TRUE(pairs.Has("memory     300.0 GiB  4 in 2 versions\n")) << pairs;
+  Said json = Run("plan --scheme ring --nodes 16 --copies 2 --lost 2 --bytes 75GiB -o json");
+  EXPECT_EQ(json.code, 0) << json;
+  EXPECT_TRUE(json.Has("\"survival\": 0.8666666666666667,")) << json;
+  EXPECT_TRUE(json.Has("\"memory_bytes_per_node\": 322122547200,")) << json;
+  EXPECT_TRUE(json.Has("\"traffic_bytes_per_save\": 80530636800,")) << json;
+  Said bad = Run("plan --scheme group --nodes 16 --copies 3 --lost 2");
+  EXPECT_EQ(bad.code, 2) << bad;
+  EXPECT_TRUE(bad.ErrorHas("the scheme mixed takes any number")) << bad;
+  EXPECT_TRUE(bad.out.empty()) << bad;
+}
+
 TEST_F(CkptctlTest, NoAgentIsThreeAndAnUnknownJobIsFour) {
   for (const char* line : {"status x", "list x", "inspect x", "verify x@1", "trace x@1", "pin x@1", "rm x@1", "gc x"}) {
     EXPECT_EQ(Run(line).code, 4) << Run(line);

@@ -100,6 +100,25 @@ absl::StatusOr<Nanos> Args::GetDuration(const std::string& flag, Nanos otherwise
   return duration;
 }
 
+absl::StatusOr<std::optional<uint64_t>> Args::GetNumber(const std::string& flag, uint64_t least, uint64_t most) const {
+  if (!Has(flag)) return std::optional<uint64_t>();
+  uint64_t number = 0;
+  if (!absl::SimpleAtoi(Get(flag), &number) || number < least || number > most) {
+    return Usage(absl::StrCat(flag, " wants a number from ", least, " to ", most, ", not ", Get(flag)));
+  }
+  return std::optional<uint64_t>(number);
+}
+
+absl::StatusOr<std::optional<uint64_t>> Args::GetBytes(const std::string& flag, uint64_t least, uint64_t most) const {
+  if (!Has(flag)) return std::optional<uint64_t>();
+  auto bytes = ParseBytes(Get(flag));
+  if (!bytes.ok()) return Usage(absl::StrCat(flag, ": ", bytes.status().message()));
+  if (*bytes < least || *bytes > most) {
+    return Usage(absl::StrCat(flag, " wants ", FormatBytes(least), " to ", FormatBytes(most), ", not ", Get(flag)));
+  }
+  return std::optional<uint64_t>(*bytes);
+}
+
 absl::StatusOr<bool> Args::Json() const {
   const std::string format = Get("-o");
   if (format == "json") return true;

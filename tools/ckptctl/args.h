@@ -2,6 +2,7 @@
 #ifndef CKPTD_TOOLS_CKPTCTL_ARGS_H_
 #define CKPTD_TOOLS_CKPTCTL_ARGS_H_
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -32,6 +33,11 @@ class Args {
   // Absent, or INVALID_ARGUMENT.
   [[nodiscard]] absl::StatusOr<std::optional<Rank>> GetRank(const std::string& flag) const;
   [[nodiscard]] absl::StatusOr<Nanos> GetDuration(const std::string& flag, Nanos otherwise) const;
+  [[nodiscard]] absl::StatusOr<std::optional<uint64_t>> GetNumber(const std::string& flag, uint64_t least,
+                                                                  uint64_t most) const;
+  // "75GiB", "4096".
+  [[nodiscard]] absl::StatusOr<std::optional<uint64_t>> GetBytes(const std::string& flag, uint64_t least,
+                                                                 uint64_t most) const;
   // "table" or "json" of `-o`.
   [[nodiscard]] absl::StatusOr<bool> Json() const;
 

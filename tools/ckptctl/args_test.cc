@@ -44,6 +44,24 @@ TEST(Args, MistakesAreUsage) {
   EXPECT_EQ(CodeOf(Parse({"--timeout", "soon"})->GetDuration("--timeout", {}).status()), ErrorCode::INVALID_ARGUMENT);
 }
 
+TEST(Args, NumbersAndBytesHaveBounds) {
+  auto number = [](const char* text) { return Parse({"--rank", text})->GetNumber("--rank", 1, 16); };
+  EXPECT_EQ(number("1")->value(), 1u);
+  EXPECT_EQ(number("16")->value(), 16u);
+  EXPECT_FALSE(Parse({})->GetNumber("--rank", 1, 16)->has_value());
+  for (const char* bad : {"0", "17", "-1", "1.5", "x", "", "99999999999999999999"}) {
+    EXPECT_EQ(CodeOf(number(bad).status()), ErrorCode::INVALID_ARGUMENT) << bad;
+  }
+  EXPECT_EQ(number("17").status().message(), "--rank wants a number from 1 to 16, not 17");
+  auto bytes = [](const char* text) { return Parse({"--to", text})->GetBytes("--to", 1, 1 << 20); };
+  EXPECT_EQ(bytes("64KiB")->value(), 65536u);
+  EXPECT_FALSE(Parse({})->GetBytes("--to", 1, 2)->has_value());
+  for (const char* bad : {"0", "2MiB", "64 GB", "-1", "much"}) {
+    EXPECT_EQ(CodeOf(bytes(bad).status()), ErrorCode::INVALID_ARGUMENT) << bad;
+  }
+  EXPECT_EQ(bytes("2MiB").status().message(), "--to wants 1 B to 1.0 MiB, not 2MiB");
+}
+
 TEST(Args, ValuesHaveDefaults) {
   auto args = Parse({});
   EXPECT_FALSE(*args->Json());

@@ -125,6 +125,44 @@ std::vector<Command> StepCommands() {
         kOutput,
         kAgent},
        &RunGc},
+  };
+}
+
+// Without a job.
+std::vector<Command> OtherCommands() {
+  return {
+      {"plan",
+       "--scheme S --nodes N --lost L",
+       "what copies or parity on other nodes survive and cost",
+       "To decide before memory is bought; no agent is asked, and none need run. Tells how likely it is that memory\n"
+       "alone survives when L nodes are lost at once (else storage is what is left), what a node needs of memory and\n"
+       "of network, and what is read to have a lost node's snapshot again. Schemes:\n"
+       "  none    nothing leaves the node\n"
+       "  mixed   groups of M nodes hold each other's copies; any number of nodes (Gemini, Algorithm 1)\n"
+       "  group   the same where M divides the number of nodes, else refused\n"
+       "  ring    each node's copies lie on the next M - 1: as dear, and survives less\n"
+       "  xor     groups of K + 1 nodes, one of each may be lost; memory for 1/K of a snapshot\n"
+       "  rs      groups of K + M nodes, any M of each may be lost (Reed-Solomon); memory for M/K of a snapshot\n"
+       "\n"
+       "  ckptctl plan --scheme mixed --nodes 64 --copies 2 --lost 3 --bytes 300GiB\n"
+       "  ckptctl plan --scheme rs --nodes 64 --data 6 --parity 2 --lost 3 --bytes 300GiB --per-rack 4\n"
+       "  ckptctl plan --scheme xor --nodes 64 --data 7 --lost 2 --mtbf 26280h --window 30m -o json",
+       0,
+       0,
+       {{"--scheme", "S", "none, group, ring, mixed, xor, rs"},
+        {"--nodes", "N", "nodes of the job, to 10000"},
+        {"--lost", "L", "nodes lost at once, each L of the N as likely"},
+        {"--copies", "M", "of group, ring, mixed: 2 to 16, the node's own included"},
+        {"--data", "K", "of xor, rs: blocks of data in a stripe; K + M to 128"},
+        {"--parity", "M", "of rs: blocks of parity; xor has 1"},
+        {"--bytes", "B", "what one node saves at a time, all its ranks: 300GiB"},
+        {"--slots", "S", "snapshots held at once, as region.slots (default 2)"},
+        {"--per-rack", "R", "nodes that share a rack: whether one rack may fail"},
+        {"--mtbf", "TIME", "mean time between failures of one node, 26280h; with --window"},
+        {"--window", "TIME", "from a loss until the node is replaced and protected again"},
+        {"--loss-probability", "P", "instead of these two: that a node is lost in such a window"},
+        kOutput},
+       &RunPlan},
       {"version", "", "of this tool and of the agent", "", 0, 0, {kOutput, kAgent}, &RunVersion},
   };
 }
@@ -132,6 +170,7 @@ std::vector<Command> StepCommands() {
 std::vector<Command> MakeCommands() {
   std::vector<Command> all = LookingCommands();
   for (Command& command : StepCommands()) all.push_back(std::move(command));
+  for (Command& command : OtherCommands()) all.push_back(std::move(command));
   return all;
 }
 

@@ -204,6 +204,78 @@ bool IsShard(const v1::TensorEntry& tensor) {
                      tensor.global_shape().end());
 }
 
+// "always", "93.3333 %", "never": never rounded to what it is not.
+std::string Chance(double survival, bool always) {
+  if (always) return "always";
+  if (survival <= 0) return "never";
+  if (survival > 0.9999995) return "> 99.9999 %";
+  return survival < 0.0000005 ? "< 0.0001 %" : absl::StrFormat("%.4f %%", survival * 100);
+}
+
+std::string OnceIn(double survival, bool always) {
+  if (always) return "-";
+  const double loss = 1 - survival;
+  if (loss < 1e-12) return "> 1e+12";  // of a number near 1 no more digits are right
+  return loss < 1e-6 ? absl::StrFormat("%.3g", 1 / loss) : absl::StrFormat(loss > 0.01 ? "%.1f" : "%.0f", 1 / loss);
+}
+
+std::string PlanHead(const v1::Plan& plan) {
+  std::string out = plan.scheme();
+  if (plan.has_copies()) absl::StrAppend(&out, ", ", plan.copies(), " copies");
+  if (plan.has_data()) absl::StrAppend(&out, " ", plan.data(), "+", plan.parity());
+  absl::StrAppend(&out, ", ", Count(plan.nodes(), "node"));
+  std::vector<std::string> groups;
+  for (const v1::PlanGroups& each : plan.groups()) {
+    groups.push_back(absl::StrCat(Count(each.count(), "group"), " of ", each.members()));
+  }
+  if (plan.scheme() != "none") absl::StrAppend(&out, " in ", absl::StrJoin(groups, " and "));
+  return out + "\n\n";
+}
+
+// One loss, two, up to nine while any are survived, and as many as were asked for.
+std::string PlanSurvival(const v1::Plan& plan) {
+  Table table({"NODES LOST", "MEMORY SURVIVES", "ELSE ONCE IN"});
+  auto add = [&](uint32_t lost, double survival) {
+    const bool always = lost <= plan.always_survives();
+    table.Add({absl::StrCat(lost), Chance(survival, always), OnceIn(survival, always)});
+  };
+  const int listed = std::min({plan.survival_by_lost_size(), 10, static_cast<int>(plan.lost())});
+  for (int lost = 1; lost < listed && plan.survival_by_lost(lost) > 0; ++lost) {
+    add(static_cast<uint32_t>(lost), plan.survival_by_lost(lost));
+  }
+  add(plan.lost(), plan.survival());
+  std::string out = table.Text();
+  if (plan.has_survival_at_probability()) {
+    const bool always = plan.node_loss_probability() == 0;
+    absl::StrAppendFormat(&out, "each node with probability %.3g: %s, else once in %s\n", plan.node_loss_probability(),
+                          Chance(plan.survival_at_probability(), always),
+                          OnceIn(plan.survival_at_probability(), always));
+  }
+  return out + "\n";
+}
+
+std::string PlanCost(const v1::Plan& plan) {
+  Table table({"EACH NODE", "BYTES", "TIMES WHAT IT SAVES"});
+  auto add = [&](const char* what, uint64_t bytes, double factor, const std::string& how) {
+    table.Add({what, plan.has_bytes() ? FormatBytes(bytes) : "-", absl::StrFormat("%.4g %s", factor, how)});
+  };
+  add("memory", plan.memory_bytes_per_node(), plan.memory_factor(), "in " + Count(plan.slots(), "version"));
+  add("traffic", plan.traffic_bytes_per_save(), plan.traffic_factor(), "sent for a save, as much received");
+  add("rebuild", plan.rebuild_bytes(), plan.rebuild_factor(), "read from others when it is lost");
+  return table.Text() + (plan.has_bytes() ? "" : "in bytes: with --bytes, what one node saves\n");
+}
+
+std::string PlanRacks(const v1::Plan& plan) {
+  if (!plan.has_nodes_per_rack()) return "";
+  std::string out = absl::StrCat("racks of ", Count(plan.nodes_per_rack(), "node"), ": any one may fail");
+  if (!plan.survives_one_rack()) {
+    out = absl::StrCat("racks of ", Count(plan.nodes_per_rack(), "node"), ": ",
+                       Coloured(Tone::kBad, "one that fails may take snapshots with it"));
+  }
+  if (plan.shared_racks() == 0) return out + "\n\n";
+  return absl::StrCat(out, "; ", plan.shared_racks(), " times one rack has two or more that should be apart\n\n");
+}
+
 }  // namespace
 
 std::string FormatAge(double seconds) { return absl::StrCat(FormatDuration(Seconds(std::max(0.0, seconds))), " ago"); }
@@ -285,6 +357,10 @@ std::string FormatTrace(const v1::TraceResponse& trace) {
   return absl::StrCat(
       absl::StrFormat("trace %016x: step %d of attempt %d\n", trace.trace_id(), trace.step(), trace.attempt()),
       table.Text());
+}
+
+std::string FormatPlan(const v1::Plan& plan) {
+  return absl::StrCat(PlanHead(plan), PlanSurvival(plan), PlanRacks(plan), PlanCost(plan));
 }
 
 }  // namespace ckptd

@@ -1,4 +1,4 @@
-// The tables and sentences of the commands, from the agent's messages. Pure: text in, text out.
+// The tables and sentences of the commands, from messages: the agent's, and what was planned. Pure: text in, text out.
 #ifndef CKPTD_TOOLS_CKPTCTL_FORMATS_H_
 #define CKPTD_TOOLS_CKPTCTL_FORMATS_H_
 
@@ -6,6 +6,7 @@
 #include <string>
 
 #include "proto/ckptd/v1/admin.pb.h"
+#include "proto/ckptd/v1/plan.pb.h"
 #include "proto/ckptd/v1/status.pb.h"
 
 namespace ckptd {
@@ -21,6 +22,8 @@ namespace ckptd {
 [[nodiscard]] std::string FormatFlush(const std::string& job, const v1::FlushResponse& flush);
 [[nodiscard]] std::string FormatGc(const v1::GcResponse& gc, bool dry_run);
 [[nodiscard]] std::string FormatTrace(const v1::TraceResponse& trace);
+
+[[nodiscard]] std::string FormatPlan(const v1::Plan& plan);
 
 [[nodiscard]] std::string FormatAge(double seconds);  // "4.0 s ago"
 

@@ -218,6 +218,83 @@ TEST(FormatSentences, FlushDamageGc) {
   EXPECT_THAT(FormatGc(gc, false), HasSubstr("9.a2"));
 }
 
+v1::Plan PlanOfPairs() {
+  v1::Plan plan;
+  plan.set_scheme("mixed");
+  plan.set_nodes(7);
+  plan.set_copies(2);
+  plan.set_slots(2);
+  plan.set_lost(2);
+  plan.set_always_survives(1);
+  plan.set_survival(16.0 / 21);
+  for (double survival : {1.0, 1.0, 16.0 / 21}) plan.add_survival_by_lost(survival);
+  plan.set_memory_factor(4);
+  plan.set_traffic_factor(1);
+  plan.set_rebuild_factor(1);
+  for (uint32_t members : {3, 2}) {
+    plan.add_groups()->set_members(members);
+    plan.mutable_groups(plan.groups_size() - 1)->set_count(4 - members);
+  }
+  return plan;
+}
+
+TEST(FormatPlan, WhatSurvivesAndWhatItCosts) {
+  v1::Plan plan = PlanOfPairs();
+  EXPECT_EQ(FormatPlan(plan),
+            "mixed, 2 copies, 7 nodes in 1 group of 3 and 2 groups of 2\n\n"
+            "NODES LOST  MEMORY SURVIVES  ELSE ONCE IN\n"
+            "1           always           -\n"
+            "2           76.1905 %        4.2\n\n"
+            "EACH NODE  BYTES  TIMES WHAT IT SAVES\n"
+            "memory     -      4 in 2 versions\n"
+            "traffic    -      1 sent for a save, as much received\n"
+            "rebuild    -      1 read from others when it is lost\n"
+            "in bytes: with --bytes, what one node saves\n");
+  plan.set_bytes(uint64_t{1} << 30);
+  plan.set_memory_bytes_per_node(uint64_t{4} << 30);
+  plan.set_traffic_bytes_per_save(uint64_t{1} << 30);
+  plan.set_rebuild_bytes(uint64_t{1} << 30);
+  EXPECT_THAT(FormatPlan(plan), HasSubstr("memory     4.0 GiB  4 in 2 versions\n"
+                                          "traffic    1.0 GiB  1 sent for a save, as much received\n"
+                                          "rebuild    1.0 GiB  1 read from others when it is lost\n"));
+}
+
+TEST(FormatPlan, RacksAndRates) {
+  v1::Plan plan = PlanOfPairs();
+  EXPECT_THAT(FormatPlan(plan), Not(HasSubstr("racks")));
+  plan.set_nodes_per_rack(2);
+  plan.set_survives_one_rack(true);
+  EXPECT_THAT(FormatPlan(plan), HasSubstr("racks of 2 nodes: any one may fail\n"));
+  plan.set_shared_racks(3);
+  plan.set_survives_one_rack(false);
+  EXPECT_THAT(FormatPlan(plan), HasSubstr("racks of 2 nodes: one that fails may take snapshots with it; 3 times one rack"));
+  plan.set_node_loss_probability(0.001);
+  plan.set_survival_at_probability(1 - 1e-7);
+  EXPECT_THAT(FormatPlan(plan), HasSubstr("each node with probability 0.001: > 99.9999 %, else once in 1e+07\n"));
+}
+
+TEST(FormatPlan, ManyLossesAreNotAllListed) {
+  v1::Plan plan = PlanOfPairs();
+  plan.set_lost(40);
+  plan.set_survival(0);
+  for (int lost = 3; lost <= 40; ++lost) plan.add_survival_by_lost(1e-9);
+  const std::string text = FormatPlan(plan);
+  EXPECT_THAT(text, HasSubstr("\n9           < 0.0001 %       1.0\n40          never            1.0\n"));
+  for (int lost = 4; lost <= 40; ++lost) plan.set_survival_by_lost(lost, 0);
+  EXPECT_THAT(FormatPlan(plan), HasSubstr("\n3           < 0.0001 %       1.0\n40          never            1.0\n"));
+}
+
+TEST(FormatPlan, WhatIsNearlyCertainIsNotCertain) {
+  v1::Plan plan = PlanOfPairs();
+  plan.set_survival(1);  // a double has no digit left for what is lost
+  EXPECT_THAT(FormatPlan(plan), HasSubstr("\n2           > 99.9999 %      > 1e+12\n"));
+  plan.set_always_survives(2);
+  EXPECT_THAT(FormatPlan(plan), HasSubstr("\n2           always           -\n"));
+  plan.set_node_loss_probability(1e-9);
+  plan.set_survival_at_probability(1);
+  EXPECT_THAT(FormatPlan(plan), HasSubstr("1e-09: > 99.9999 %, else once in > 1e+12\n"));
+}
+
 TEST(FormatTrace, ATimeLine) {
   v1::TraceResponse trace;
   trace.set_trace_id(0xabc);
