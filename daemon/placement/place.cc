@@ -1,7 +1,6 @@
 // Place(): a placement from nothing but the members.
 #include <algorithm>
 #include <numeric>
-#include <utility>
 
 #include "daemon/base/status_macros.h"
 #include "daemon/placement/seating.h"
@@ -18,7 +17,7 @@ std::vector<Seats> Algorithm1(const Roster& roster, const Seats& order, size_t c
   const Seats ring = ChooseRing(roster, order, copies + over, groups - 1);
   Seats rest = order;
   std::erase_if(rest, [&](uint32_t seat) { return std::find(ring.begin(), ring.end(), seat) != ring.end(); });
-  std::vector<Seats> out = Deal(DealingOrder(roster, rest), groups - 1);
+  std::vector<Seats> out = Deal(rest, groups - 1);
   out.push_back(ArrangeRing(roster, DealingOrder(roster, ring), copies));
   return out;
 }

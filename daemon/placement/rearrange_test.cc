@@ -164,6 +164,37 @@ TEST(Rearrange, TheSeatThatSharesLeast) {
   EXPECT_TRUE(SharedDomains(after, {{"a", "", "r1"}, {"b", "", "r2"}, {"x", "", "r1"}, {"y", "", "r2"}})->empty());
 }
 
+std::vector<Member> InRacks(const std::vector<std::pair<std::string, std::string>>& racks) {
+  std::vector<Member> out;
+  for (const auto& [name, rack] : racks) out.push_back({name, "", rack, ""});
+  return out;
+}
+
+TEST(Rearrange, ANewcomerGoesWhereItSharesNothing) {
+  const Placement pairs{Mixed(2), {{"a", "b"}, {"c", "d"}}};
+  const auto five = InRacks({{"a", "1"}, {"b", "2"}, {"c", "3"}, {"d", "4"}, {"x", "1"}});
+  EXPECT_THAT(Sizes(*Rearrange(pairs, five)), ElementsAre(2, 3)) << "not to a";
+  const Placement codes{Scheme::Xor(2), {{"a", "b", "c"}, {"d", "e", "f"}}};
+  const auto eight =
+      InRacks({{"a", "1"}, {"b", "2"}, {"c", "3"}, {"d", "4"}, {"e", "5"}, {"f", "6"}, {"x", "1"}, {"y", "4"}});
+  EXPECT_THAT(Rearrange(codes, eight)->groups,
+              ElementsAre(ElementsAre("a", "b", "c", "y"), ElementsAre("d", "e", "f", "x")));
+}
+
+TEST(Rearrange, IntoARingNotBesideItsRack) {
+  const Placement ring{Scheme::Copies(Kind::kRing, 2), {{"a", "b", "c", "d"}}};
+  const auto five = InRacks({{"a", "1"}, {"b", "2"}, {"c", "3"}, {"d", "4"}, {"x", "1"}});
+  EXPECT_TRUE(SharedDomains(*Rearrange(ring, five), five)->empty());
+}
+
+TEST(Rearrange, WhoMovesIsWhoSharesNothingThereAndMostHere) {
+  const Placement before{Mixed(2), {{"a", "gone"}, {"p", "q", "s"}}};
+  auto next = Rearrange(before, InRacks({{"a", "1"}, {"p", "1"}, {"q", "2"}, {"s", "3"}}));
+  EXPECT_THAT(next->groups, ElementsAre(ElementsAre("a", "q"), ElementsAre("p", "s"))) << "p is of a's rack";
+  next = Rearrange(before, InRacks({{"a", "1"}, {"p", "2"}, {"q", "3"}, {"s", "3"}}));
+  EXPECT_THAT(next->groups, ElementsAre(ElementsAre("a", "q"), ElementsAre("p", "s"))) << "q and s are of one rack";
+}
+
 TEST(Rearrange, APlacementThatCannotBeIsRefused) {
   auto twice = Rearrange({Mixed(2), {{"n00000", "n00001"}, {"n00000", "n00002"}}}, Nodes(4));
   EXPECT_EQ(CodeOf(twice.status()), ErrorCode::INVALID_ARGUMENT);

@@ -78,6 +78,9 @@ TEST(Cost, ReedSolomonAndNone) {
   const Cost wide = CostOf(Scheme::ReedSolomon(6, 2), 18, 7000, 1);
   EXPECT_EQ(wide.memory, 7000u + 2 * 1000) << "two groups of 9";
   EXPECT_EQ(wide.rebuild, 7 * 7000u);
+  const Cost uneven = CostOf(Scheme::ReedSolomon(6, 2), 17, 6000, 1);
+  EXPECT_EQ(uneven.memory, 6000u + 2 * 1000) << "in the group of 8";
+  EXPECT_EQ(uneven.rebuild, 7 * 6000u) << "in the group of 9";
   const Cost none = CostOf({}, 16, 6000, 2);
   EXPECT_EQ(none.memory, 12000u);
   EXPECT_EQ(none.traffic, 0u);

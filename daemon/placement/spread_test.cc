@@ -123,6 +123,31 @@ TEST(Place, DealtGroupsShareTheLoadOfEachDomain) {
   }
 }
 
+bool AnyFatal(const std::vector<Shared>& shared) {
+  return std::any_of(shared.begin(), shared.end(), [](const Shared& each) { return each.fatal; });
+}
+
+// What must share a domain is not laid side by side: 3 copies in the ring of 5 that Algorithm 1 leaves, two racks.
+TEST(Place, AShortRingDoesNotDieOfOneRack) {
+  std::vector<Member> members = Nodes(5);
+  for (size_t i = 0; i < 5; ++i) members[i].rack = i < 3 ? "a" : "b";
+  const auto shared = MustFind(*Place(Mixed(3), members), members);
+  EXPECT_FALSE(shared.empty());
+  EXPECT_FALSE(AnyFatal(shared));
+  members = Nodes(8);  // a group of 3, and this ring
+  for (size_t i = 0; i < 8; ++i) members[i].rack = i < 4 ? "a" : "b";
+  EXPECT_FALSE(AnyFatal(MustFind(*Place(Mixed(3), members), members)));
+}
+
+// Two zones of three racks of two, 3 copies: no two copies in a rack, and not all three in a zone.
+TEST(Place, ARingKeepsRacksApartAndDoesNotDieOfOneZone) {
+  std::vector<Member> members = Nodes(12, 2);
+  for (size_t i = 0; i < 12; ++i) members[i].zone = i < 6 ? "a" : "b";
+  const auto shared = MustFind(*Place(Scheme::Copies(Kind::kRing, 3), members), members);
+  EXPECT_FALSE(AnyFatal(shared));
+  for (const Shared& each : shared) EXPECT_EQ(each.level, Level::kZone) << each.domain;
+}
+
 uint64_t PairCost(const Roster& roster, const std::vector<Seats>& groups) {
   uint64_t cost = 0;
   for (const Seats& group : groups) {

@@ -50,7 +50,7 @@ Real CountGroup(const Scheme& scheme, size_t size, size_t lost) {
 Series GroupSeries(const Scheme& scheme, size_t size, size_t limit) {
   Series out;
   for (size_t lost = 0; lost <= std::min(size, limit); ++lost) out.push_back(CountGroup(scheme, size, lost));
-  while (out.size() > 1 && out.back() == 0) out.pop_back();
+  while (out.size() > 1 && out.back() == 0) out.pop_back();  // so many are never survived: no work for them
   return out;
 }
 

@@ -1,6 +1,5 @@
 // Survival asked set by set: enumeration, simulation, and which snapshots are gone.
 #include <algorithm>
-#include <map>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"

@@ -2,7 +2,7 @@
 // placement is made as an agent would make it, and counted.
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
