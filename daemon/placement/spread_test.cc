@@ -135,7 +135,7 @@ TEST(Place, AShortRingDoesNotDieOfOneRack) {
   EXPECT_FALSE(shared.empty());
   EXPECT_FALSE(AnyFatal(shared));
   members = Nodes(8);  // a group of 3, and this ring
-  for (size_t i = 0; i < 8; ++i) members[i].rack = i < 4 ? "a" : "b";
+  for (size_t i = 0; i < 8; ++i) members[i].rack = i < 4 ? "a" : i < 6 ? "b" : "c";
   EXPECT_FALSE(AnyFatal(MustFind(*Place(Mixed(3), members), members)));
 }
 

@@ -78,8 +78,7 @@ absl::StatusOr<std::optional<double>> LossProbability(const Args& args) {
     return Usage("--mtbf and --window go together: --mtbf 26280h --window 30m");
   }
   if (args.Has("--mtbf")) {
-    if (args.Has("--loss-probability"))
-      return Usage("--loss-probability is what --mtbf and --window give: leave it out");
+    if (args.Has("--loss-probability")) return Usage("--mtbf and --window give --loss-probability: leave it out");
     CKPTD_ASSIGN_OR_RETURN(Nanos mtbf, args.GetDuration("--mtbf", {}));
     CKPTD_ASSIGN_OR_RETURN(Nanos window, args.GetDuration("--window", {}));
     if (mtbf.count() <= 0) return Usage("--mtbf wants a time above 0, such as 26280h (3 years)");

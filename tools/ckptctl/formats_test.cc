@@ -267,7 +267,8 @@ TEST(FormatPlan, RacksAndRates) {
   EXPECT_THAT(FormatPlan(plan), HasSubstr("racks of 2 nodes: any one may fail\n"));
   plan.set_shared_racks(3);
   plan.set_survives_one_rack(false);
-  EXPECT_THAT(FormatPlan(plan), HasSubstr("racks of 2 nodes: one that fails may take snapshots with it; 3 times one rack"));
+  EXPECT_THAT(FormatPlan(plan),
+              HasSubstr("racks of 2 nodes: one that fails may take snapshots with it; 3 times one rack"));
   plan.set_node_loss_probability(0.001);
   plan.set_survival_at_probability(1 - 1e-7);
   EXPECT_THAT(FormatPlan(plan), HasSubstr("each node with probability 0.001: > 99.9999 %, else once in 1e+07\n"));
