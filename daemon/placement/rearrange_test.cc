@@ -166,6 +166,7 @@ TEST(Rearrange, TheSeatThatSharesLeast) {
 
 std::vector<Member> InRacks(const std::vector<std::pair<std::string, std::string>>& racks) {
   std::vector<Member> out;
+  out.reserve(racks.size());
   for (const auto& [name, rack] : racks) out.push_back({name, "", rack, ""});
   return out;
 }

@@ -216,7 +216,8 @@ std::string OnceIn(double survival, bool always) {
   if (always) return "-";
   const double loss = 1 - survival;
   if (loss < 1e-12) return "> 1e+12";  // of a number near 1 no more digits are right
-  return loss < 1e-6 ? absl::StrFormat("%.3g", 1 / loss) : absl::StrFormat(loss > 0.01 ? "%.1f" : "%.0f", 1 / loss);
+  if (loss < 1e-6) return absl::StrFormat("%.3g", 1 / loss);
+  return loss > 0.01 ? absl::StrFormat("%.1f", 1 / loss) : absl::StrFormat("%.0f", 1 / loss);
 }
 
 std::string PlanHead(const v1::Plan& plan) {
