@@ -44,9 +44,9 @@ std::vector<Image> Rebuilt(const Decoder& decoder, const std::vector<Image>& mem
     };
     std::vector<ConstBytes> pieces;
     for (uint32_t member : decoder.sources()) pieces.push_back(piece(members[member]));
-    std::vector<Bytes> places;
-    for (Image& image : images)
-      places.push_back(Bytes(image).subspan(std::min(offset, image.size()), PieceBytes(image.size(), offset, range)));
+    std::vector<Bytes> places = naive::Places(images);
+    for (Bytes& place : places)
+      place = place.subspan(std::min(offset, place.size()), PieceBytes(place.size(), offset, range));
     const absl::Status status = decoder.Rebuild(pieces, places);
     EXPECT_TRUE(status.ok()) << status;
   }
@@ -157,8 +157,8 @@ TEST(Decoder, PiecesThatDoNotFit) {
 TEST(Decoder, ACorruptSurvivorIsNoticedAndCountedAsLost) {
   std::mt19937 random(3);
   const Code code = Code::Make({4, 2}).value();
-  std::vector<Image> members;
-  for (int i = 0; i < 4; ++i) members.push_back(naive::RandomImage(random, 1000));
+  std::vector<Image> members(4);
+  for (Image& image : members) image = naive::RandomImage(random, 1000);
   for (Image& parity : naive::Parity(code.shape(), members)) members.push_back(std::move(parity));
   const uint32_t crc = Crc32c(0, members[1].data(), members[1].size());
   for (uint32_t corrupt : {0u, 2u, 3u, 4u}) {

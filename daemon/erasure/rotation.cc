@@ -18,10 +18,14 @@ uint64_t DivideUp(uint64_t value, uint64_t by) { return value / by + (value % by
 
 }  // namespace
 
-uint32_t ParityHolder(const Shape& shape, uint32_t stripe, uint32_t row) { return (stripe + row) % shape.members(); }
+uint32_t ParityHolder(const Shape& shape, uint32_t stripe, uint32_t row) {
+  const uint32_t member = stripe + row;
+  return member < shape.members() ? member : member - shape.members();
+}
 
 bool HoldsParity(const Shape& shape, uint32_t stripe, uint32_t member) {
-  return (member + shape.members() - stripe) % shape.members() < shape.parity;
+  const uint32_t row = member >= stripe ? member - stripe : member + shape.members() - stripe;
+  return row < shape.parity;
 }
 
 uint32_t BlockGiven(const Shape& shape, uint32_t stripe, uint32_t member) {

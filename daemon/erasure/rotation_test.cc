@@ -121,8 +121,8 @@ class RotatedGroup {
 
   // The images of `lost`, from nothing that these members held; an error where the code has one.
   [[nodiscard]] absl::StatusOr<std::vector<Image>> Rebuild(const std::vector<uint32_t>& lost) const {
-    std::vector<Image> images;
-    for (uint32_t member : lost) images.emplace_back(images_[member].size(), std::byte{0xa5});
+    std::vector<Image> images(lost.size());
+    for (size_t i = 0; i < lost.size(); ++i) images[i].assign(images_[lost[i]].size(), std::byte{0xa5});
     for (uint32_t stripe = 0; stripe < shape().members(); ++stripe) {
       absl::Status status = RebuildStripe(stripe, lost, images);
       if (!status.ok()) return status;
@@ -189,8 +189,8 @@ class RotatedGroup {
 };
 
 std::vector<Image> Pick(const std::vector<Image>& images, const std::vector<uint32_t>& members) {
-  std::vector<Image> picked;
-  for (uint32_t member : members) picked.push_back(images[member]);
+  std::vector<Image> picked(members.size());
+  for (size_t i = 0; i < members.size(); ++i) picked[i] = images[members[i]];
   return picked;
 }
 

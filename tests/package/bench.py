@@ -16,8 +16,11 @@ CASES = {
     "restore.region": "GB/s", "restore.map": "ms", "restore.storage": "GB/s",
     "agent.start": "ms", "adopt": "ms", "commit": "ms", "register": "ms", "register.ready": "ms",
     "control.status": "1/s", "agent.rest": "%", "agent.memory": "MiB",
+    "erasure.encode": "GB/s", "erasure.encode.xor": "GB/s", "erasure.encode.folded": "GB/s",
+    "erasure.rebuild": "GB/s", "erasure.rebuild.xor": "GB/s",
 }  # fmt: skip
-SECOND = {"register.ready"}  # lines of a case that is named otherwise
+# Lines of a case that is named otherwise.
+SECOND = {"register.ready", "erasure.encode.xor", "erasure.encode.folded", "erasure.rebuild.xor"}
 MAY_BE_NOTHING = {"agent.rest"}
 CONTRACTS = {"restore.map": 10, "agent.rest": 0.1, "agent.memory": 30}
 GPU_CASES = ("gpu-d2h-push", "gpu-d2h-pull", "gpu-blocked", "gpu-restore")

@@ -50,6 +50,10 @@ struct Case {
 // case_status.cc: only with CKPTD_GRPC
 [[nodiscard]] absl::StatusOr<Line> ControlStatus(const Options& options);
 
+// case_erasure.cc
+[[nodiscard]] absl::StatusOr<Lines> ErasureEncode(const Options& options);
+[[nodiscard]] absl::StatusOr<Lines> ErasureRebuild(const Options& options);
+
 // case_gpu.cc
 [[nodiscard]] absl::StatusOr<Lines> GpuPush(const Options& options);
 [[nodiscard]] absl::StatusOr<Lines> GpuPull(const Options& options);

@@ -48,6 +48,9 @@ std::span<const Case> Cases() {
 #endif
       {"agent.rest", "% of one core that the agent takes while nobody saves; 0.1 %", One<AgentRest>},
       {"agent.memory", "MiB of the agent beside the region, after a save; 30 MiB", One<AgentMemory>},
+      {"erasure.encode", "GB/s of images into parity: 4+2, 4+1, and 4+2 as chunks come; ISA-L's ec_encode_data alone",
+       ErasureEncode},
+      {"erasure.rebuild", "GB/s of lost images rebuilt, 4+2 and 4+1; the same", ErasureRebuild},
       {"gpu-d2h-push", "GB/s of a capture that this process copies; 12 x 1 GiB of cuMemcpyDtoHAsync", GpuPush, true},
       {"gpu-d2h-pull", "GB/s of a capture that ckptd-copier copies; the same", GpuPull, true},
       {"gpu-blocked", "ms in ckpt_save and the gate (host), and of the gate on the stream; 1 ms", GpuBlocked, true},
