@@ -29,7 +29,6 @@ using erasure::Code;
 using erasure::ConstBytes;
 using erasure::Decoder;
 using erasure::Encoder;
-using erasure::GfMatrix;
 using erasure::PieceBytes;
 using erasure::Shape;
 
@@ -60,6 +59,7 @@ struct Stripe {
 template <typename Run, typename Images>
 std::vector<Run> Pieces(Images& images, uint64_t offset, uint64_t bytes) {
   std::vector<Run> pieces;
+  pieces.reserve(images.size());
   for (auto& image : images) pieces.push_back(Run(image).subspan(offset, PieceBytes(image.size(), offset, bytes)));
   return pieces;
 }
@@ -114,7 +114,7 @@ std::vector<unsigned char> Generator(const Shape& shape) {
 }
 
 // ISA-L alone: as many rows as outputs.
-void RunIsal(std::span<unsigned char> rows, std::vector<ConstBytes> sources,
+void RunIsal(std::span<unsigned char> rows, const std::vector<ConstBytes>& sources,
              std::vector<std::vector<std::byte>>& into) {
   const int columns = static_cast<int>(sources.size());
   const int count = static_cast<int>(into.size());
@@ -147,7 +147,7 @@ absl::Status RebuildByIsal(Stripe& stripe) {
 
 using Way = std::function<absl::Status(Stripe&)>;
 
-// Seconds of one go, which leaves `result`; its sum stays the same throughout, or one of the two is wrong.
+// Seconds of one go, which leaves `result`. Its sum is the same after each go of either, or one of them is wrong.
 absl::StatusOr<double> Time(const Way& way, Stripe& stripe, const std::vector<std::vector<std::byte>>& result,
                             uint32_t* sum) {
   const TimePoint begin = Now();
