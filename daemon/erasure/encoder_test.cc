@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
 #include "daemon/erasure/naive_test_util.h"
 

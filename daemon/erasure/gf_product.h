@@ -4,9 +4,10 @@
 // cut where one of them ends, and each cut is the product of the part of the matrix that still has bytes. An output is
 // written to its end, and no byte beyond. Outputs overlap neither sources nor each other.
 //
-// Each source is fetched from memory once, in blocks that stay in the cache while ISA-L goes over them for every 4
-// to 6 outputs. A source that another process changes meanwhile gives outputs that stand for no state of it; nothing
-// else is harmed. One that is cut meanwhile is SIGBUS: the caller's guard, or bytes that were read out before.
+// Each source is fetched from memory once, its last vector perhaps twice, in blocks that stay in the cache while ISA-L
+// goes over them for every 4 to 6 outputs. A source that another process changes meanwhile gives outputs that stand for
+// no state of it; nothing else is harmed. One that is cut meanwhile is SIGBUS: the caller's guard, or bytes that were
+// read out before.
 //
 // Threads: const calls on any thread.
 #ifndef CKPTD_DAEMON_ERASURE_GF_PRODUCT_H_
