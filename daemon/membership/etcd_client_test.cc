@@ -62,7 +62,7 @@ class GrpcEnds final : public ::testing::Environment {
 class EtcdTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (access(kEtcdProgram, X_OK) != 0) GTEST_SKIP() << "reason: no " << kEtcdProgram << " (package etcd-server)";
+    if (EtcdProgram().empty()) GTEST_SKIP() << kNoEtcd;
     server_ = std::make_unique<EtcdServer>();
     loop_ = *Loop::Create(SystemClock(), 64);
     ASSERT_TRUE(UntilAnswers(*server_));
@@ -318,7 +318,7 @@ TEST(EtcdOptionsTest, EndpointsAreParsed) {
 class EtcdTlsTest : public EtcdTest {
  protected:
   void SetUp() override {
-    if (access(kEtcdProgram, X_OK) != 0) GTEST_SKIP() << "reason: no " << kEtcdProgram << " (package etcd-server)";
+    if (EtcdProgram().empty()) GTEST_SKIP() << kNoEtcd;
     if (access(kOpenssl, X_OK) != 0) GTEST_SKIP() << "reason: no " << kOpenssl << " (package openssl)";
     std::string name = "/dev/shm/ckptd-certs-XXXXXX";
     ASSERT_NE(mkdtemp(name.data()), nullptr);

@@ -110,6 +110,7 @@ TEST_F(PeersTest, AListWithoutThisNodeIsRefused) {
 }
 
 TEST_F(PeersTest, ANodeThatDiesIsNoMemberWhenItsLeaseIsOver) {
+  if (membership::EtcdProgram().empty()) GTEST_SKIP() << membership::kNoEtcd;
   const membership::EtcdServer etcd;
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(AddByEtcd(etcd).StartAgent());
   for (size_t i = 0; i < 3; ++i) ExpectNodes(i, 3);
@@ -122,6 +123,7 @@ TEST_F(PeersTest, ANodeThatDiesIsNoMemberWhenItsLeaseIsOver) {
 }
 
 TEST_F(PeersTest, ANodeThatWasPausedComesBackAsALaterOne) {
+  if (membership::EtcdProgram().empty()) GTEST_SKIP() << membership::kNoEtcd;
   const membership::EtcdServer etcd;
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(AddByEtcd(etcd).StartAgent());
   for (size_t i = 0; i < 2; ++i) ExpectNodes(i, 2);
@@ -136,6 +138,7 @@ TEST_F(PeersTest, ANodeThatWasPausedComesBackAsALaterOne) {
 
 // Training and its checkpoints do not need etcd.
 TEST_F(PeersTest, WithoutEtcdTheLastViewStaysAndTrainingGoesOn) {
+  if (membership::EtcdProgram().empty()) GTEST_SKIP() << membership::kNoEtcd;
   membership::EtcdServer etcd;
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(AddByEtcd(etcd).StartAgent());
   for (size_t i = 0; i < 2; ++i) ExpectNodes(i, 2);
