@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
@@ -37,6 +38,15 @@ std::optional<std::string> OfEnvironment(absl::string_view name) {
   return value == nullptr ? std::nullopt : std::optional<std::string>(value);
 }
 
+// A host may be called anything ("(none)", where nobody named it); a member may not.
+std::string MemberName(std::string node) {
+  for (char& c : node) {
+    if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '_') c = '-';
+  }
+  node.erase(0, node.find_first_not_of(".-"));
+  return node.empty() ? "node" : node;
+}
+
 absl::Status Of(const char* what, const absl::Status& status) {
   return Error(CodeOf(status), absl::StrCat("peers: ", what, status.message()));
 }
@@ -61,7 +71,7 @@ Peers::~Peers() {
 absl::StatusOr<std::unique_ptr<membership::Source>> Peers::MakeSource(Loop& loop, Files& files,
                                                                       const std::string& node) {
   membership::Self self;
-  self.name = node;
+  self.name = MemberName(node);
   self.host = config_.address;
   self.port = static_cast<uint16_t>(config_.port);
   CKPTD_ASSIGN_OR_RETURN(self.domains, membership::ParseLabels(config_.labels));

@@ -1,0 +1,77 @@
+#include "daemon/app/peers.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "daemon/base/clock.h"
+#include "daemon/base/errors.h"
+#include "daemon/os/posix_files.h"
+
+namespace ckptd {
+namespace {
+
+class PeersTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<std::unique_ptr<Peers>> Start(const PeersConfig& config, const std::string& node = "n1") {
+    return Peers::Start(*loop_, SystemClock(), PosixFiles(), config, node);
+  }
+  std::string ErrorOf(const PeersConfig& config) { return std::string(Start(config).status().message()); }
+
+  std::unique_ptr<Loop> loop_ = *Loop::Create(SystemClock(), 64);
+};
+
+TEST_F(PeersTest, WithoutSettingsANodeIsAloneWhateverItsHostIsCalled) {
+  for (auto [host, name] : {std::pair<const char*, const char*>{"n1", "n1"},
+                            {"(none)", "none-"},
+                            {"--", "node"},
+                            {"", "node"},
+                            {"a b\xff", "a-b-"},
+                            {"gpu_7.ml", "gpu_7.ml"}}) {
+    auto peers = Start({}, host);
+    ASSERT_TRUE(peers.ok()) << host << ": " << peers.status();
+    EXPECT_TRUE((*peers)->Problems().empty()) << host;
+    v1::PeersStatus said;
+    (*peers)->Fill(&said);
+    EXPECT_EQ(said.membership(), "static");
+    EXPECT_EQ(said.self(), name);
+    EXPECT_TRUE(said.speaks());
+    EXPECT_TRUE(said.source_ok());
+    ASSERT_EQ(said.members_size(), 1) << host;
+    EXPECT_EQ(said.members(0).name(), name);
+  }
+}
+
+TEST_F(PeersTest, AWrongSettingIsNamed) {
+  PeersConfig labels;
+  labels.labels = "rack";
+  EXPECT_NE(ErrorOf(labels).find("rack"), std::string::npos) << ErrorOf(labels);
+  PeersConfig list;
+  list.members = "n[2-3]";
+  EXPECT_NE(ErrorOf(list).find("agent.node_name"), std::string::npos) << ErrorOf(list);
+  PeersConfig dns;
+  dns.membership = MembershipChoice::kDns;
+  dns.dns_name = "x";
+  dns.dns_server = "nowhere";
+  EXPECT_NE(ErrorOf(dns).find("nowhere"), std::string::npos) << ErrorOf(dns);
+  PeersConfig etcd;
+  etcd.membership = MembershipChoice::kEtcd;
+  etcd.etcd_endpoints = "ftp://e1:1";
+  EXPECT_NE(ErrorOf(etcd).find("etcd"), std::string::npos) << ErrorOf(etcd);  // its address, or a build without gRPC
+}
+
+// Nobody listens there: the agent starts, and says what is wrong.
+TEST_F(PeersTest, ASourceThatDoesNotAnswerIsAProblemAndNoError) {
+  PeersConfig config;
+  config.membership = MembershipChoice::kDns;
+  config.dns_name = "nobody.invalid";
+  config.dns_server = "127.0.0.1:1";
+  auto peers = Start(config);
+  ASSERT_TRUE(peers.ok()) << peers.status();
+  const std::vector<absl::Status> problems = (*peers)->Problems();
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_EQ(std::string(problems[0].message()).rfind("peers: this node: ", 0), 0u) << problems[0];
+}
+
+}  // namespace
+}  // namespace ckptd
