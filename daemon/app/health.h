@@ -12,8 +12,9 @@
 namespace ckptd {
 
 struct Problem {
-  absl::Status what;  // never OK; its code has the next step
-  std::string job;    // empty: the node's
+  absl::Status what;   // never OK; its code has the next step
+  std::string job;     // empty: the node's
+  std::string next{};  // in place of the code's
 };
 
 // Storage that cannot be written or does not answer, a region that is damaged or not ours to touch, slots whose bytes

@@ -47,6 +47,13 @@ std::string MemberName(std::string node) {
   return node.empty() ? "node" : node;
 }
 
+constexpr char kNextSource[] =
+    "the last members stay and jobs go on; see that what is named answers and that this node may reach it (README: "
+    "other "
+    "nodes)";
+constexpr char kNextRefused[] = "correct what is named; that node is left out until then";
+constexpr char kNextSelf[] = "jobs of this node go on; nothing is written to other nodes until this is mended";
+
 absl::Status Of(const char* what, const absl::Status& status) {
   return Error(CodeOf(status), absl::StrCat("peers: ", what, status.message()));
 }
@@ -114,13 +121,13 @@ absl::StatusOr<std::unique_ptr<membership::Source>> Peers::MakeEtcdSource(Loop&,
 }
 #endif
 
-std::vector<absl::Status> Peers::Problems() const {
+std::vector<Peers::Problem> Peers::Problems() const {
   const membership::View& view = *membership_->view();
-  std::vector<absl::Status> problems;
-  if (!view.source.ok()) problems.push_back(Of("", view.source));
-  for (const absl::Status& why : view.refused) problems.push_back(Of("refused: ", why));
+  std::vector<Problem> problems;
+  if (!view.source.ok()) problems.push_back({Of("", view.source), kNextSource});
+  for (const absl::Status& why : view.refused) problems.push_back({Of("refused: ", why), kNextRefused});
   const membership::Standing self = membership_->self();
-  if (!self.status.ok()) problems.push_back(Of("this node: ", self.status));
+  if (!self.status.ok()) problems.push_back({Of("this node: ", self.status), kNextSelf});
   return problems;
 }
 

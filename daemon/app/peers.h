@@ -31,8 +31,12 @@ class Peers {
 
   [[nodiscard]] const membership::Membership& membership() const { return *membership_; }
   void Fill(v1::PeersStatus* out) const;
+  struct Problem {
+    absl::Status what;
+    const char* next;
+  };
   // A source that does not answer, members that are refused, this node's own standing.
-  [[nodiscard]] std::vector<absl::Status> Problems() const;
+  [[nodiscard]] std::vector<Problem> Problems() const;
 
  private:
   Peers(const Clock& clock, const PeersConfig& config) : clock_(clock), config_(config) {}

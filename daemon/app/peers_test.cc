@@ -68,9 +68,9 @@ TEST_F(PeersTest, ASourceThatDoesNotAnswerIsAProblemAndNoError) {
   config.dns_server = "127.0.0.1:1";
   auto peers = Start(config);
   ASSERT_TRUE(peers.ok()) << peers.status();
-  const std::vector<absl::Status> problems = (*peers)->Problems();
+  const std::vector<Peers::Problem> problems = (*peers)->Problems();
   ASSERT_EQ(problems.size(), 1u);
-  EXPECT_EQ(std::string(problems[0].message()).rfind("peers: this node: ", 0), 0u) << problems[0];
+  EXPECT_EQ(std::string(problems[0].what.message()).rfind("peers: this node: ", 0), 0u) << problems[0].what;
 }
 
 }  // namespace

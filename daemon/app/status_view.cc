@@ -210,7 +210,7 @@ void FillProblems(Agent& agent, v1::AgentStatus* out) {
     const ErrorInfo& info = InfoOf(CodeOf(problem.what));
     added->set_code(info.name);
     added->set_text(std::string(problem.what.message()));
-    added->set_next_step(info.next_step);
+    added->set_next_step(problem.next.empty() ? info.next_step : problem.next);
     added->set_job(problem.job);
   }
 }

@@ -148,6 +148,7 @@ TEST_F(PeersTest, WithoutEtcdTheLastViewStaysAndTrainingGoesOn) {
   EXPECT_TRUE(said.Has("peers    2 nodes by etcd")) << said;
   EXPECT_TRUE(said.Has("not heard for")) << said;
   EXPECT_TRUE(said.Has("problem  peers: ")) << said;
+  EXPECT_TRUE(said.Has("next: the last members stay and jobs go on")) << said;
   auto trainer = nodes_[0]->Train(Args("--steps 20 --every 5 --step-ms 40"));
   EXPECT_EQ(trainer->Wait(), 0) << trainer->Errors() << nodes_[0]->AgentLog();
   EXPECT_EQ(trainer->Last("DURABLE"), 20u);
