@@ -58,6 +58,7 @@ class DnsSourceTest : public ::testing::Test {
 
   void SetAddresses(const std::vector<std::string>& ips, uint16_t type = kDnsA) {
     std::vector<std::string> data;
+    data.reserve(ips.size());
     for (const std::string& ip : ips) data.push_back(AddressData(ip));
     server_.Set(kName, type, std::move(data));
   }
@@ -107,6 +108,7 @@ TEST_F(DnsSourceTest, ServicesNameTheirPodsAndPorts) {
 // 512 bytes hold 30 of them: the rest comes over TCP.
 TEST_F(DnsSourceTest, ALongAnswerIsCutOverUdpAndWholeOverTcp) {
   std::vector<std::string> ips;
+  ips.reserve(2000);
   for (int i = 0; i < 2000; ++i) ips.push_back(absl::StrCat("10.1.", i / 250, ".", i % 250));
   SetAddresses(ips);
   Start(kName, kSelf);

@@ -327,6 +327,7 @@ absl::StatusOr<std::unique_ptr<Etcd>> ConnectEtcd(const EtcdOptions& options) {
   if (options.cert.empty() != options.key.empty())
     return Error(ErrorCode::INVALID_ARGUMENT, "etcd: a certificate and its key are of use together only");
   std::vector<Server> servers;
+  servers.reserve(endpoints.size());
   for (const EtcdEndpoint& endpoint : endpoints) servers.push_back(Connect(endpoint, options));
   return std::make_unique<EtcdClient>(std::move(servers), options.timeout);
 }
