@@ -139,6 +139,7 @@ TEST(ViewState, TooManyMembersAreOneRefusedReport) {
 TEST(ViewState, RefusalsAreCountedBeyondWhatIsRepeated) {
   ViewState state;
   std::vector<Member> members;
+  members.reserve(100);
   for (int i = 0; i < 100; ++i) members.push_back(At(absl::StrCat("n", i), 0, "same:1"));
   ASSERT_TRUE(state.Said(members, seconds(1)));
   EXPECT_EQ(state.view()->refused.size(), kMaxRefusals);

@@ -15,6 +15,7 @@ namespace ckptd::membership {
 
 Process::Process(const std::vector<std::string>& argv, const std::string& error_file) {
   std::vector<char*> arguments;
+  arguments.reserve(argv.size() + 1);
   for (const std::string& argument : argv) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
   std::array<int, 2> pipe{};
@@ -71,7 +72,7 @@ std::optional<std::string> Process::WaitFor(const std::string& text, std::chrono
   for (;;) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    const std::optional<std::string> line = NextLine(left);
+    std::optional<std::string> line = NextLine(left);
     if (!line || line->find(text) != std::string::npos) return line;
   }
 }
