@@ -28,11 +28,15 @@ constexpr Nanos kFlushPoll = std::chrono::milliseconds(50);
 constexpr Nanos kJoinWorkers = std::chrono::seconds(2);  // what is in the storage at the end and does not hang
 constexpr Nanos kShortestWatch = std::chrono::seconds(1);
 
+}  // namespace
+
 std::string NodeName(const Config& config) {
   if (!config.agent.node_name.empty()) return config.agent.node_name;
   char name[65] = {};
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "node";
 }
+
+namespace {
 
 // Stable over restarts and reboots, and different for the system's and a user's agent of one node.
 std::string AgentIdOf(const Config& config) {
@@ -78,6 +82,7 @@ Agent::~Agent() {
 bool Agent::StopWorkers() {
   const Nanos deadline = clock_.Monotonic() + (flushed_all_ ? kJoinWorkers : Nanos(0));
   bool stopped = scrubber_->StopWithin(deadline - clock_.Monotonic());
+  stopped = peers_->StopWithin(deadline - clock_.Monotonic()) && stopped;
   for (auto* pool : {&flush_work_, &fetch_work_, &chore_work_, &record_work_, &close_work_}) {
     stopped = (*pool)->StopWithin(deadline - clock_.Monotonic()) && stopped;
   }

@@ -154,6 +154,8 @@ class Agent final : public SessionHandler {
   std::unique_ptr<Scrubber> scrubber_;
 };
 
+// agent.node_name, else the host's.
+[[nodiscard]] std::string NodeName(const Config& config);
 // Of both sockets; none = the agent's own.
 [[nodiscard]] absl::StatusOr<std::optional<gid_t>> SocketGroup(const Config& config);
 

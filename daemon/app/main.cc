@@ -157,6 +157,12 @@ absl::StatusOr<int> RunAgent(const Flags& flags, Config config, const Config& de
   return End(*agent, surface->get(), Serve(*agent));
 }
 
+int Check(const Config& config) {
+  absl::Status peers = Peers::Check(SystemClock(), PosixFiles(), config.peers, NodeName(config));
+  if (!peers.ok()) return Fail(peers);
+  return std::fputs(PrintConfig(config).c_str(), stdout), 0;
+}
+
 int Main(int argc, char** argv) {
   ShareHeap();
   auto flags = ParseFlags(argc, argv);
@@ -166,7 +172,7 @@ int Main(int argc, char** argv) {
   Defaults defaults = DefaultConfig(flags->user ? ConfigMode::kUser : ConfigMode::kSystem, RealSurroundings());
   auto config = Load(*flags, defaults.config);
   if (!config.ok()) return Fail(config.status());
-  if (flags->check) return std::fputs(PrintConfig(*config).c_str(), stdout), 0;
+  if (flags->check) return Check(*config);
   for (const std::string& note : defaults.notes) Log(kWarning, "config.note").Field("text", note);
   auto ran = RunAgent(*flags, *std::move(config), defaults.config);
   return ran.ok() ? *ran : Fail(ran.status());

@@ -1,7 +1,9 @@
 #include "daemon/app/peers.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -17,7 +19,8 @@
 namespace ckptd {
 namespace {
 
-constexpr size_t kOneQuestion = 1;  // is open at a time
+constexpr size_t kMostListed = 1000;  // an answer of the admin service has at most 1 MiB
+constexpr size_t kOneQuestion = 1;    // is open at a time
 
 const char* NameOf(MembershipChoice choice) {
   switch (choice) {
@@ -69,10 +72,21 @@ absl::StatusOr<std::unique_ptr<Peers>> Peers::Start(Loop& loop, const Clock& clo
   return peers;
 }
 
-// What a source still runs on the pool is over before the pool goes.
+absl::Status Peers::Check(const Clock& clock, Files& files, const PeersConfig& config, const std::string& node) {
+  if (config.membership == MembershipChoice::kSlurm) return absl::OkStatus();  // of the agent's own environment
+  CKPTD_ASSIGN_OR_RETURN(auto loop, Loop::Create(clock, kOneQuestion));
+  Peers peers(clock, config);
+  return peers.MakeSource(*loop, files, node).status();
+}
+
 Peers::~Peers() {
   membership_.reset();
   if (questions_) questions_->Stop();
+}
+
+bool Peers::StopWithin(Nanos patience) {
+  membership_.reset();
+  return questions_ == nullptr || questions_->StopWithin(patience);
 }
 
 absl::StatusOr<std::unique_ptr<membership::Source>> Peers::MakeSource(Loop& loop, Files& files,
@@ -143,7 +157,8 @@ void Peers::Fill(v1::PeersStatus* out) const {
   out->set_generation(self.generation);
   out->set_speaks(self.status.ok());
   out->set_refused(view.refusals);
-  for (const membership::Member& member : view.members) {
+  out->set_member_count(view.members.size());
+  for (const membership::Member& member : std::span(view.members).first(std::min(view.members.size(), kMostListed))) {
     v1::MemberStatus* added = out->add_members();
     added->set_name(member.name);
     added->set_address(member.address);

@@ -27,7 +27,12 @@ class Peers {
   // `loop` and `clock` outlive it. An error is one of the settings: which key, and what it must be.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<Peers>> Start(Loop& loop, const Clock& clock, Files& files,
                                                                     const PeersConfig& config, const std::string& node);
-  ~Peers();
+  // The same settings without asking anybody: what --check-config can know.
+  [[nodiscard]] static absl::Status Check(const Clock& clock, Files& files, const PeersConfig& config,
+                                          const std::string& node);
+  ~Peers();  // waits for an open question, seconds where DNS does not answer
+  // Says and knows nothing any more. False: a question is still open, and so would the destructor wait.
+  [[nodiscard]] bool StopWithin(Nanos patience);
 
   [[nodiscard]] const membership::Membership& membership() const { return *membership_; }
   void Fill(v1::PeersStatus* out) const;

@@ -16,7 +16,12 @@ class PeersTest : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<Peers>> Start(const PeersConfig& config, const std::string& node = "n1") {
     return Peers::Start(*loop_, SystemClock(), PosixFiles(), config, node);
   }
-  std::string ErrorOf(const PeersConfig& config) { return std::string(Start(config).status().message()); }
+  // What --check-config says is what a start says.
+  std::string ErrorOf(const PeersConfig& config) {
+    const absl::Status checked = Peers::Check(SystemClock(), PosixFiles(), config, "n1");
+    EXPECT_EQ(Start(config).status(), checked);
+    return std::string(checked.message());
+  }
 
   std::unique_ptr<Loop> loop_ = *Loop::Create(SystemClock(), 64);
 };
@@ -58,6 +63,18 @@ TEST_F(PeersTest, AWrongSettingIsNamed) {
   etcd.membership = MembershipChoice::kEtcd;
   etcd.etcd_endpoints = "ftp://e1:1";
   EXPECT_NE(ErrorOf(etcd).find("etcd"), std::string::npos) << ErrorOf(etcd);  // its address, or a build without gRPC
+}
+
+TEST_F(PeersTest, StatusListsAsManyAsAnAnswerHolds) {
+  PeersConfig config;
+  config.members = "n[1-9999] rack=r1";
+  auto peers = Start(config);
+  ASSERT_TRUE(peers.ok()) << peers.status();
+  v1::PeersStatus said;
+  (*peers)->Fill(&said);
+  EXPECT_EQ(said.member_count(), 9999u);
+  EXPECT_EQ(said.members_size(), 1000);
+  EXPECT_LT(said.ByteSizeLong(), size_t{1} << 19);
 }
 
 // Nobody listens there: the agent starts, and says what is wrong.

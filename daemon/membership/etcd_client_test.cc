@@ -319,7 +319,7 @@ class EtcdTlsTest : public EtcdTest {
  protected:
   void SetUp() override {
     if (EtcdProgram().empty()) GTEST_SKIP() << kNoEtcd;
-    if (access(kOpenssl, X_OK) != 0) GTEST_SKIP() << "reason: no " << kOpenssl << " (package openssl)";
+    if (access(kOpenssl, X_OK) != 0) GTEST_SKIP() << "skipped: no " << kOpenssl << " (package openssl)";
     std::string name = "/dev/shm/ckptd-certs-XXXXXX";
     ASSERT_NE(mkdtemp(name.data()), nullptr);
     dir_ = name;

@@ -1,7 +1,10 @@
 // Real agents that find each other: by a real etcd that is killed and paused, and by a list. What an operator is told.
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -107,6 +110,36 @@ TEST_F(PeersTest, AListWithoutThisNodeIsRefused) {
   EXPECT_FALSE(node.StartAgent());
   EXPECT_NE(node.AgentLog().find("node-a"), std::string::npos) << node.AgentLog();
   EXPECT_NE(node.AgentLog().find("peers.members"), std::string::npos) << node.AgentLog();
+}
+
+TEST_F(PeersTest, CheckConfigFindsWhatAStartWould) {
+  Node& wrong = Add({{"peers.members", Quoted("other")}});
+  Child bad(
+      {{BinaryDirectory() + "/ckptd", "--check-config", "--config", wrong.base() + "/ckptd.toml"}, {}, dir_ + "/bad"});
+  EXPECT_EQ(bad.Wait(), 2);
+  Node& right = Add({{"peers.members", Quoted("other; node-b")}});
+  Child good(
+      {{BinaryDirectory() + "/ckptd", "--check-config", "--config", right.base() + "/ckptd.toml"}, {}, dir_ + "/good"});
+  EXPECT_EQ(good.Wait(), 0);
+}
+
+// A question to it is open for 6 s and more.
+TEST_F(PeersTest, ADnsServerThatIsSilentDoesNotKeepAnAgentFromEnding) {
+  const int silent = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  ASSERT_EQ(bind(silent, reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(getsockname(silent, reinterpret_cast<sockaddr*>(&address), &length), 0);
+  Node& node = Add({{"peers.membership", Quoted("dns")},
+                    {"peers.dns_name", Quoted("nodes.test")},
+                    {"peers.dns_server", Quoted("127.0.0.1:" + std::to_string(ntohs(address.sin_port)))}});
+  ASSERT_TRUE(node.StartAgent()) << node.AgentLog();
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(node.StopAgent(), 0) << node.AgentLog();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(4500));
+  close(silent);
 }
 
 TEST_F(PeersTest, ANodeThatDiesIsNoMemberWhenItsLeaseIsOver) {

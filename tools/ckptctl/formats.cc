@@ -28,8 +28,8 @@ bool StorageFails(v1::StorageStatus::State state) {
 
 // Nothing where this node is alone by its configuration.
 std::string PeersLine(const v1::PeersStatus& peers) {
-  if (peers.members_size() <= 1 && peers.membership() == "static") return "";
-  std::string out = absl::StrCat("peers    ", Count(peers.members_size(), "node"), " by ", peers.membership());
+  if (peers.member_count() <= 1 && peers.membership() == "static") return "";
+  std::string out = absl::StrCat("peers    ", Count(peers.member_count(), "node"), " by ", peers.membership());
   if (!peers.self().empty()) absl::StrAppend(&out, "; this one is ", Clean(peers.self()));
   if (peers.membership() == "etcd" && peers.generation() != 0)
     absl::StrAppend(&out, ", generation ", peers.generation());
