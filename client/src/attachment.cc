@@ -71,7 +71,7 @@ int32_t OpenSlotFile(UniqueFd fd, uint64_t bytes, uint64_t file_id, std::shared_
     return Fail(code::INTERNAL, "slot file holds %" PRIu64 " bytes, %" PRIu64 " are needed", size, bytes);
   }
   auto slot = std::make_shared<SlotFile>();
-  if (int error = Mapping::Map(fd.get(), bytes, Access::kReadWrite, &slot->mapping))
+  if (int error = SharedMapping::Map(fd.get(), bytes, Access::kReadWrite, &slot->mapping))
     return FileFails("slot file", error);
   if (int error = slot->mapping.Populate(Access::kReadWrite)) return FileFails("slot file", error);
   slot->fd = std::move(fd);
@@ -103,7 +103,7 @@ int32_t Attachment::Check(const Shape& shape) const {
 
 int32_t Attachment::MapCtl(UniqueFd fd) {
   if (int32_t rc = ReadSuperblock(fd.get(), &superblock_)) return rc;
-  int error = Mapping::Map(fd.get(), superblock_.file_bytes, Access::kRead, &ctl_);
+  int error = SharedMapping::Map(fd.get(), superblock_.file_bytes, Access::kRead, &ctl_);
   if (error == 0) error = ctl_.Populate(Access::kRead);
   return error == 0 ? 0 : FileFails("control file", error);
 }
@@ -114,7 +114,7 @@ int32_t Attachment::MapBell(UniqueFd fd) {
   uint64_t entries = ready_.slot_count * BellRow(ready_.chunk_count);
   uint64_t need = sizeof(BellHead) + ready_.slot_count * sizeof(BellSlot) + entries * sizeof(uint64_t);
   if (bytes < need) return Fail(code::PROTOCOL, "bell: %" PRIu64 " bytes, at least %" PRIu64 " needed", bytes, need);
-  int error = Mapping::Map(fd.get(), bytes, Access::kReadWrite, &bell_);
+  int error = SharedMapping::Map(fd.get(), bytes, Access::kReadWrite, &bell_);
   if (error == 0) error = bell_.Populate(Access::kReadWrite);
   if (error != 0) return FileFails("bell", error);
   const BellHead& head = bell();

@@ -25,7 +25,7 @@ namespace ckptd {
 // A slot file, mapped and populated. piece_copier.h tells how it is filled.
 struct SlotFile {
   UniqueFd fd;
-  Mapping mapping;
+  SharedMapping mapping;
   uint64_t file_id = 0;
   std::unique_ptr<PinnedMemory> pinned;  // null: no GPU copies into it, or `pin_error` says why not
   std::string pin_error;
@@ -76,8 +76,8 @@ class Attachment {
   Superblock superblock_ = {};
   uint64_t bell_slots_offset_ = 0;
   uint64_t bell_chunks_offset_ = 0;
-  Mapping ctl_;
-  Mapping bell_;
+  SharedMapping ctl_;
+  SharedMapping bell_;
   UniqueFd bell_fd_;
   UniqueFd hint_;
 };

@@ -236,7 +236,7 @@ void FakeAgent::BuildCtl(const LayoutMessage& message) {
   block.file_bytes = kRecords + kSlots * block.record_stride;
   block.head_crc = Crc32c(0, &block, sizeof block);
   ctl_fd_ = Memfd(block.file_bytes);
-  ASSERT_EQ(Mapping::Map(ctl_fd_.get(), block.file_bytes, Access::kReadWrite, &ctl_), 0);
+  ASSERT_EQ(SharedMapping::Map(ctl_fd_.get(), block.file_bytes, Access::kReadWrite, &ctl_), 0);
   memcpy(ctl_.data(), &block, sizeof block);
   for (uint32_t i = 0; i < kSlots; ++i) slot_state(i).file_id = ready_.file_id[i];
 }
@@ -246,7 +246,7 @@ void FakeAgent::BuildBell() {
   uint64_t chunks = slots + kSlots * sizeof(BellSlot);
   uint64_t bytes = chunks + kSlots * BellRow(ready_.chunk_count) * sizeof(uint64_t);
   bell_fd_ = Memfd(bytes);
-  ASSERT_EQ(Mapping::Map(bell_fd_.get(), bytes, Access::kReadWrite, &bell_), 0);
+  ASSERT_EQ(SharedMapping::Map(bell_fd_.get(), bytes, Access::kReadWrite, &bell_), 0);
   BellHead& head = bell();
   head.magic = kBellMagic;
   head.major = kRegionMajor;

@@ -110,8 +110,8 @@ class FakeAgent {
   UniqueFd bell_fd_;
   UniqueFd hint_;
   std::vector<UniqueFd> slot_fds_;
-  Mapping ctl_;
-  Mapping bell_;
+  SharedMapping ctl_;
+  SharedMapping bell_;
 };
 
 }  // namespace ckptd

@@ -123,13 +123,13 @@ class SlotReaderWorker {
   char sentence_[400] = {};
 };
 
-int32_t MapSlot(int fd, uint64_t bytes, Mapping* out) {
+int32_t MapSlot(int fd, uint64_t bytes, SharedMapping* out) {
   uint64_t size = 0;
   const int error = FileBytes(fd, &size);
   if (error != 0 || size < bytes) {
     return Fail(code::CORRUPT, "snapshot: the slot file holds %" PRIu64 " of %" PRIu64 " bytes", size, bytes);
   }
-  if (int failed = Mapping::Map(fd, bytes, Access::kRead, out)) {
+  if (int failed = SharedMapping::Map(fd, bytes, Access::kRead, out)) {
     return Fail(code::INTERNAL, "snapshot: cannot be mapped: %s", strerror(failed));
   }
   return 0;

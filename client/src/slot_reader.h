@@ -27,7 +27,7 @@ struct SlotChunks {
 };
 
 // Maps the slot for reading. 0 or a negative code with its sentence: CORRUPT when the file holds less than `bytes`.
-int32_t MapSlot(int fd, uint64_t bytes, Mapping* out);
+int32_t MapSlot(int fd, uint64_t bytes, SharedMapping* out);
 
 class SlotReader {
  public:

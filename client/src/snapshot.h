@@ -37,7 +37,7 @@ class Snapshot {
   SlotChunks chunks_;
   uint32_t header_crc_ = 0;
   std::vector<ImageHeader> headers_;
-  Mapping mapping_;
+  SharedMapping mapping_;
   bool verified_ = false;  // all of it: by the agent since it started, or by Map
 };
 

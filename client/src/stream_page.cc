@@ -53,7 +53,7 @@ bool StreamPage::Make(std::shared_ptr<Device> device, const char* name, uint64_t
       fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     return Say(why, name, strerror(errno));
   }
-  int error = Mapping::Map(fd, bytes, Access::kReadWrite, &memory_);
+  int error = SharedMapping::Map(fd, bytes, Access::kReadWrite, &memory_);
   if (error == 0) error = memory_.Populate(Access::kReadWrite);
   if (error != 0) return Say(why, name, strerror(error));
   DeviceError pinned = PinnedMemory::Pin(device, memory_.data(), bytes, &pinned_);

@@ -48,7 +48,7 @@ class StreamPage {
 
   std::shared_ptr<Device> device_;
   UniqueFd file_;
-  Mapping memory_;
+  SharedMapping memory_;
   std::unique_ptr<PinnedMemory> pinned_;
   DeviceAddress address_ = 0;
   Mutex mutex_;

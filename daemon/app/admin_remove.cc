@@ -14,11 +14,11 @@
 namespace ckptd {
 namespace {
 
-constexpr Nanos kDeleteTimeout = std::chrono::minutes(10);  // the successor is read back first
-constexpr Nanos kReserve = std::chrono::milliseconds(500);  // to say TIMEOUT before the client gives up
+constexpr Nanos kDeleteTimeout = std::chrono::minutes(10);       // the successor is read back first
+constexpr Nanos kToSayTimeout = std::chrono::milliseconds(500);  // before the client gives up
 
 Nanos TimeFor(const AdminCall& call) {
-  return std::min(kDeleteTimeout, std::max(Nanos(0), call.time_left() - kReserve));
+  return std::min(kDeleteTimeout, std::max(Nanos(0), call.time_left() - kToSayTimeout));
 }
 
 struct Here {

@@ -15,6 +15,7 @@
 #include "daemon/app/rescuer.h"
 #include "daemon/app/storage_start.h"
 #include "daemon/base/status_macros.h"
+#include "daemon/membership/incarnation.h"
 #include "daemon/os/group.h"
 #include "daemon/os/posix_files.h"
 #include "daemon/storage/posix_store.h"
@@ -82,6 +83,7 @@ Agent::~Agent() {
 bool Agent::StopWorkers() {
   const Nanos deadline = clock_.Monotonic() + (flushed_all_ ? kJoinWorkers : Nanos(0));
   bool stopped = scrubber_->StopWithin(deadline - clock_.Monotonic());
+  links_->Stop();
   stopped = peers_->StopWithin(deadline - clock_.Monotonic()) && stopped;
   for (auto* pool : {&flush_work_, &fetch_work_, &chore_work_, &record_work_, &close_work_}) {
     stopped = (*pool)->StopWithin(deadline - clock_.Monotonic()) && stopped;
@@ -100,8 +102,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(Config config, Files& files,
   std::unique_ptr<Agent> agent(new Agent(std::move(config), files, clock));
   CKPTD_ASSIGN_OR_RETURN(agent->loop_, Loop::Create(clock, kPosts));
   CKPTD_RETURN_IF_ERROR(agent->OpenRegion());
-  CKPTD_ASSIGN_OR_RETURN(agent->peers_,
-                         Peers::Start(*agent->loop_, clock, files, agent->config_.peers, NodeName(agent->config_)));
+  CKPTD_RETURN_IF_ERROR(agent->StartPeers());
   agent->close_work_ = std::make_unique<ThreadPool>("ckptd-close", 1, kQueue);
   agent->record_work_ = std::make_unique<ThreadPool>("ckptd-record", 2, kQueue);
   agent->fetch_work_ = std::make_unique<ThreadPool>("ckptd-fetch", 2, kQueue);
@@ -118,8 +119,10 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(Config config, Files& files,
   agent->storage_watch_ = std::make_unique<StorageWatch>(*agent->loop_, clock, *agent->store_, *agent->calls_,
                                                          *agent->chore_work_, agent->config_.storage.timeout);
   agent->MakeGpuParts();
+  agent->MakeLinks();
   agent->MakeServices();
   agent->AdoptAll();
+  agent->links_->Start();
   agent->scrubber_ = std::make_unique<Scrubber>(*agent->services_, agent->jobs_);
   agent->storage_watch_->Probe();
   agent->WatchCalls();
@@ -136,6 +139,19 @@ absl::Status Agent::OpenRegion() {
   region.job_quota = config_.region.job_quota.bytes;
   CKPTD_ASSIGN_OR_RETURN(region_, region::Region::Open(files_, clock_, region));
   for (const std::string& warning : region_->warnings()) Log(kWarning, "region.warning").Field("text", warning);
+  return absl::OkStatus();
+}
+
+// Its number pushed up by the clock: state_dir may be lost with a disk.
+absl::Status Agent::StartPeers() {
+  uint64_t incarnation = 0;
+  if (SpeaksToPeers(config_.peers)) {
+    const std::string& dir = config_.agent.state_dir;
+    CKPTD_RETURN_IF_ERROR(MakePath(files_, dir, 0700));
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(clock_.Wall()).count();
+    CKPTD_ASSIGN_OR_RETURN(incarnation, membership::ClaimIncarnation(files_, dir, static_cast<uint64_t>(seconds)));
+  }
+  CKPTD_ASSIGN_OR_RETURN(peers_, Peers::Start(*loop_, clock_, files_, config_.peers, NodeName(config_), incarnation));
   return absl::OkStatus();
 }
 
@@ -186,6 +202,19 @@ absl::Status Agent::MakeServer() {
   return absl::OkStatus();
 }
 
+// A node that speaks to others has one agent of its name among them; one that does not may have two, the system's and a
+// user's.
+void Agent::MakeLinks() {
+  PeerLinks::Self self{SpeaksToPeers(config_.peers) ? peers_->membership().self().name : AgentIdOf(config_),
+                       incarnation_};
+  bystander_ = std::make_unique<job::Bystander>(job::ReporterId{self.agent, incarnation_, region_->id()});
+  agent_id_ = self.agent;
+  links_ = std::make_unique<PeerLinks>(
+      *loop_, clock_, files_, config_.peers, peers_->membership(), std::move(self),
+      PeerLinks::Handler{[this](const transport::LinkMessage& message) { OnPeerMessage(message); },
+                         [this] { OnMembersChanged(); }});
+}
+
 void Agent::MakeServices() {
   services_.reset(new Services{config_,
                                clock_,
@@ -205,9 +234,10 @@ void Agent::MakeServices() {
                                *copiers_,
                                *registrar_,
                                *rescuer_,
+                               *links_,
                                metrics_,
-                               AgentIdOf(config_),
-                               RandomId(),
+                               agent_id_,
+                               incarnation_,
                                [this](const std::string& job) { return ForgetJob(job); },
                                [this](const std::string& job) { return InUse(job); }});
 }

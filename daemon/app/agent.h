@@ -15,10 +15,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/app/job_runner.h"
+#include "daemon/app/peer_links.h"
 #include "daemon/app/peers.h"
 #include "daemon/app/scrubber.h"
 #include "daemon/app/services.h"
 #include "daemon/app/storage_watch.h"
+#include "daemon/job/bystander.h"
 #include "daemon/metrics/agent_metrics.h"
 #include "daemon/os/files.h"
 #include "daemon/os/thread.h"
@@ -59,6 +61,7 @@ class Agent final : public SessionHandler {
   [[nodiscard]] AgentMetrics& metrics() { return metrics_; }
   [[nodiscard]] const Scrubber& scrubber() const { return *scrubber_; }
   [[nodiscard]] const Peers& peers() const { return *peers_; }
+  [[nodiscard]] const PeerLinks& links() const { return *links_; }
   [[nodiscard]] Files& files() { return files_; }
   [[nodiscard]] Nanos started() const { return started_; }
   [[nodiscard]] const Config& config() const { return config_; }
@@ -84,14 +87,18 @@ class Agent final : public SessionHandler {
 
   Agent(Config config, Files& files, const Clock& clock);
   absl::Status OpenRegion();
+  absl::Status StartPeers();
   absl::Status OpenStorage();
   void WatchCalls();
   absl::Status MakeServer();
+  void MakeLinks();
   void MakeServices();
   // agent_jobs.cc
   void AdoptAll();
   absl::StatusOr<JobRunner*> ObtainJob(const std::string& job, uint32_t uid,
                                        const region::AdoptedJob* adopted = nullptr);
+  void OnPeerMessage(const transport::LinkMessage& message);
+  void OnMembersChanged();
   std::vector<region::JobFacts> JobsOf(uint32_t uid, const std::string& asked_for);
   absl::Status MakeRoomFor(const std::string& job, Rank rank, uint32_t uid);
   absl::Status Claim(SessionId session, const Peer& peer, const std::string& job, Rank rank, uint32_t world,
@@ -137,8 +144,12 @@ class Agent final : public SessionHandler {
   std::unique_ptr<CopierRunner> copiers_;
   std::unique_ptr<Registrar> registrar_;
   std::unique_ptr<Rescuer> rescuer_;
+  const uint64_t incarnation_ = RandomId();
+  std::string agent_id_;  // in the job protocol
   std::unique_ptr<Services> services_;
+  std::unique_ptr<job::Bystander> bystander_;
   std::map<std::string, std::unique_ptr<JobRunner>> jobs_;
+  std::unique_ptr<PeerLinks> links_;                        // what comes over it is for jobs_
   std::vector<std::shared_ptr<const uint64_t>> abandoned_;  // what forgotten jobs asked of the storage
   std::map<SessionId, Binding> bindings_;
   bool draining_ = false;

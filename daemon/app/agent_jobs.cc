@@ -31,7 +31,20 @@ absl::StatusOr<JobRunner*> Agent::ObtainJob(const std::string& job, uint32_t uid
   auto& runner = jobs_[job] = std::make_unique<JobRunner>(*services_, *memory);
   metrics_.AddJob(job);
   runner->Start(adopted);
+  if (job::StatePtr heard = bystander_->Take(job)) runner->Post(job::StateReceived{std::move(heard)});
   return runner.get();
+}
+
+// Of a job that has nothing here no runner is made for what others say: whose it would be here, only a trainer can say.
+void Agent::OnPeerMessage(const transport::LinkMessage& message) {
+  JobRunner* job = FindJob(message.job());
+  if (job != nullptr && message.state()) return job->Post(job::StateReceived{message.state()});
+  if (job != nullptr) return job->Post(job::ReportReceived{message.report()});
+  if (message.state()) links_->Send(message.state()->coordinator(), bystander_->Heard(message.state()));
+}
+
+void Agent::OnMembersChanged() {
+  for (auto& [name, job] : jobs_) job->Post(job::MembersChanged{links_->members()});
 }
 
 JobRunner* Agent::FindJob(const std::string& job) {

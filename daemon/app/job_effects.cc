@@ -6,6 +6,7 @@
 
 #include "daemon/app/job_runner.h"
 #include "daemon/app/job_storage.h"
+#include "daemon/app/peer_links.h"
 #include "daemon/app/storage_watch.h"
 #include "daemon/base/failpoint.h"
 
@@ -60,10 +61,12 @@ struct JobEffects {
     for (auto& [rank, machine] : runner.ranks_) machine->Feed(snapshot::JobState{e.state});
   }
   void operator()(const job::SendState& e) const {
-    if (e.agent == runner.services_.agent_id) runner.Post(job::StateReceived{e.state});
+    if (e.agent == runner.services_.agent_id) return runner.Post(job::StateReceived{e.state});
+    runner.services_.links.Send(e.agent, e.state);
   }
   void operator()(const job::SendReport& e) const {
-    if (e.agent == runner.services_.agent_id) runner.Post(job::ReportReceived{e.report});
+    if (e.agent == runner.services_.agent_id) return runner.Post(job::ReportReceived{e.report});
+    runner.services_.links.Send(e.agent, e.report);
   }
   void operator()(const job::Refuse& e) const {
     RankRunner* rank = runner.FindRank(e.rank);

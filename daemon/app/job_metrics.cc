@@ -7,8 +7,6 @@
 namespace ckptd {
 namespace {
 
-double Seconds(Nanos duration) { return static_cast<double>(duration.count()) / 1e9; }
-
 const char* NameOf(snapshot::Source source) {
   if (source == snapshot::Source::kRescued) return "rescued";
   return source == snapshot::Source::kStorage ? "storage" : "region";

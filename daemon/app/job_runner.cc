@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/app/peer_links.h"
 #include "daemon/app/registrar.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/persist/records_io.h"
@@ -35,7 +36,7 @@ job::Config JobRunner::MachineConfig(const Services& services, region::JobRegion
   config.job = region.job();
   config.user = std::to_string(region.journal().uid());
   config.agent = services.agent_id;
-  config.members = {services.agent_id};
+  config.members = services.links.members();
   config.incarnation = services.incarnation;
   config.decide_timeout = services.config.agent.decide_timeout;
   config.resend = std::chrono::seconds(1);

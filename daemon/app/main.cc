@@ -165,6 +165,7 @@ int Check(const Config& config) {
 
 int Main(int argc, char** argv) {
   ShareHeap();
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);  // it has lines of its own for each handshake of a peer
   auto flags = ParseFlags(argc, argv);
   if (!flags.ok()) return Fail(flags.status());
   if (flags->help) return std::fputs(kHelp, stdout), 0;

@@ -64,8 +64,9 @@ absl::Status Of(const char* what, const absl::Status& status) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Peers>> Peers::Start(Loop& loop, const Clock& clock, Files& files,
-                                                    const PeersConfig& config, const std::string& node) {
-  std::unique_ptr<Peers> peers(new Peers(clock, config));
+                                                    const PeersConfig& config, const std::string& node,
+                                                    uint64_t incarnation) {
+  std::unique_ptr<Peers> peers(new Peers(clock, config, incarnation));
   CKPTD_ASSIGN_OR_RETURN(auto source, peers->MakeSource(loop, files, node));
   peers->membership_ = std::make_unique<membership::Membership>(clock, std::move(source));
   CKPTD_RETURN_IF_ERROR(peers->membership_->Start());
@@ -75,7 +76,7 @@ absl::StatusOr<std::unique_ptr<Peers>> Peers::Start(Loop& loop, const Clock& clo
 absl::Status Peers::Check(const Clock& clock, Files& files, const PeersConfig& config, const std::string& node) {
   if (config.membership == MembershipChoice::kSlurm) return absl::OkStatus();  // of the agent's own environment
   CKPTD_ASSIGN_OR_RETURN(auto loop, Loop::Create(clock, kOneQuestion));
-  Peers peers(clock, config);
+  Peers peers(clock, config, 0);
   return peers.MakeSource(*loop, files, node).status();
 }
 
@@ -95,6 +96,7 @@ absl::StatusOr<std::unique_ptr<membership::Source>> Peers::MakeSource(Loop& loop
   self.name = MemberName(node);
   self.host = config_.address;
   self.port = static_cast<uint16_t>(config_.port);
+  self.incarnation = incarnation_;
   CKPTD_ASSIGN_OR_RETURN(self.domains, membership::ParseLabels(config_.labels));
   switch (config_.membership) {
     case MembershipChoice::kDns:

@@ -24,9 +24,11 @@ namespace ckptd {
 
 class Peers {
  public:
-  // `loop` and `clock` outlive it. An error is one of the settings: which key, and what it must be.
+  // `loop` and `clock` outlive it. `incarnation` is this process' (membership/incarnation.h); 0 = it speaks to nobody.
+  // An error is one of the settings: which key, and what it must be.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<Peers>> Start(Loop& loop, const Clock& clock, Files& files,
-                                                                    const PeersConfig& config, const std::string& node);
+                                                                    const PeersConfig& config, const std::string& node,
+                                                                    uint64_t incarnation = 0);
   // The same settings without asking anybody: what --check-config can know.
   [[nodiscard]] static absl::Status Check(const Clock& clock, Files& files, const PeersConfig& config,
                                           const std::string& node);
@@ -35,6 +37,7 @@ class Peers {
   [[nodiscard]] bool StopWithin(Nanos patience);
 
   [[nodiscard]] const membership::Membership& membership() const { return *membership_; }
+  [[nodiscard]] membership::Membership& membership() { return *membership_; }
   void Fill(v1::PeersStatus* out) const;
   struct Problem {
     absl::Status what;
@@ -44,7 +47,8 @@ class Peers {
   [[nodiscard]] std::vector<Problem> Problems() const;
 
  private:
-  Peers(const Clock& clock, const PeersConfig& config) : clock_(clock), config_(config) {}
+  Peers(const Clock& clock, const PeersConfig& config, uint64_t incarnation)
+      : clock_(clock), config_(config), incarnation_(incarnation) {}
 
   [[nodiscard]] absl::StatusOr<std::unique_ptr<membership::Source>> MakeSource(Loop& loop, Files& files,
                                                                                const std::string& node);
@@ -55,6 +59,7 @@ class Peers {
 
   const Clock& clock_;
   const PeersConfig config_;
+  const uint64_t incarnation_;
   std::unique_ptr<Resolver> resolver_;
   std::unique_ptr<ThreadPool> questions_;  // to DNS servers
   std::unique_ptr<membership::Membership> membership_;

@@ -15,8 +15,6 @@ namespace {
 constexpr size_t kRecordsAtOnce = 256;  // a storm of them holds nobody up
 constexpr Nanos kShortestTimeout = std::chrono::milliseconds(1);
 
-double Seconds(Nanos duration) { return static_cast<double>(duration.count()) / 1e9; }
-
 uint64_t PidOf(const ProcessId& process) { return static_cast<uint64_t>(process.pid); }
 
 }  // namespace

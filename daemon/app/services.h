@@ -26,6 +26,7 @@
 namespace ckptd {
 
 class CopierRunner;
+class PeerLinks;
 class Registrar;
 class Rescuer;
 class StorageWatch;
@@ -49,6 +50,7 @@ struct Services {
   CopierRunner& copiers;
   Registrar& registrar;
   Rescuer& rescuer;
+  PeerLinks& links;
   AgentMetrics& metrics;
   std::string agent_id;
   uint64_t incarnation = 0;

@@ -16,8 +16,6 @@ namespace {
 
 constexpr size_t kMaxNotes = 20;  // of what the last start gave up; the log has all
 
-double Seconds(Nanos duration) { return static_cast<double>(duration.count()) / 1e9; }
-
 v1::SlotStatus::State ToState(SlotStateCode state) {
   switch (state) {
     case SlotStateCode::kFilling:
@@ -218,7 +216,7 @@ void FillProblems(Agent& agent, v1::AgentStatus* out) {
 void FillAgent(Agent& agent, v1::AgentStatus* out) {
   Services& services = agent.services();
   out->set_agent_id(services.agent_id);
-  out->set_node(services.agent_id.substr(0, services.agent_id.rfind('-')));
+  out->set_node(NodeName(services.config));
   out->set_version(kVersion);
   out->set_pid(static_cast<uint32_t>(getpid()));
   out->set_uid(geteuid());
@@ -247,6 +245,7 @@ void FillAgent(Agent& agent, v1::AgentStatus* out) {
   storage->set_flushes_running(static_cast<uint32_t>(services.flusher.active()));
   services.storage_watch.Fill(storage);
   agent.peers().Fill(out->mutable_peers());
+  agent.links().Fill(out->mutable_peers());
 }
 
 }  // namespace

@@ -67,6 +67,9 @@ void RefreshPeersMetrics(Agent& agent) {
   metrics.members.With({}).Set(static_cast<double>(membership.view()->members.size()));
   metrics.members_source_up.With({}).Set(membership.view()->source.ok() ? 1 : 0);
   metrics.may_speak.With({}).Set(membership.self().status.ok() ? 1 : 0);
+  const PeerLinks::Count links = agent.links().count();
+  metrics.links.With({"up"}).Set(static_cast<double>(links.connected));
+  metrics.links.With({"down"}).Set(static_cast<double>(links.wanted - links.connected));
 }
 
 void RefreshMetrics(Agent& agent) {

@@ -9,6 +9,8 @@ namespace ckptd {
 
 using Nanos = std::chrono::nanoseconds;
 
+[[nodiscard]] constexpr double Seconds(Nanos duration) { return static_cast<double>(duration.count()) / 1e9; }
+
 class Clock {
  public:
   virtual ~Clock() = default;

@@ -21,6 +21,7 @@ Defaults DefaultConfig(ConfigMode mode, const Surroundings& surroundings) {
   config.region.dir = absl::StrCat("/dev/shm/ckptd-", surroundings.uid);
   std::string home = variable("HOME");
   config.storage.root = home.empty() ? "" : absl::StrCat(home, "/.local/share/ckptd");
+  config.agent.state_dir = home.empty() ? "" : absl::StrCat(home, "/.local/state/ckptd");
   config.security.socket_mode = 0600;
   config.metrics.listen = "off";
   return defaults;

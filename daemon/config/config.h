@@ -21,6 +21,7 @@ enum class BackPressureChoice { kSkip, kWait, kReplaceQueued };
 enum class IoChoice { kAuto, kUring, kThreads };
 enum class DirectChoice { kAuto, kOff };
 enum class MembershipChoice { kStatic, kDns, kSlurm, kEtcd };
+enum class PeersTlsChoice { kMutual, kPlaintextOnLoopback };
 
 // A number of bytes that the agent chooses itself when it is 0 ("auto" in the file).
 struct AutoBytes {
@@ -32,6 +33,7 @@ struct AgentConfig {
   std::string socket = "/run/ckptd/ckptd.sock";        // absolute path, at most 107 bytes
   std::string admin_socket = "/run/ckptd/admin.sock";  // absolute path, or "off"
   std::string node_name;                               // empty = the host name
+  std::string state_dir = "/var/lib/ckptd-agent";      // absolute path; of what outlives a reboot
   LogLevel log_level = kInfo;
   Nanos drain_timeout = std::chrono::seconds(60);
   Nanos decide_timeout = std::chrono::seconds(10);
@@ -93,6 +95,11 @@ struct PeersConfig {
   std::string etcd_ca;    // absolute paths of PEM files, or empty
   std::string etcd_cert;  // this node's, and
   std::string etcd_key;   // its key
+  std::string cluster = "default";
+  PeersTlsChoice tls = PeersTlsChoice::kMutual;
+  std::string tls_ca;  // of kMutual: absolute paths of PEM files; all empty = this node speaks to no other
+  std::string tls_cert;
+  std::string tls_key;
   bool operator==(const PeersConfig&) const = default;
 };
 

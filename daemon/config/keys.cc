@@ -196,6 +196,11 @@ void AddAgentKeys(std::vector<Key>* keys) {
                        socket_or_off, "Socket for ckptctl (gRPC)."));
   keys->push_back(Text("agent.node_name", Key::kRestart, CKPTD_FIELD(agent.node_name), "A-Z a-z 0-9 . _ -", IsName,
                        "Name of this node in status and logs; empty is the host name."));
+  keys->push_back(Text(
+      "agent.state_dir", Key::kRestart, CKPTD_FIELD(agent.state_dir), "absolute path",
+      [](absl::string_view text) { return IsPath(text, kPathBytes); },
+      "Directory on this node's own disk for the number of its next start, by which other nodes tell "
+      "it from its past. Used where peers.tls lets it speak to them."));
   keys->push_back(Choice("agent.log_level", Key::kLive, CKPTD_FIELD(agent.log_level),
                          std::vector<std::pair<const char*, LogLevel>>{
                              {"error", kError}, {"warning", kWarning}, {"info", kInfo}, {"debug", kDebug}},
@@ -322,6 +327,28 @@ void AddEtcdKeys(std::vector<Key>* keys) {
                        "PEM file of its key."));
 }
 
+void AddTlsKeys(std::vector<Key>* keys) {
+  auto path = [](absl::string_view text) { return text.empty() || IsPath(text, kPathBytes); };
+  auto name = [](absl::string_view text) { return !text.empty() && IsName(text); };
+  keys->push_back(Text("peers.cluster", Key::kRestart, CKPTD_FIELD(peers.cluster), "A-Z a-z 0-9 . _ -", name,
+                       "Name of this cluster: nodes of another are refused, and certificates name it, as "
+                       "spiffe://CLUSTER/ckptd/NODE."));
+  keys->push_back(
+      Choice("peers.tls", Key::kRestart, CKPTD_FIELD(peers.tls),
+             std::vector<std::pair<const char*, PeersTlsChoice>>{
+                 {"mutual", PeersTlsChoice::kMutual}, {"plaintext-on-loopback", PeersTlsChoice::kPlaintextOnLoopback}},
+             "How nodes prove who they are: by certificates; or not at all, between agents of one machine "
+             "whose addresses are all 127.x.x.x or ::1."));
+  keys->push_back(Text("peers.tls_ca", Key::kRestart, CKPTD_FIELD(peers.tls_ca), "absolute path, or empty", path,
+                       "PEM file of the authorities that sign nodes' certificates. What is in this file and the next "
+                       "two may change at any time; empty is a node that speaks to no other."));
+  keys->push_back(Text("peers.tls_cert", Key::kRestart, CKPTD_FIELD(peers.tls_cert), "absolute path, or empty", path,
+                       "PEM file of this node's certificate: for the URI spiffe://CLUSTER/ckptd/NODE, or the DNS name "
+                       "NODE."));
+  keys->push_back(Text("peers.tls_key", Key::kRestart, CKPTD_FIELD(peers.tls_key), "absolute path, or empty", path,
+                       "PEM file of its key."));
+}
+
 void AddGpuKeys(std::vector<Key>* keys) {
   auto path = [](absl::string_view text) { return text.empty() || text == "off" || IsPath(text, kPathBytes); };
   keys->push_back(Text("gpu.copier", Key::kRestart, CKPTD_FIELD(gpu.copier), "absolute path, off, or empty", path,
@@ -350,7 +377,7 @@ absl::Span<const Section> Sections() {
        {"durability", "What is flushed, and what saves do meanwhile."},
        {"retention", "Which committed steps are kept."},
        {"scrub", "Looking for what went bad while it lay still."},
-       {"peers", "Other nodes: who they are."},
+       {"peers", "Other nodes: who they are, and how they prove it."},
        {"gpu", "Trainers with tensors on GPUs."},
        {"security", "Who may connect."},
        {"metrics", "Prometheus and the status page."}}};
@@ -361,7 +388,7 @@ absl::Span<const Key> Keys() {
   static const std::vector<Key>* const keys = [] {
     auto* all = new std::vector<Key>;  // never destroyed: used until the last instruction of main
     for (auto add : {AddAgentKeys, AddRegionKeys, AddStorageKeys, AddPolicyKeys, AddScrubKeys, AddPeersKeys,
-                     AddEtcdKeys, AddGpuKeys, AddOutsideKeys})
+                     AddEtcdKeys, AddTlsKeys, AddGpuKeys, AddOutsideKeys})
       add(all);
     return all;
   }();

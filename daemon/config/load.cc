@@ -1,5 +1,6 @@
 #include "daemon/config/load.h"
 
+#include <arpa/inet.h>
 #include <toml++/toml.h>
 
 #include <algorithm>
@@ -133,6 +134,32 @@ absl::StatusOr<Config> LoadConfig(absl::string_view text, absl::string_view file
 
 namespace {
 
+// An address of this machine alone; a name may lead anywhere.
+bool IsLoopbackHost(const std::string& host) {
+  in_addr four{};
+  if (inet_pton(AF_INET, host.c_str(), &four) == 1) return ntohl(four.s_addr) >> 24 == IN_LOOPBACKNET;
+  return host == "::1";
+}
+
+// That the members' addresses are loopback too, the agent looks at when it hears of them.
+absl::Status CheckPeersTls(const PeersConfig& peers) {
+  const bool some = !peers.tls_ca.empty() || !peers.tls_cert.empty() || !peers.tls_key.empty();
+  const bool all = !peers.tls_ca.empty() && !peers.tls_cert.empty() && !peers.tls_key.empty();
+  if (some && !all)
+    return Error(ErrorCode::INVALID_ARGUMENT,
+                 "peers.tls_ca, peers.tls_cert and peers.tls_key are of use together only");
+  if (peers.tls == PeersTlsChoice::kMutual) return absl::OkStatus();
+  if (some)
+    return Error(ErrorCode::INVALID_ARGUMENT,
+                 "peers.tls is plaintext-on-loopback, and peers.tls_ca is given: set peers.tls to mutual, or leave "
+                 "peers.tls_ca, peers.tls_cert and peers.tls_key empty");
+  if (IsLoopbackHost(peers.address)) return absl::OkStatus();
+  return Error(ErrorCode::INVALID_ARGUMENT,
+               absl::StrCat("peers.tls is plaintext-on-loopback, and peers.address \"", peers.address,
+                            "\" is not 127.x.x.x or ::1: set it to one of them, or peers.tls to mutual with "
+                            "peers.tls_ca, peers.tls_cert and peers.tls_key"));
+}
+
 absl::Status CheckPeers(const PeersConfig& peers) {
   if (peers.membership == MembershipChoice::kDns && peers.dns_name.empty())
     return Error(ErrorCode::INVALID_ARGUMENT, "peers.membership is dns: give peers.dns_name");
@@ -140,7 +167,7 @@ absl::Status CheckPeers(const PeersConfig& peers) {
     return Error(ErrorCode::INVALID_ARGUMENT, "peers.membership is etcd: give peers.etcd_endpoints");
   if (peers.etcd_cert.empty() != peers.etcd_key.empty())
     return Error(ErrorCode::INVALID_ARGUMENT, "peers.etcd_cert and peers.etcd_key are of use together only");
-  return absl::OkStatus();
+  return CheckPeersTls(peers);
 }
 
 }  // namespace

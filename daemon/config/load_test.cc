@@ -103,6 +103,36 @@ TEST(Load, AMembershipNamesWhatItNeeds) {
   EXPECT_THAT(ErrorOf("[peers]\nmembers = \"a\\nb\""), HasSubstr("peers.members: expected a string"));
 }
 
+TEST(Load, CertificatesOfANodeComeTogether) {
+  constexpr char kAll[] = "[peers]\ntls_ca = \"/ca\"\ntls_cert = \"/c\"\ntls_key = \"/k\"\n";
+  auto mutual = LoadConfig(kAll, "f", Config());
+  ASSERT_TRUE(mutual.ok()) << mutual.status();
+  EXPECT_EQ(mutual->peers.tls, PeersTlsChoice::kMutual);
+  EXPECT_EQ(mutual->peers.tls_key, "/k");
+  EXPECT_EQ(mutual->peers.cluster, "default");
+  EXPECT_THAT(ErrorOf("[peers]\ntls_ca = \"/ca\""), HasSubstr("of use together only"));
+  EXPECT_THAT(ErrorOf("[peers]\ntls_cert = \"/c\"\ntls_key = \"/k\""), HasSubstr("of use together only"));
+  EXPECT_THAT(ErrorOf("[peers]\ntls_ca = \"ca.pem\""), HasSubstr("absolute path"));
+  EXPECT_THAT(ErrorOf("[peers]\ncluster = \"\""), HasSubstr("peers.cluster"));
+  EXPECT_THAT(ErrorOf("[peers]\ncluster = \"a/b\""), HasSubstr("peers.cluster"));
+  EXPECT_THAT(ErrorOf(std::string(kAll) + "tls = \"plaintext-on-loopback\"\naddress = \"127.0.0.1\""),
+              HasSubstr("set peers.tls to mutual"));
+}
+
+TEST(Load, PlaintextIsForOneMachineAndSaidInFull) {
+  const auto with = [](const std::string& tls, const std::string& address) {
+    return LoadConfig("[peers]\ntls = \"" + tls + "\"\naddress = \"" + address + "\"", "f", Config()).status();
+  };
+  for (const char* address : {"127.0.0.1", "127.3.2.1", "::1"})
+    EXPECT_TRUE(with("plaintext-on-loopback", address).ok()) << address;
+  for (const char* address : {"", "10.0.0.1", "localhost", "n1", "0.0.0.0", "::", "127.1", "::ffff:127.0.0.1"}) {
+    EXPECT_THAT(std::string(with("plaintext-on-loopback", address).message()), HasSubstr("or peers.tls to mutual"))
+        << address;
+  }
+  for (const char* tls : {"plaintext", "off", "none", "", "Plaintext-on-loopback", "false"})
+    EXPECT_THAT(std::string(with(tls, "127.0.0.1").message()), HasSubstr("expected one of mutual |")) << tls;
+}
+
 TEST(Load, AllErrorsAtOnce) {
   std::string errors = ErrorOf("[region]\nslots = 9\ndir = 3\n[agent]\nlog_level = \"loud\"");
   EXPECT_THAT(errors, HasSubstr("ckptd.toml:2: region.slots: expected an integer from 2 to 8"));

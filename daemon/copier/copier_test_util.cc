@@ -71,7 +71,7 @@ SharedFile MakeFile(uint64_t bytes, bool sealed) {
   SharedFile file;
   file.fd.Reset(memfd_create("copier-test-file", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   EXPECT_EQ(ftruncate(file.fd.get(), static_cast<off_t>(bytes)), 0);
-  EXPECT_EQ(Mapping::Map(file.fd.get(), bytes, Access::kReadWrite, &file.mapping), 0);
+  EXPECT_EQ(SharedMapping::Map(file.fd.get(), bytes, Access::kReadWrite, &file.mapping), 0);
   if (sealed) {
     EXPECT_EQ(fcntl(file.fd.get(), F_ADD_SEALS, kSeals), 0);
   }

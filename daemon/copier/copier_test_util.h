@@ -49,7 +49,7 @@ Message MakeMessage(CopierMessageType type, uint64_t serial) {
 
 struct SharedFile {
   UniqueFd fd;
-  Mapping mapping;
+  SharedMapping mapping;
 };
 [[nodiscard]] SharedFile MakeFile(uint64_t bytes, bool sealed);
 

@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kSealsOfSize = F_SEAL_SHRINK | F_SEAL_GROW;
 
-Outcome MapFile(const char* what, int fd, uint64_t bytes, Mapping* out) {
-  int error = Mapping::Map(fd, bytes, Access::kReadWrite, out);
+Outcome MapFile(const char* what, int fd, uint64_t bytes, SharedMapping* out) {
+  int error = SharedMapping::Map(fd, bytes, Access::kReadWrite, out);
   if (error == 0) error = out->Populate(Access::kReadWrite);
   return error == 0 ? Outcome() : FileFails(what, error);
 }
@@ -29,7 +29,7 @@ Outcome CheckFile(const char* what, int fd, int seals, uint64_t bytes) {
   return (have & seals) == seals ? Outcome() : Refuse("%s: it is not sealed", what);
 }
 
-Outcome MapGate(int fd, Mapping* out) {
+Outcome MapGate(int fd, SharedMapping* out) {
   Outcome outcome = CheckFile("gate page", fd, kSealsOfSize, sizeof(GatePage));
   return outcome.ok() ? MapFile("gate page", fd, sizeof(GatePage), out) : outcome;
 }
@@ -78,7 +78,7 @@ Outcome SlotSet::Open(const CopierSlots& request, std::span<const UniqueFd> fds,
 }
 
 DeviceError SlotSet::Pin(const std::shared_ptr<Device>& device) {
-  for (Mapping& mapping : slots_) {
+  for (SharedMapping& mapping : slots_) {
     std::unique_ptr<PinnedMemory> pinned;
     DeviceError error = PinnedMemory::Pin(device, mapping.data(), mapping.size(), &pinned);
     if (!error.ok()) {

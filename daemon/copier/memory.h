@@ -21,7 +21,7 @@ namespace ckptd {
 // At least `bytes` long and sealed with all of `seals`.
 Outcome CheckFile(const char* what, int fd, int seals, uint64_t bytes);
 
-Outcome MapGate(int fd, Mapping* out);
+Outcome MapGate(int fd, SharedMapping* out);
 
 // Where the arrays of a bell of so many bytes are, when its head agrees with the request. Pure.
 struct BellPlaces {
@@ -56,8 +56,8 @@ class SlotSet {
 
   const CopierSlots request_;
   BellPlaces places_;
-  Mapping bell_;
-  std::vector<Mapping> slots_;
+  SharedMapping bell_;
+  std::vector<SharedMapping> slots_;
   std::vector<std::unique_ptr<PinnedMemory>> pinned_;  // behind the mappings: unpinned before they go
 };
 

@@ -78,7 +78,7 @@ Outcome Estate::Open(const CopierWatch& watch, uint64_t slot_bytes, std::vector<
   estate->hold_ns_ = watch.hold_ns;
   Outcome outcome = CheckFile("rescue page", fds[0].get(), kSeals, sizeof(RescuePage));
   if (!outcome.ok()) return outcome;
-  int error = Mapping::Map(fds[0].get(), sizeof(RescuePage), Access::kReadWrite, &estate->page_);
+  int error = SharedMapping::Map(fds[0].get(), sizeof(RescuePage), Access::kReadWrite, &estate->page_);
   if (error != 0) return FileFails("rescue page", error);
   for (uint32_t i = 0; i < kRescueAreas && outcome.ok(); ++i) {
     estate->areas_[i] = std::move(fds[size_t{1} + i]);

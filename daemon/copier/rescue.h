@@ -53,7 +53,7 @@ class Estate {
                                   char* slot) const;
 
  private:
-  Mapping page_;
+  SharedMapping page_;
   std::array<UniqueFd, kRescueAreas> areas_;
   uint64_t hold_ns_ = 0;
 };

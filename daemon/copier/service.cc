@@ -72,7 +72,7 @@ Outcome Service::Do(Packet& packet, uint64_t* pinned_bytes) {
 Outcome Service::Start(const Packet& packet) {
   CKPTD_COPIER_FP("start");
   if (gpu_.device != nullptr) return Refuse("START came before");
-  Mapping gate;
+  SharedMapping gate;
   Outcome outcome = MapGate(packet.fds[0].get(), &gate);
   if (!outcome.ok()) return outcome;
   outcome = OpenGpu(ReadMessage<CopierStart>(packet.bytes).gpu, &gpu_);

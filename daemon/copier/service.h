@@ -42,7 +42,7 @@ class Service {
   int Answer(const Packet& packet, const Outcome& outcome, uint64_t pinned_bytes);
 
   Channel channel_;
-  Mapping gate_;
+  SharedMapping gate_;
   Gpu gpu_;
   std::unique_ptr<SlotSet> slots_;
   Imports imports_;

@@ -15,6 +15,7 @@
 #include "daemon/job/deletion.h"
 #include "daemon/job/grants.h"
 #include "daemon/job/member.h"
+#include "daemon/job/reports.h"
 #include "daemon/job/table.h"
 
 namespace ckptd::job {
@@ -44,10 +45,15 @@ class Coordinator {
   void DecideTimeout(AttemptId attempt);
   void Retry(AttemptId attempt);
   void Resend();
+  // To those who have not said that they heard it, or say nothing.
+  void Repeat();
   // A member or a message knows `attempt`.
   void HigherAttempt(AttemptId attempt, const std::string& where);
   // Applies everything that the facts allow.
   void Evaluate();
+  // The same after a REPORT: where many agents send them, once for all that come within a moment.
+  void EvaluateSoon();
+  void Settled();
 
   [[nodiscard]] Phase phase() const { return phase_; }
   void FillView(View* view) const;
@@ -86,8 +92,6 @@ class Coordinator {
   void UpdateCommits();
   void UpdateFlush();
   void OnCommit(Committer::Outcome outcome);
-  [[nodiscard]] const v1::RankReport* Facts(Rank rank) const;
-  const std::vector<const v1::RankReport*>& AllFacts();
   [[nodiscard]] bool JoinedAnew() const;
   [[nodiscard]] SnapshotId NewestCommitted() const;
   [[nodiscard]] DeletionFacts Deletable() const;
@@ -123,8 +127,7 @@ class Coordinator {
   std::vector<StoredStep> steps_;
   std::vector<SnapshotId> late_;  // to be committed
   bool listed_ = false;
-  std::map<std::string, ReportPtr> reports_;      // by agent, of this attempt
-  std::vector<const v1::RankReport*> all_facts_;  // keeps its memory
+  Reports reports_;
   std::map<Rank, v1::RankClaim> claims_;
   std::vector<v1::Refusal> refusals_;
   std::set<Ticket> refused_;
@@ -133,7 +136,9 @@ class Coordinator {
   Committer committer_;
   Deleter deleter_;
 
-  StatePtr state_;  // last published
+  StatePtr state_;        // last published
+  uint64_t version_ = 0;  // of state_
+  bool settling_ = false;
   bool dirty_ = false;
   std::string last_error_;
 };

@@ -1,6 +1,7 @@
 #include "daemon/job/events.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace ckptd::job {
 namespace {
@@ -29,6 +30,9 @@ struct Printer {
   }
   std::string operator()(const RankChanged& e) const {
     return absl::StrCat("RankChanged ", e.report->ShortDebugString());
+  }
+  std::string operator()(const MembersChanged& e) const {
+    return absl::StrCat("MembersChanged ", absl::StrJoin(e.members, ","));
   }
   std::string operator()(const TimerFired& e) const {
     return absl::StrCat("TimerFired ", static_cast<int>(e.kind), " key ", e.key);

@@ -36,6 +36,7 @@ enum class TimerKind : uint8_t {
   kResend,  // STATE and REPORT are repeated (only with more than one agent)
   kDecide,  // decide_timeout: agents that have not reported have nothing. key = attempt
   kRetry,   // storage failed in RUN: try again. key = attempt
+  kSettle,  // act on the REPORTs that came
   kJoin,    // restore(timeout=) of a ticket is over. key = ticket
 };
 
@@ -94,6 +95,12 @@ struct RankChanged {
 struct StorageHangs {
   Ticket ticket = 0;  // whose patience is over; 0 = everybody's
   std::string call;   // "create /data/job/attempts/a0003.json for 1m01s"
+};
+
+// Who the agents of the job are, from now on; this one is among them. An agent that left is told nothing more and
+// nobody waits for it; what it reported in this attempt stays.
+struct MembersChanged {
+  std::vector<std::string> members;
 };
 
 struct TimerFired {
@@ -179,8 +186,8 @@ struct RetentionChanged {
 
 using Event =
     std::variant<Started, Join, Withdrawn, Reaped, Resumed, StateReceived, ReportReceived, RankChanged, StorageHangs,
-                 TimerFired, NewestRead, AttemptCreated, Listed, DecisionCreated, ManifestCreated, NewestChecked,
-                 StepVerified, MarkerPut, StepDeleted, PinChanged, DeleteRequested, RetentionChanged>;
+                 MembersChanged, TimerFired, NewestRead, AttemptCreated, Listed, DecisionCreated, ManifestCreated,
+                 NewestChecked, StepVerified, MarkerPut, StepDeleted, PinChanged, DeleteRequested, RetentionChanged>;
 
 // --------------------------------------------------------------------------------------------------------- effects
 

@@ -20,22 +20,18 @@ void Coordinator::On(const ReportReceived& event) {
   if (!Coordinates() || report.seen() != attempt_) return;
   const bool answers = report.answers() == context_.config.incarnation;
   if (!answers && context_.config.rules.reports_answer_incarnation) return;
-  ReportPtr& known = reports_[report.agent()];
-  const bool older = known != nullptr && known->incarnation() == report.incarnation() && known->seq() >= report.seq();
-  if (older) return;
-  known = event.report;
-  if (decided_) grants_.Raise(ToId(report.watermark()), report.floor());
+  if (reports_.Take(event.report) && decided_) grants_.Raise(ToId(report.watermark()), report.floor());
 }
 
 bool Coordinator::AllMembersReported() const {
   return std::all_of(context_.config.members.begin(), context_.config.members.end(),
-                     [&](const std::string& agent) { return reports_.count(agent) != 0; });
+                     [&](const std::string& agent) { return reports_.Has(agent); });
 }
 
 // A rank belongs to the ticket that came first, as long as it waits; a second live one is refused.
 void Coordinator::CollectClaims() {
   std::map<Rank, std::vector<v1::RankClaim>> waiting;
-  for (const auto& [agent, report] : reports_) {
+  for (const auto& [agent, report] : reports_.by_agent()) {
     for (const v1::RankReport& facts : report->ranks()) {
       if (!InRestore(facts.load()) || facts.ticket() == 0 || refused_.count(facts.ticket()) != 0) continue;
       if (facts.rank() == 0 && facts.ticket() != ticket_) continue;  // its own agent opens its attempt
@@ -76,7 +72,7 @@ void Coordinator::KeepOrReplaceClaim(Rank rank, const std::vector<v1::RankClaim>
 // any more; who joins for the next call before its rank 0 does is not to be measured by it.
 bool Coordinator::AgreeOnWorldAndWant() {
   if (claims_.count(0) == 0) return true;
-  for (const auto& [agent, report] : reports_) {
+  for (const auto& [agent, report] : reports_.by_agent()) {
     for (const v1::RankReport& facts : report->ranks()) {
       const auto claim = claims_.find(facts.rank());
       if (claim == claims_.end() || claim->second.ticket() != facts.ticket()) continue;
@@ -129,7 +125,7 @@ Inventory Coordinator::TakeInventory() const {
   inventory.steps = steps_;
   inventory.excluded = excluded_;
   inventory.sealed.resize(world_size_);
-  for (const auto& [agent, report] : reports_) {
+  for (const auto& [agent, report] : reports_.by_agent()) {
     inventory.answered[agent] = {report->region_id(), report->lost()};
     for (const v1::RankReport& facts : report->ranks()) {
       const auto claim = claims_.find(facts.rank());

@@ -37,14 +37,16 @@ bool Grants::Update(const std::vector<const v1::RankReport*>& ranks, const Rules
   if (!rules.drop_passed_steps || (!all && rules.drop_after_all_reported)) return floor_ != before;
   bool dropped = false;
   StepId passed = 0;
+  std::set<StepId> steps;  // few, of however many ranks
   for (const v1::RankReport* rank : ranks) {
     if (rank == nullptr) continue;
     passed = std::max<StepId>(passed, rank->pos());
-    for (const StepId step : StepsOf(*rank)) {
-      if (!Dropped(step, ranks)) continue;
-      dropped = true;
-      passed = std::max(passed, step);  // of a rank that is gone no pos tells it
-    }
+    AddSteps(*rank, &steps);
+  }
+  for (const StepId step : steps) {
+    if (!Dropped(step, ranks)) continue;
+    dropped = true;
+    passed = std::max(passed, step);  // of a rank that is gone no pos tells it
   }
   if (dropped) {
     floor_ = std::max(floor_, passed + lead_);
@@ -54,12 +56,11 @@ bool Grants::Update(const std::vector<const v1::RankReport*>& ranks, const Rules
 }
 
 // That it fills or has sealed in this attempt.
-std::vector<StepId> Grants::StepsOf(const v1::RankReport& rank) const {
-  std::vector<StepId> steps = {rank.fill()};
+void Grants::AddSteps(const v1::RankReport& rank, std::set<StepId>* steps) const {
+  steps->insert(rank.fill());
   for (const v1::SnapshotRef& ref : rank.sealed()) {
-    if (ref.attempt() == attempt_) steps.push_back(ref.step());
+    if (ref.attempt() == attempt_) steps->insert(ref.step());
   }
-  return steps;
 }
 
 StepId Grants::NewestCaptured(const std::vector<const v1::RankReport*>& ranks) const {

@@ -12,6 +12,7 @@
 #ifndef CKPTD_DAEMON_JOB_GRANTS_H_
 #define CKPTD_DAEMON_JOB_GRANTS_H_
 
+#include <set>
 #include <vector>
 
 #include "daemon/base/ids.h"
@@ -35,7 +36,7 @@ class Grants {
   [[nodiscard]] StepId floor() const { return floor_; }
 
  private:
-  [[nodiscard]] std::vector<StepId> StepsOf(const v1::RankReport& rank) const;
+  void AddSteps(const v1::RankReport& rank, std::set<StepId>* steps) const;
   [[nodiscard]] StepId NewestCaptured(const std::vector<const v1::RankReport*>& ranks) const;
   [[nodiscard]] bool Dropped(StepId step, const std::vector<const v1::RankReport*>& ranks) const;
 

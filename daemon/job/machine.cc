@@ -33,16 +33,26 @@ class Machine::Impl {
   void On(const Join& event) {
     if (member_.On(event) && event.rank == 0) coordinator_.Open(event);
   }
+  void On(const MembersChanged& event) {
+    context_.config.members = event.members;
+    member_.KeepResending();
+    coordinator_.Resend();  // who is new hears of the attempt at once
+    coordinator_.Evaluate();
+  }
   void On(const StateReceived& event) {
+    if (!member_.SameUser(*event.state)) return member_.StayOut(*event.state);
     member_.On(event);
     coordinator_.HigherAttempt(event.state->attempt(), event.state->coordinator());
   }
   void On(const TimerFired& event) {
     switch (event.kind) {
       case TimerKind::kResend:
-        coordinator_.Resend();
+        coordinator_.Repeat();
         member_.SendReport();
-        context_.Emit(StartTimer{TimerKind::kResend, 0, context_.config.resend});
+        member_.Resent();
+        break;
+      case TimerKind::kSettle:
+        coordinator_.Settled();
         break;
       case TimerKind::kDecide:
         coordinator_.DecideTimeout(event.key);
@@ -62,6 +72,10 @@ class Machine::Impl {
   void On(const Resumed& event) { member_.On(event); }
   void On(const RankChanged& event) { member_.On(event); }
   void On(const StorageHangs& event) { member_.On(event); }
+  void On(const ReportReceived& event) {
+    coordinator_.On(event);
+    coordinator_.EvaluateSoon();
+  }
   template <typename T>
   void On(const T& event) {
     coordinator_.On(event);

@@ -66,11 +66,13 @@ struct Config {
   std::string job;
   std::string user;                  // whose job it is here; "" = nobody asks
   std::string agent;                 // this one
-  std::vector<std::string> members;  // all agents, this one among them
+  std::vector<std::string> members;  // all agents, this one among them, until MembersChanged
   uint64_t incarnation = 0;          // random for each start of the agent, never 0
   Nanos decide_timeout{};
-  Nanos resend{};  // between repeated STATEs and REPORTs; unused with one member
-  Nanos retry{};   // pause after a storage error
+  Nanos resend{};       // between repeated STATEs and REPORTs; unused while there is one member
+  Nanos retry{};        // pause after a storage error
+  size_t at_once = 64;  // up to so many members, each REPORT is acted on when it comes,
+  Nanos settle = std::chrono::milliseconds(10);  // else after so long, with all that came meanwhile
   Retention retention;
   FlushPolicy flush;
   Rules rules;

@@ -49,8 +49,10 @@ class JobTest : public testing::Test {
       Effects effects;
       machine_.Step(queue[i], effects);
       for (const Effect& effect : effects) {
-        if (const auto* state = std::get_if<SendState>(&effect)) queue.push_back(StateReceived{state->state});
-        if (const auto* report = std::get_if<SendReport>(&effect)) queue.push_back(ReportReceived{report->report});
+        const auto* state = std::get_if<SendState>(&effect);
+        if (state != nullptr && state->agent == "A") queue.push_back(StateReceived{state->state});
+        const auto* report = std::get_if<SendReport>(&effect);
+        if (report != nullptr && report->agent == "A") queue.push_back(ReportReceived{report->report});
         if (const auto* forward = std::get_if<ForwardState>(&effect)) state_ = forward->state;
         effects_.push_back(effect);
       }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/job/bystander.h"
 #include "daemon/job/lineage.h"
 
 namespace ckptd::job {
@@ -15,7 +16,19 @@ void Member::On(const Started& event) {
   seen_ = std::max(seen_, event.seen);
   region_id_ = event.region_id;
   lost_ = event.lost;
-  if (context_.config.members.size() > 1) context_.Emit(StartTimer{TimerKind::kResend, 0, context_.config.resend});
+  KeepResending();
+}
+
+// Alone, no message is lost.
+void Member::KeepResending() {
+  if (resending_ || !started_ || context_.config.members.size() < 2) return;
+  resending_ = true;
+  context_.Emit(StartTimer{TimerKind::kResend, 0, context_.config.resend});
+}
+
+void Member::Resent() {
+  resending_ = false;
+  KeepResending();
 }
 
 bool Member::On(const Join& event) {
@@ -67,6 +80,22 @@ void Member::On(const StateReceived& event) {
   TakeRefusals(state);
   context_.Emit(ForwardState{event.state});
   SendReport();
+}
+
+bool Member::SameUser(const v1::State& state) const {
+  return state.user().empty() || context_.config.user.empty() || state.user() == context_.config.user;
+}
+
+void Member::StayOut(const v1::State& state) {
+  const std::string why =
+      absl::StrCat("job ", context_.config.job, " runs for uid ", state.user(), " on agent ", state.coordinator(),
+                   ", this process runs as uid ", context_.config.user, ": use another name, or run as that user");
+  for (auto& [rank, seat] : seats_) {
+    if (rank != 0) Refuse(seat.join.ticket, ErrorCode::JOB_OWNED, why);  // whose rank 0 is, the storage says
+  }
+  context_.Emit(ckptd::job::SendReport{
+      state.coordinator(),
+      NothingHere(state, {context_.config.agent, context_.config.incarnation, region_id_}, ++seq_)});
 }
 
 void Member::Learn(const StatePtr& state) {
@@ -123,6 +152,7 @@ void Member::SendReport() {
   report->set_incarnation(context_.config.incarnation);
   report->set_seq(++seq_);
   report->set_answers(state_->incarnation());
+  report->set_heard(state_->version());
   SetRef(watermark_, report->mutable_watermark());
   report->set_floor(floor_);
   for (const auto& [rank, seat] : seats_) {

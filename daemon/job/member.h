@@ -33,6 +33,14 @@ class Member {
   void JoinTimedOut(Ticket ticket, Phase phase);
   void Refuse(Ticket ticket, ErrorCode code, const std::string& message);
   void SendReport();
+  // One resend timer runs while there is more than one member; Resent(): it has fired.
+  void KeepResending();
+  void Resent();
+
+  // Its coordinator runs a job of this name for the user whose job it is here.
+  [[nodiscard]] bool SameUser(const v1::State& state) const;
+  // It is another user's: nothing in it holds here, its ranks are not ours, and nobody waits for us.
+  void StayOut(const v1::State& state);
 
   [[nodiscard]] AttemptId seen() const { return seen_; }
   [[nodiscard]] const StatePtr& state() const { return state_; }
@@ -54,6 +62,7 @@ class Member {
 
   Context& context_;
   bool started_ = false;
+  bool resending_ = false;
   AttemptId seen_ = 0;
   uint64_t region_id_ = 0;
   AttemptId lost_ = 0;

@@ -159,7 +159,7 @@ void Coordinator::NextLateCommit() {
 
 void Coordinator::StartGather() {
   given_up_ = gather_over_ = false;
-  reports_.clear();
+  reports_.Clear();
   claims_.clear();
   refusals_.clear();
   refused_.clear();

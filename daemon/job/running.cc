@@ -31,9 +31,9 @@ void Coordinator::Evaluate() {
 }
 
 void Coordinator::EnterLoad() {
-  reports_.clear();  // of GATHER, or of the life before: facts count from here on
   claims_.clear();
   for (const v1::RankClaim& claim : decision_.ranks()) claims_[claim.rank()] = claim;
+  reports_.Assign(claims_);  // those of GATHER, or of the life before, are void: facts count from here on
   refusals_.clear();
   given_up_ = false;
   grants_.Reset(attempt_, ToId(decision_.parent()));
@@ -54,30 +54,11 @@ SnapshotId Coordinator::NewestCommitted() const {
   return newest;
 }
 
-// The newest report about a rank of this attempt, from the agent that the decision names.
-const v1::RankReport* Coordinator::Facts(Rank rank) const {
-  const auto claim = claims_.find(rank);
-  if (claim == claims_.end()) return nullptr;
-  const auto report = reports_.find(claim->second.agent());
-  if (report == reports_.end()) return nullptr;
-  for (const v1::RankReport& facts : report->second->ranks()) {
-    if (facts.rank() == rank) return &facts;
-  }
-  return nullptr;
-}
-
-// Of every rank of this attempt, in their order; good until the next call.
-const std::vector<const v1::RankReport*>& Coordinator::AllFacts() {
-  all_facts_.clear();
-  for (const auto& [rank, claim] : claims_) all_facts_.push_back(Facts(rank));
-  return all_facts_;
-}
-
 // A rank called restore() again (a new process, or the same) while rank 0 still waits in its own.
 bool Coordinator::JoinedAnew() const {
-  const v1::RankReport* zero = Facts(0);
+  const v1::RankReport* zero = reports_.Facts(0);
   if (zero == nullptr || zero->ticket() != ticket_ || zero->load() == v1::RankReport::RUN) return false;
-  for (const auto& [agent, report] : reports_) {
+  for (const auto& [agent, report] : reports_.by_agent()) {
     for (const v1::RankReport& facts : report->ranks()) {
       const auto claim = claims_.find(facts.rank());
       if (facts.load() != v1::RankReport::WAIT || claim == claims_.end() || facts.rank() == 0) continue;
@@ -90,8 +71,9 @@ bool Coordinator::JoinedAnew() const {
 void Coordinator::CheckLoads() {
   if (given_up_) return;
   size_t loaded = 0;
+  size_t place = 0;
   for (const auto& [rank, claim] : claims_) {
-    const v1::RankReport* facts = Facts(rank);
+    const v1::RankReport* facts = reports_.Facts()[place++];
     const bool named =
         facts != nullptr && (facts->ticket() == claim.ticket() || !context_.config.rules.only_decided_tickets);
     if (!named) continue;
@@ -127,23 +109,20 @@ void Coordinator::Reopen() {
 void Coordinator::UpdateGrants() {
   const SnapshotId before = grants_.watermark();
   const StepId floor = state_ == nullptr ? 0 : state_->floor();
-  grants_.Update(AllFacts(), context_.config.rules);
+  grants_.Update(reports_.Facts(), context_.config.rules);
   if (grants_.floor() != floor || grants_.watermark() != before) dirty_ = true;
 }
 
 // A snapshot of this attempt, or the parent, is committed when every rank says that its part is on storage. What the
 // ranks say is a hint: the manifest is made from the sidecars themselves.
 void Coordinator::UpdateCommits() {
-  const v1::RankReport* first = Facts(0);
+  const v1::RankReport* first = reports_.Facts(0);
   if (first == nullptr) return;
   for (const v1::SnapshotRef& ref : first->persisted()) {
     const SnapshotId id = ToId(ref);
     if (id.attempt != attempt_ && id != ToId(decision_.parent())) continue;
-    const auto persisted = [&](const auto& claim) {
-      const v1::RankReport* facts = Facts(claim.first);
-      return facts != nullptr && Persisted(*facts, id);
-    };
-    if (!std::all_of(claims_.begin(), claims_.end(), persisted)) continue;
+    const auto persisted = [&](const v1::RankReport* facts) { return facts != nullptr && Persisted(*facts, id); };
+    if (!std::all_of(reports_.Facts().begin(), reports_.Facts().end(), persisted)) continue;
     committer_.Offer(id, IsCommitted(id));
   }
   // A snapshot that a rank has stopped to name is not named again. (Were it, its manifest would be there or its files
@@ -154,7 +133,7 @@ void Coordinator::UpdateCommits() {
 
 void Coordinator::UpdateFlush() {
   const SnapshotId durable = committer_.durable();
-  if (flush_plan_.Update(context_.config.flush, AllFacts(), grants_.watermark(), durable)) dirty_ = true;
+  if (flush_plan_.Update(context_.config.flush, reports_.Facts(), grants_.watermark(), durable)) dirty_ = true;
 }
 
 // Without making an entry: ranks also name steps that were deleted since.
@@ -236,7 +215,7 @@ DeletionFacts Coordinator::Deletable() const {
 
 // In a slot of some rank.
 bool Coordinator::IsSealed(const SnapshotId& id) const {
-  for (const auto& [agent, report] : reports_) {
+  for (const auto& [agent, report] : reports_.by_agent()) {
     for (const v1::RankReport& rank : report->ranks()) {
       for (const v1::SnapshotRef& ref : rank.sealed()) {
         if (ToId(ref) == id) return true;
@@ -259,6 +238,29 @@ void Coordinator::Resend() {
   for (const std::string& agent : context_.config.members) context_.Emit(SendState{agent, state_});
 }
 
+// Every member reports by the same timer, so one that is silent for several has lost what it heard, or cannot be heard.
+void Coordinator::Repeat() {
+  constexpr uint64_t kSilent = 3;
+  if (state_ == nullptr || phase_ == Phase::kStopped) return;
+  reports_.Tick();
+  for (const std::string& agent : context_.config.members) {
+    uint64_t heard = 0;
+    if (reports_.Silent(agent, &heard) > kSilent || heard != version_) context_.Emit(SendState{agent, state_});
+  }
+}
+
+void Coordinator::EvaluateSoon() {
+  if (context_.config.members.size() <= context_.config.at_once) return Evaluate();
+  if (settling_) return;
+  settling_ = true;
+  context_.Emit(StartTimer{TimerKind::kSettle, 0, context_.config.settle});
+}
+
+void Coordinator::Settled() {
+  settling_ = false;
+  Evaluate();
+}
+
 void Coordinator::HigherAttempt(AttemptId attempt, const std::string& where) {
   const bool opened = phase_ >= Phase::kListing && phase_ <= Phase::kRun;
   if (!opened || attempt <= attempt_) return;
@@ -273,9 +275,11 @@ void Coordinator::Publish() {
   dirty_ = false;
   auto state = std::make_shared<v1::State>();
   state->set_job(context_.config.job);
+  state->set_user(context_.config.user);
   state->set_attempt(attempt_);
   state->set_coordinator(context_.config.agent);
   state->set_incarnation(context_.config.incarnation);
+  state->set_version(++version_);
   state->set_world_size(world_size_);
   const bool decided = phase_ == Phase::kLoad || phase_ == Phase::kRun;
   state->set_phase(phase_ == Phase::kRun ? v1::State::RUN : decided ? v1::State::LOAD : v1::State::GATHER);
@@ -303,7 +307,7 @@ void Coordinator::FillView(View* view) const {
     if (claims_.count(rank) == 0) view->missing.push_back(rank);
   }
   for (const std::string& agent : context_.config.members) {
-    if (reports_.count(agent) == 0) view->silent_agents.push_back(agent);
+    if (!reports_.Has(agent)) view->silent_agents.push_back(agent);
   }
   if (phase_ != Phase::kLoad && phase_ != Phase::kRun) return;
   view->parent = ToId(decision_.parent());

@@ -60,12 +60,12 @@ absl::StatusOr<bool> Claim(Files& files, const std::string& folder, uint64_t num
 
 // A name that was free may be one that was used and removed, by others that were faster: they left a higher one, so it
 // is looked for once more behind the claim.
-absl::StatusOr<uint64_t> ClaimIncarnation(Files& files, const std::string& folder) {
+absl::StatusOr<uint64_t> ClaimIncarnation(Files& files, const std::string& folder, uint64_t at_least) {
   CKPTD_ASSIGN_OR_RETURN(std::vector<uint64_t> numbers, Numbers(files, folder));
   for (int losses = 0; losses < kMostLosses; ++losses) {
     const uint64_t highest = numbers.empty() ? 0 : numbers.back();
     if (highest == std::numeric_limits<uint64_t>::max()) break;
-    const uint64_t number = highest + 1;
+    const uint64_t number = std::max(highest + 1, at_least);
     CKPTD_ASSIGN_OR_RETURN(bool claimed, Claim(files, folder, number));
     CKPTD_ASSIGN_OR_RETURN(numbers, Numbers(files, folder));
     if (!claimed || numbers.empty() || numbers.back() != number) continue;

@@ -34,6 +34,19 @@ TEST(Incarnation, EachIsHigherThanAllBefore) {
   EXPECT_EQ(PosixFiles().ReadDir(dir.path(), 100)->size(), 1U) << "the older ones are gone";
 }
 
+TEST(Incarnation, AClockPushesThemUpAndNeverDown) {
+  const TempDir dir;
+  uint64_t next = 0;
+  for (auto [seconds, expected] :
+       {std::pair<uint64_t, uint64_t>{1000, 1000}, {500, 1001}, {1001, 1002}, {2000, 2000}}) {
+    auto number = ClaimIncarnation(PosixFiles(), dir.path(), seconds);
+    ASSERT_TRUE(number.ok()) << number.status();
+    EXPECT_EQ(*number, expected);
+    EXPECT_GT(*number, next);
+    next = *number;
+  }
+}
+
 TEST(Incarnation, ForeignNamesCountForNothingAndStay) {
   const TempDir dir;
   for (const char* name : {"x", "incarnation-7", "incarnation-00000000000000000x99", "incarnation-00000000000000000042",

@@ -4,7 +4,7 @@
 // Values of labels: tier is "region" or "storage" (what is written or read back: "storage"); source is "region",
 // "rescued" or "storage"; outcome is "captured", "none" (nothing was sealed), "xid" (the kernel told of an error of a
 // GPU) or "late" (its hold was over); result is "captured" or "dropped" (saves), "ok" or "failed" (restores); path is
-// "push" or "pull"; reason and kind are names in proto/local/errors.def.
+// "push" or "pull"; state is "up" or "down"; reason and kind are names in proto/local/errors.def.
 #ifndef CKPTD_DAEMON_METRICS_AGENT_METRICS_H_
 #define CKPTD_DAEMON_METRICS_AGENT_METRICS_H_
 
@@ -65,6 +65,8 @@ struct AgentMetrics {
   Family<Gauge> members_source_up{
       {"ckptd_members_source_up", "1 where the source of the members answers; 0: they are what it said last.", {}}};
   Family<Gauge> may_speak{{"ckptd_member_speaks", "1 where this node is a member and may write to others.", {}}};
+  Family<Gauge> links{
+      {"ckptd_links", "Nodes that this one has something to say to, by whether they are reached.", {"state"}}};
   Family<Gauge> clients{{"ckptd_clients", "Connected trainers.", {}}};
   Family<Gauge> pinned{
       {"ckptd_pinned_bytes", "Memory of snapshots that trainers pinned for their GPUs.", {"training_job"}}};

@@ -32,6 +32,7 @@ SlotSnapshot AdoptedState(const ScannedSlot& scanned) {
   if (slot.state == SlotStateCode::kSealed || slot.state == SlotStateCode::kQuarantined) {
     slot.owner = scanned.now.owner;
     slot.record = scanned.now.record;
+    slot.parity = scanned.now.parity;
     slot.flags = scanned.now.flags & ~kSlotVerified;
   }
   return slot;

@@ -150,7 +150,10 @@ absl::Status LayoutSet::SetState(uint32_t slot, SlotStateCode state, Epoch epoch
     return Error(ErrorCode::INTERNAL, absl::StrCat(Name(slot), ": state ", static_cast<int>(state), " epoch ", epoch,
                                                    " after epoch ", slots_[slot].epoch));
   StoreWord(slot, state, epoch);
-  if (state != SlotStateCode::kQuarantined) slots_[slot].record.reset();
+  if (state != SlotStateCode::kQuarantined) {
+    slots_[slot].record.reset();
+    slots_[slot].parity.reset();
+  }
   if (state != SlotStateCode::kFree) return absl::OkStatus();
   SetOwner(slot, {});
   slots_[slot].flags = 0;
@@ -166,23 +169,52 @@ void LayoutSet::StoreRecord(uint32_t slot, const SlotRecord& record) {
   std::memcpy(area.data(), &record.head, sizeof(record.head));
 }
 
-absl::Status LayoutSet::WriteRecord(uint32_t slot, const RecordHead& head, std::vector<uint32_t> chunk_crcs,
-                                    uint64_t flags) {
+absl::Status LayoutSet::CheckSeal(uint32_t slot, const RecordHead& head) const {
   const SlotSnapshot& now = slots_[slot];
-  if ((now.state != SlotStateCode::kFilling && now.state != SlotStateCode::kLoading) || head.epoch < now.epoch)
-    return Error(ErrorCode::INTERNAL, absl::StrCat(Name(slot), ": sealed in state ", static_cast<int>(now.state),
-                                                   " epoch ", now.epoch, " with epoch ", head.epoch));
-  CKPTD_ASSIGN_OR_RETURN(SlotRecord record, MakeRecord(head_, head, std::move(chunk_crcs)));
+  if ((now.state == SlotStateCode::kFilling || now.state == SlotStateCode::kLoading) && head.epoch >= now.epoch)
+    return absl::OkStatus();
+  return Error(ErrorCode::INTERNAL, absl::StrCat(Name(slot), ": sealed in state ", static_cast<int>(now.state),
+                                                 " epoch ", now.epoch, " with epoch ", head.epoch));
+}
+
+void LayoutSet::Seal(uint32_t slot, SlotRecord record, uint64_t flags) {
   CKPTD_FP("region.record.before");
   slots_[slot].flags = flags;
   ctl_->slot(slot).flags.store(flags, kRelaxed);
   CKPTD_FP("region.record.flags");
   StoreRecord(slot, record);
   CKPTD_FP("region.record.after");
-  StoreWord(slot, SlotStateCode::kSealed, head.epoch);
+  StoreWord(slot, SlotStateCode::kSealed, record.head.epoch);
   CKPTD_FP("region.seal.after");
   slots_[slot].record = std::make_shared<const SlotRecord>(std::move(record));
+}
+
+absl::Status LayoutSet::WriteRecord(uint32_t slot, const RecordHead& head, std::vector<uint32_t> chunk_crcs,
+                                    uint64_t flags) {
+  CKPTD_RETURN_IF_ERROR(CheckSeal(slot, head));
+  CKPTD_ASSIGN_OR_RETURN(SlotRecord record, MakeRecord(head_, head, std::move(chunk_crcs)));
+  Seal(slot, std::move(record), flags);
   return absl::OkStatus();
+}
+
+// What the parity was made of before the record that it belongs to: without its record it is nobody's.
+absl::Status LayoutSet::WriteParity(uint32_t slot, const RecordHead& head, std::vector<uint32_t> chunk_crcs,
+                                    const ParityRecord& parity, uint64_t flags) {
+  CKPTD_RETURN_IF_ERROR(CheckSeal(slot, head));
+  CKPTD_ASSIGN_OR_RETURN(SlotRecord record, MakeRecord(head_, head, std::move(chunk_crcs)));
+  CKPTD_ASSIGN_OR_RETURN(std::vector<std::byte> tail, EncodeParity(parity, record.head, head_.block.rank));
+  std::span<std::byte> area = ctl_->record(slot).subspan(head_.tail_offset());
+  if (tail.size() > area.size())
+    return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat(Name(slot), ": its layout has no room for parity's record"));
+  std::memcpy(area.data(), tail.data(), tail.size());
+  Seal(slot, std::move(record), flags);
+  slots_[slot].parity = std::make_shared<const ParityRecord>(parity);
+  return absl::OkStatus();
+}
+
+void LayoutSet::SetFence(AttemptId attempt) {
+  grant_.attempt = attempt;
+  ctl_->grant().attempt.store(attempt, kRelease);
 }
 
 absl::Status LayoutSet::FreeSlot(uint32_t slot) {

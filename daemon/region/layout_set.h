@@ -88,6 +88,11 @@ class LayoutSet {
   // first moment on (kSlotPersisted for a snapshot that was read from storage).
   [[nodiscard]] absl::Status WriteRecord(uint32_t slot, const RecordHead& head, std::vector<uint32_t> chunk_crcs,
                                          uint64_t flags = 0);
+  // Seals a slot that holds parity. INVALID_ARGUMENT unless the layout has room for `parity`'s record.
+  [[nodiscard]] absl::Status WriteParity(uint32_t slot, const RecordHead& head, std::vector<uint32_t> chunk_crcs,
+                                         const ParityRecord& parity, uint64_t flags = 0);
+  // What is kept for other nodes has no grants; the highest attempt heard of stands in their place.
+  void SetFence(AttemptId attempt);
   // FREE. CORRUPT when the file is not whole any more: the slot is RETIRED then, to be replaced.
   [[nodiscard]] absl::Status FreeSlot(uint32_t slot);
 
@@ -115,7 +120,9 @@ class LayoutSet {
   absl::Status CheckFile(uint32_t slot) const;
   absl::Status CheckGrant(const Bell& bell, const GrantOrder& order) const;
   void StoreWord(uint32_t slot, SlotStateCode state, Epoch epoch);
+  absl::Status CheckSeal(uint32_t slot, const RecordHead& head) const;
   void StoreRecord(uint32_t slot, const SlotRecord& record);
+  void Seal(uint32_t slot, SlotRecord record, uint64_t flags);
   std::string Name(uint32_t slot) const;  // "job gpt rank 0 layout 1 slot 0", for messages
 
   Files& files_;

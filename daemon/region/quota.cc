@@ -42,19 +42,38 @@ QuotaHold QuotaHold::Split(uint64_t bytes) {
 }
 
 std::shared_ptr<Quota> Quota::Create(uint64_t node_limit, uint64_t job_limit) {
-  return std::shared_ptr<Quota>(new Quota(node_limit, job_limit));
+  return std::shared_ptr<Quota>(new Quota(node_limit, job_limit, nullptr, ""));
+}
+
+std::shared_ptr<Quota> Quota::CreateShare(std::shared_ptr<Quota> parent, std::string account, uint64_t limit) {
+  return std::shared_ptr<Quota>(new Quota(limit, 0, std::move(parent), std::move(account)));
+}
+
+bool Quota::CountShare(const std::string& account, uint64_t bytes, bool even_above) {
+  MutexLock lock(mutex_);
+  if (!even_above && bytes > LeftOf(node_limit_, used_)) return false;
+  used_ += bytes;
+  by_job_[account] += bytes;
+  return true;
+}
+
+uint64_t Quota::LeftOfNode() {
+  MutexLock lock(mutex_);
+  return LeftOf(node_limit_, used_);
 }
 
 absl::StatusOr<QuotaHold> Quota::Take(absl::string_view job, uint64_t bytes) {
   MutexLock lock(mutex_);
   uint64_t left = LeftLocked(job);
-  if (bytes <= left) return TakeLocked(job, bytes);
+  if (bytes <= left && (parent_ == nullptr || parent_->CountShare(account_, bytes, false)))
+    return TakeLocked(job, bytes);
   return Error(ErrorCode::QUOTA_EXCEEDED,
                absl::StrCat("job ", job, ": needs ", FormatBytes(bytes), ", its quota leaves ", FormatBytes(left)));
 }
 
 QuotaHold Quota::TakeAdopted(absl::string_view job, uint64_t bytes) {
   MutexLock lock(mutex_);
+  if (parent_ != nullptr) (void)parent_->CountShare(account_, bytes, true);
   return TakeLocked(job, bytes);
 }
 
@@ -67,7 +86,8 @@ QuotaHold Quota::TakeLocked(absl::string_view job, uint64_t bytes) {
 uint64_t Quota::LeftLocked(absl::string_view job) const {
   auto found = by_job_.find(std::string(job));
   uint64_t used = found == by_job_.end() ? 0 : found->second;
-  return std::min(LeftOf(node_limit_, used_), LeftOf(job_limit_, used));
+  const uint64_t left = std::min(LeftOf(node_limit_, used_), LeftOf(job_limit_, used));
+  return parent_ == nullptr ? left : std::min(left, parent_->LeftOfNode());
 }
 
 uint64_t Quota::Left(absl::string_view job) {
@@ -87,6 +107,7 @@ uint64_t Quota::UsedBy(absl::string_view job) {
 }
 
 void Quota::GiveBack(const std::string& job, uint64_t bytes) {
+  if (parent_ != nullptr) parent_->GiveBack(account_, bytes);
   MutexLock lock(mutex_);
   used_ -= bytes;
   auto found = by_job_.find(job);

@@ -44,6 +44,11 @@ class Quota : public std::enable_shared_from_this<Quota> {
   // Bytes; 0 = no limit.
   [[nodiscard]] static std::shared_ptr<Quota> Create(uint64_t node_limit, uint64_t job_limit);
 
+  // A share of `parent`: what is taken from it counts there too, under `account` and against the node's limit only.
+  // `limit` bytes for all jobs together; 0 = the parent's.
+  [[nodiscard]] static std::shared_ptr<Quota> CreateShare(std::shared_ptr<Quota> parent, std::string account,
+                                                          uint64_t limit);
+
   // QUOTA_EXCEEDED with the numbers, or all of `bytes`.
   [[nodiscard]] absl::StatusOr<QuotaHold> Take(absl::string_view job, uint64_t bytes) CKPTD_EXCLUDES(mutex_);
   // For what a predecessor had allocated: counted even above the limits, which may have been lowered since.
@@ -58,13 +63,19 @@ class Quota : public std::enable_shared_from_this<Quota> {
 
  private:
   friend class QuotaHold;
-  Quota(uint64_t node_limit, uint64_t job_limit) : node_limit_(node_limit), job_limit_(job_limit) {}
+  Quota(uint64_t node_limit, uint64_t job_limit, std::shared_ptr<Quota> parent, std::string account)
+      : node_limit_(node_limit), job_limit_(job_limit), parent_(std::move(parent)), account_(std::move(account)) {}
+  // Locks go from a share to its parent, never back.
+  bool CountShare(const std::string& account, uint64_t bytes, bool even_above) CKPTD_EXCLUDES(mutex_);
+  uint64_t LeftOfNode() CKPTD_EXCLUDES(mutex_);
   QuotaHold TakeLocked(absl::string_view job, uint64_t bytes) CKPTD_REQUIRES(mutex_);
   uint64_t LeftLocked(absl::string_view job) const CKPTD_REQUIRES(mutex_);
   void GiveBack(const std::string& job, uint64_t bytes) CKPTD_EXCLUDES(mutex_);
 
   const uint64_t node_limit_;
   const uint64_t job_limit_;
+  const std::shared_ptr<Quota> parent_;  // null but for a share
+  const std::string account_;            // of a share, in its parent
   Mutex mutex_;
   uint64_t used_ CKPTD_GUARDED_BY(mutex_) = 0;
   std::map<std::string, uint64_t, std::less<>> by_job_ CKPTD_GUARDED_BY(mutex_);

@@ -26,6 +26,35 @@ TEST(Quota, BothLimitsHoldToTheByte) {
   EXPECT_EQ(quota->Left("c"), 60u);
 }
 
+TEST(Quota, AShareHasALimitOfItsOwnAndCountsForTheNode) {
+  auto node = Quota::Create(100, 50);
+  auto share = Quota::CreateShare(node, ".peers", 80);
+  auto kept = share->Take("a", 70);
+  ASSERT_TRUE(kept.ok()) << "the limit of one job is for those that run here";
+  EXPECT_EQ(node->used(), 70u);
+  EXPECT_EQ(node->UsedBy(".peers"), 70u);
+  EXPECT_EQ(node->UsedBy("a"), 0u);
+  EXPECT_EQ(share->Left("b"), 10u);
+  EXPECT_EQ(node->Left("a"), 30u);
+  auto own = node->Take("a", 25);
+  EXPECT_EQ(share->Left("b"), 5u) << "what the node has left is less than the share";
+  EXPECT_EQ(CodeOf(share->Take("b", 6).status()), ErrorCode::QUOTA_EXCEEDED);
+  EXPECT_EQ(node->used(), 95u) << "a refused one takes nothing, here or there";
+  EXPECT_EQ(share->used(), 70u);
+  *kept = QuotaHold();
+  EXPECT_EQ(node->used(), 25u);
+  EXPECT_EQ(share->used(), 0u);
+}
+
+TEST(Quota, AShareTakesOverWhatWasThereEvenAboveTheLimits) {
+  auto node = Quota::Create(100, 0);
+  auto share = Quota::CreateShare(node, ".peers", 0);
+  QuotaHold adopted = share->TakeAdopted("a", 120);
+  EXPECT_EQ(node->used(), 120u);
+  EXPECT_EQ(share->Left("a"), 0u);
+  EXPECT_FALSE(node->Take("b", 1).ok());
+}
+
 TEST(Quota, HoldsGiveBack) {
   auto quota = Quota::Create(100, 0);
   {

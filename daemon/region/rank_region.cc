@@ -44,7 +44,11 @@ LayoutBuild::~LayoutBuild() {
 
 absl::StatusOr<std::unique_ptr<RankRegion>> RankRegion::Open(const RegionContext& context, const std::string& job_dir,
                                                              Rank rank) {
-  std::string dir = absl::StrCat(job_dir, "/", RankDirName(rank));
+  return OpenAt(context, absl::StrCat(job_dir, "/", RankDirName(rank)), rank);
+}
+
+absl::StatusOr<std::unique_ptr<RankRegion>> RankRegion::OpenAt(const RegionContext& context, std::string dir,
+                                                               Rank rank) {
   absl::Status made = context.files.Mkdir(dir, 0700);
   if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
   return std::unique_ptr<RankRegion>(new RankRegion(context, std::move(dir), rank));

@@ -72,6 +72,10 @@ class RankRegion {
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<RankRegion>> Open(const RegionContext& context,
                                                                         const std::string& job_dir, Rank rank);
 
+  // The same in any directory: what is kept for other nodes (peer_rank.h) has names of its own.
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<RankRegion>> OpenAt(const RegionContext& context, std::string dir,
+                                                                          Rank rank);
+
   // Takes over a scanned layout by the rules of adopt.h; sentences about what was given up go to `notes`.
   [[nodiscard]] absl::Status AdoptLayout(const ScannedLayout& scanned, std::vector<std::string>& notes);
 

@@ -118,6 +118,7 @@ absl::StatusOr<std::unique_ptr<Region>> Region::Open(Files& files, const Clock& 
   std::unique_ptr<Region> region(new Region(files, options, std::move(lock)));
   region->context_.reset(new RegionContext{files, clock, Quota::Create(options.size_limit, options.job_quota), id});
   CKPTD_RETURN_IF_ERROR(region->Warn());
+  CKPTD_RETURN_IF_ERROR(region->MakePeers());
   CKPTD_RETURN_IF_ERROR(region->Adopt());
   return region;
 }
@@ -133,6 +134,16 @@ absl::Status Region::Warn() {
   return absl::OkStatus();
 }
 
+absl::Status Region::MakePeers() {
+  uint64_t memory = options_.peers_memory;
+  if (memory == 0) {
+    CKPTD_ASSIGN_OR_RETURN(SpaceInfo space, files_.Space(options_.dir));
+    memory = (options_.size_limit == 0 ? space.total : options_.size_limit) / 2;
+  }
+  peers_ = std::make_unique<PeerStore>(*context_, options_.dir, PeerOptions{.memory = memory});
+  return absl::OkStatus();
+}
+
 absl::Status Region::Adopt() {
   CKPTD_ASSIGN_OR_RETURN(RegionScan scan, ScanRegion(files_, options_.dir));
   adopted_.notes = scan.problems;
@@ -145,6 +156,7 @@ absl::Status Region::AdoptJob(const ScannedJob& scanned) {
   adopted_.notes.insert(adopted_.notes.end(), scanned.problems.begin(), scanned.problems.end());
   if (scanned.newer) {
     untouchable_.insert(scanned.job);
+    peers_->LeaveAlone(scanned.job);
     adopted_.untouched.push_back(scanned.dir);
     return absl::OkStatus();
   }
@@ -154,8 +166,9 @@ absl::Status Region::AdoptJob(const ScannedJob& scanned) {
   const bool known = scanned.journal_valid || HoldsAnything(scanned);
   if (known) CKPTD_RETURN_IF_ERROR(AdoptJournal(scanned, *job));
   for (const ScannedRank& rank : scanned.ranks) CKPTD_RETURN_IF_ERROR(AdoptRank(rank, *job));
+  CKPTD_RETURN_IF_ERROR(peers_->Adopt(scanned, adopted_));
   if (!known) {
-    RemoveDirectory(scanned.dir);
+    if (!peers_->Holds(scanned.job)) RemoveDirectory(scanned.dir);
     return absl::OkStatus();
   }
   jobs_[scanned.job] = std::move(job);
@@ -250,7 +263,7 @@ absl::Status Region::RemoveJob(absl::string_view name) {
     job.ranks_.erase(job.ranks_.begin());
   }
   CKPTD_RETURN_IF_ERROR(files_.Unlink(absl::StrCat(job.dir_, "/", kJournalName)));
-  CKPTD_RETURN_IF_ERROR(files_.Rmdir(job.dir_));
+  if (!peers_->Holds(job.job_)) CKPTD_RETURN_IF_ERROR(files_.Rmdir(job.dir_));
   jobs_.erase(found);
   return absl::OkStatus();
 }

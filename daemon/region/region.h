@@ -4,6 +4,8 @@
 //   <dir>/.id                   random id of this directory (text, 16 hex digits)
 //   <dir>/<job>/job             JobJournal
 //   <dir>/<job>/rank-00000/…    ctl and slot files of one rank (rank_region.h)
+//   <dir>/<job>/peer-00007/…    copies of a rank on another node (peer_store.h); the job may have no journal then
+//   <dir>/<job>/parity-00002/…  a block of a group's parity, likewise
 //
 // An agent opens it once, takes over what is there, and is then its only writer. One thread, but for Quota, SlotFile
 // and Progress objects. Calls touch tmpfs only and do not block; what takes long runs on an Executor.
@@ -36,6 +38,7 @@
 #include "daemon/os/files.h"
 #include "daemon/region/adopt.h"
 #include "daemon/region/job_journal.h"
+#include "daemon/region/peer_store.h"
 #include "daemon/region/quota.h"
 #include "daemon/region/rank_region.h"
 #include "daemon/region/reclaim.h"
@@ -43,10 +46,11 @@
 namespace ckptd::region {
 
 struct RegionOptions {
-  std::string dir;          // absolute; its parent exists
-  uint32_t uid = 0;         // effective uid of this process: the directory must be its own
-  uint64_t size_limit = 0;  // bytes of slots on this node; 0 = what the tmpfs holds
-  uint64_t job_quota = 0;   // bytes of slots of one job; 0 = no limit
+  std::string dir;            // absolute; its parent exists
+  uint32_t uid = 0;           // effective uid of this process: the directory must be its own
+  uint64_t size_limit = 0;    // bytes of slots on this node; 0 = what the tmpfs holds
+  uint64_t job_quota = 0;     // bytes of slots of one job; 0 = no limit
+  uint64_t peers_memory = 0;  // bytes of what is kept for other nodes, within size_limit; 0 = half of it
 };
 
 struct RegionUsage {
@@ -101,11 +105,13 @@ class Region {
   [[nodiscard]] absl::StatusOr<JobRegion*> OpenJob(absl::string_view job, uint32_t uid);
   [[nodiscard]] JobRegion* FindJob(absl::string_view job);
   [[nodiscard]] const std::map<std::string, std::unique_ptr<JobRegion>, std::less<>>& jobs() const { return jobs_; }
-  // Everything of it, sealed or not: `ckptctl rm`, or a job that PlanReclaim named. Its JobRegion is gone afterwards.
+  // Everything of it that ran here, sealed or not: `ckptctl rm`, or a job that PlanReclaim named. Its JobRegion is gone
+  // afterwards. What is kept of it for other nodes stays: PeerStore::RemoveJob.
   [[nodiscard]] absl::Status RemoveJob(absl::string_view job);
 
   [[nodiscard]] absl::StatusOr<RegionUsage> Usage();
   [[nodiscard]] Quota& quota() { return *context_->quota; }
+  [[nodiscard]] PeerStore& peers() { return *peers_; }
 
   // The last call, before _exit: a successor may take the directory while this process still dies (FileLock). No
   // thread may write to the region any more.
@@ -115,6 +121,7 @@ class Region {
   Region(Files& files, RegionOptions options, FileLock lock)
       : files_(files), options_(std::move(options)), lock_(std::move(lock)) {}
   absl::Status Warn();
+  absl::Status MakePeers();
   absl::Status Adopt();
   absl::Status AdoptJob(const ScannedJob& scanned);
   absl::Status AdoptJournal(const ScannedJob& scanned, JobRegion& job);
@@ -128,6 +135,7 @@ class Region {
   FileLock lock_;
   std::unique_ptr<RegionContext> context_;
   std::map<std::string, std::unique_ptr<JobRegion>, std::less<>> jobs_;
+  std::unique_ptr<PeerStore> peers_;
   std::set<std::string> untouchable_;  // jobs of a newer major
   AdoptReport adopted_;
   std::vector<std::string> warnings_;

@@ -12,13 +12,14 @@
 namespace ckptd::region {
 namespace {
 
-void Collect(const ScannedRank& rank, const ScannedLayout& layout, std::vector<SalvageSnapshot>& found) {
+void Collect(const ScannedRank& rank, bool copy, const ScannedLayout& layout, std::vector<SalvageSnapshot>& found) {
   const Superblock& block = layout.head.block;
   for (const ScannedSlot& slot : layout.slots) {
     if (slot.now.state != SlotStateCode::kSealed || slot.now.record == nullptr || !slot.file_whole) continue;
     found.push_back({.job = std::string(layout.head.job()),
                      .uid = block.uid,
                      .rank = block.rank,
+                     .copy = copy,
                      .world = block.world,
                      .images = layout.head.images,
                      .record = slot.now.record,
@@ -32,7 +33,7 @@ void Collect(const ScannedRank& rank, const ScannedLayout& layout, std::vector<S
 bool Before(const SalvageSnapshot& a, const SalvageSnapshot& b) {
   const SnapshotId x = a.record->id();
   const SnapshotId y = b.record->id();
-  return std::tie(a.job, a.rank, x) < std::tie(b.job, b.rank, y);
+  return std::tie(a.job, a.rank, x, a.copy) < std::tie(b.job, b.rank, y, b.copy);
 }
 
 absl::StatusOr<std::unique_ptr<File>> OpenSlot(Files& files, const SalvageSnapshot& snapshot) {
@@ -53,9 +54,13 @@ absl::Status ReadChunk(File& file, const SlotRecord& record, size_t chunk, std::
 absl::StatusOr<std::vector<SalvageSnapshot>> ListSalvage(Files& files, const std::string& dir) {
   CKPTD_ASSIGN_OR_RETURN(RegionScan scan, ScanRegion(files, dir));
   std::vector<SalvageSnapshot> found;
-  for (const ScannedJob& job : scan.jobs)
+  for (const ScannedJob& job : scan.jobs) {
     for (const ScannedRank& rank : job.ranks)
-      for (const ScannedLayout& layout : rank.layouts) Collect(rank, layout, found);
+      for (const ScannedLayout& layout : rank.layouts) Collect(rank, false, layout, found);
+    for (const ScannedPeer& peer : job.peers)
+      if (peer.key.kind == PeerKind::kCopy)
+        for (const ScannedLayout& layout : peer.held.layouts) Collect(peer.held, true, layout, found);
+  }
   std::sort(found.begin(), found.end(), Before);
   return found;
 }

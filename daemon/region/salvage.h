@@ -24,6 +24,7 @@ struct SalvageSnapshot {
   std::string job;
   uint32_t uid = 0;
   Rank rank = 0;
+  bool copy = false;  // the rank ran on another node
   uint32_t world = 0;
   std::vector<ImageExtent> images;
   std::shared_ptr<const SlotRecord> record;
@@ -33,7 +34,8 @@ struct SalvageSnapshot {
   uint64_t slot_file_bytes = 0;
 };
 
-// Sealed snapshots with a good record, by job, rank, attempt, step. Their bytes have not been read.
+// Sealed snapshots with a good record, by job, rank, attempt, step; of one that is here twice the rank's own comes
+// first, then the copy for another node. Their bytes have not been read. Parity is in no snapshot.
 [[nodiscard]] absl::StatusOr<std::vector<SalvageSnapshot>> ListSalvage(Files& files, const std::string& dir);
 
 // Calls `sink` with image `image`'s bytes in order, in pieces of at most one chunk, each of which matched its CRC.

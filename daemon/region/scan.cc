@@ -55,8 +55,9 @@ bool IsUnread(const absl::Status& status) {
 // One rank's directory.
 class RankScan {
  public:
-  RankScan(Files& files, const ScannedJob& job, uint64_t region_id, ScannedRank& out)
-      : files_(files), job_(job), region_id_(region_id), out_(out) {}
+  // `parity`: each record is followed by what its slot's parity was made of.
+  RankScan(Files& files, const ScannedJob& job, uint64_t region_id, bool parity, ScannedRank& out)
+      : files_(files), job_(job), region_id_(region_id), parity_(parity), out_(out) {}
 
   absl::Status Run() {
     CKPTD_ASSIGN_OR_RETURN(std::vector<DirEntry> entries, files_.ReadDir(out_.dir, kMaxEntries));
@@ -194,17 +195,28 @@ class RankScan {
     out_.debris.push_back(PathOf(name));
   }
 
-  static void ReadRecord(const CtlHead& head, std::span<const std::byte> bytes, ScannedSlot& out) {
+  void ReadRecord(const CtlHead& head, std::span<const std::byte> bytes, ScannedSlot& out) const {
     absl::StatusOr<SlotRecord> record = ParseRecord(head, bytes, out.now.epoch);
-    if (record.ok())
+    if (record.ok() && parity_) ReadParity(head, bytes, record->head, out);
+    if (record.ok() && (!parity_ || out.now.parity != nullptr))
       out.now.record = std::make_shared<const SlotRecord>(*std::move(record));
-    else
+    else if (!record.ok())
       out.problem = std::string(record.status().message());
+  }
+
+  static void ReadParity(const CtlHead& head, std::span<const std::byte> bytes, const RecordHead& record,
+                         ScannedSlot& out) {
+    absl::StatusOr<ParityRecord> parity = ParseParity(bytes.subspan(head.tail_offset()), record, head.block.rank);
+    if (parity.ok())
+      out.now.parity = std::make_shared<const ParityRecord>(*std::move(parity));
+    else
+      out.problem = std::string(parity.status().message());
   }
 
   Files& files_;
   const ScannedJob& job_;
   const uint64_t region_id_;
+  const bool parity_;
   ScannedRank& out_;
   absl::Status unread_;  // ends the scan
   std::vector<std::string> ctl_names_;
@@ -223,9 +235,23 @@ absl::Status ScanRank(Files& files, uint64_t region_id, const std::string& name,
     job.problems.push_back(absl::StrCat(rank.dir, ": not a rank's directory, left alone"));
     return absl::OkStatus();
   }
-  CKPTD_RETURN_IF_ERROR(RankScan(files, job, region_id, rank).Run());
+  CKPTD_RETURN_IF_ERROR(RankScan(files, job, region_id, false, rank).Run());
   job.ranks.push_back(std::move(rank));
   return absl::OkStatus();
+}
+
+absl::Status ScanPeer(Files& files, uint64_t region_id, const PeerKey& key, ScannedJob& job) {
+  ScannedPeer peer{.key = key, .held = {}};
+  peer.held.rank = key.number;
+  peer.held.dir = absl::StrCat(job.dir, "/", PeerDirName(key));
+  CKPTD_RETURN_IF_ERROR(RankScan(files, job, region_id, key.kind == PeerKind::kParity, peer.held).Run());
+  job.peers.push_back(std::move(peer));
+  return absl::OkStatus();
+}
+
+absl::Status ScanDirectory(Files& files, uint64_t region_id, const std::string& name, ScannedJob& job) {
+  if (const std::optional<PeerKey> peer = ParsePeerDirName(name)) return ScanPeer(files, region_id, *peer, job);
+  return ScanRank(files, region_id, name, job);
 }
 
 absl::Status ScanJournal(Files& files, uint64_t region_id, ScannedJob& job) {
@@ -270,7 +296,7 @@ absl::Status ScanJob(Files& files, uint64_t region_id, ScannedJob& job) {
   CKPTD_ASSIGN_OR_RETURN(std::vector<DirEntry> entries, files.ReadDir(job.dir, kMaxEntries));
   for (const DirEntry& entry : entries) {
     if (entry.type == FileType::kDirectory)
-      CKPTD_RETURN_IF_ERROR(ScanRank(files, region_id, entry.name, job));
+      CKPTD_RETURN_IF_ERROR(ScanDirectory(files, region_id, entry.name, job));
     else if (absl::StartsWith(entry.name, kTemporaryPrefix))
       job.debris.push_back(absl::StrCat(job.dir, "/", entry.name));
   }

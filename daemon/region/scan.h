@@ -11,6 +11,9 @@
 //   ctl files that fail their check: they are complete before they get their name, so no crash makes one; the memory
 //   was damaged, and with the head nothing says any more what the slots are
 //
+// Directories of what is kept for other nodes (peer_key.h) are read the same way. Nothing in them says anything of the
+// job's own ranks: neither `seen` nor `lost` is taken from them.
+//
 // A directory with a ctl file of a newer major is reported and otherwise left alone, all of it.
 #ifndef CKPTD_DAEMON_REGION_SCAN_H_
 #define CKPTD_DAEMON_REGION_SCAN_H_
@@ -24,6 +27,8 @@
 #include "absl/status/statusor.h"
 #include "daemon/base/ids.h"
 #include "daemon/os/files.h"
+#include "daemon/region/parity_record.h"
+#include "daemon/region/peer_key.h"
 #include "daemon/region/record.h"
 #include "daemon/region/superblock.h"
 #include "proto/local/region.h"
@@ -45,7 +50,8 @@ struct SlotSnapshot {
   uint64_t flags = 0;
   uint64_t file_id = 0;  // 0: no file
   SlotOwner owner;
-  std::shared_ptr<const SlotRecord> record;  // of kSealed and kQuarantined; checked
+  std::shared_ptr<const SlotRecord> record;    // of kSealed and kQuarantined; checked
+  std::shared_ptr<const ParityRecord> parity;  // beside the record, where the slot holds parity; checked
 };
 
 struct GrantSnapshot {
@@ -78,15 +84,22 @@ struct ScannedRank {
   std::vector<std::string> problems;  // sentences
 };
 
+// What this node keeps of another one: `rank` of it is the number in its name.
+struct ScannedPeer {
+  PeerKey key;
+  ScannedRank held;
+};
+
 struct ScannedJob {
   std::string job;
   std::string dir;
-  bool newer = false;  // the job file is of a newer major: `ranks` and `debris` are empty
+  bool newer = false;  // the job file is of a newer major: `ranks`, `peers` and `debris` are empty
   bool journal_valid = false;
   AttemptId seen = 0;
   AttemptId lost = 0;  // see job_journal.h; what this scan found is in it
   uint32_t uid = 0;
   std::vector<ScannedRank> ranks;
+  std::vector<ScannedPeer> peers;
   std::vector<std::string> debris;
   std::vector<std::string> problems;
 };

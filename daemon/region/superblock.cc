@@ -18,6 +18,7 @@ constexpr uint64_t kPageBytes = 4096;
 constexpr uint32_t kMaxHeadBytes = 4096;
 constexpr uint64_t kFirstChunkBytes = 1u << 20;
 constexpr uint64_t kWantedChunks = 8192;
+constexpr uint64_t kTailAlignment = 8;
 
 absl::Status Bad(absl::string_view what, uint64_t value) {
   return Error(ErrorCode::CORRUPT, absl::StrCat("ctl file: ", what, " ", value));
@@ -109,12 +110,12 @@ absl::StatusOr<Superblock> CopyBlock(std::span<const std::byte> file) {
   return block;
 }
 
-void PlaceTables(Superblock& block) {
+void PlaceTables(Superblock& block, uint32_t tail_bytes) {
   block.head_bytes = sizeof(Superblock);
   block.images_offset = RoundUp(block.head_bytes, kTableAlignment);
   block.states_offset = RoundUp(block.images_offset + block.image_count * sizeof(ImageExtent), kTableAlignment);
   block.records_offset = RoundUp(block.states_offset + StatesBytes(block.slot_count), kTableAlignment);
-  block.record_stride = RoundUp(RecordBytes(block.chunk_count), kTableAlignment);
+  block.record_stride = RoundUp(RoundUp(RecordBytes(block.chunk_count), kTailAlignment) + tail_bytes, kTableAlignment);
   block.file_bytes = RoundUp(block.records_offset + block.slot_count * block.record_stride, kPageBytes);
 }
 
@@ -162,11 +163,12 @@ absl::StatusOr<CtlHead> Fill(const LayoutSpec& spec, uint64_t region_id, uint32_
   const uint64_t chunks = ChunksOf(head.block.slot_bytes, spec.chunk_bytes);
   if (chunks > kMaxChunks) return Bad("chunk_count", chunks);
   if (spec.slot_count > kMaxSlots) return Bad("slot_count", spec.slot_count);
+  if (spec.tail_bytes > kMaxTailBytes) return Bad("tail_bytes", spec.tail_bytes);
   FillBlock(spec, chunks, head.block);
   head.block.region_id = region_id;
   head.block.layout = layout;
   head.block.created_unix_ns = created_unix_ns;
-  PlaceTables(head.block);
+  PlaceTables(head.block, spec.tail_bytes);
   CKPTD_RETURN_IF_ERROR(Check(head));
   head.block.tables_crc = Crc32c(0, head.images.data(), head.images.size() * sizeof(ImageExtent));
   head.block.head_crc = HeadCrc(head.block, {});
@@ -178,6 +180,8 @@ absl::StatusOr<CtlHead> Fill(const LayoutSpec& spec, uint64_t region_id, uint32_
 absl::string_view CtlHead::job() const { return block.job; }
 
 uint64_t CtlHead::slot_file_bytes() const { return RoundUp(block.slot_bytes, kSlotAlignment); }
+
+uint64_t CtlHead::tail_offset() const { return RoundUp(RecordBytes(block.chunk_count), kTailAlignment); }
 
 uint64_t ChunkBytesFor(uint64_t slot_bytes) {
   uint64_t bytes = kFirstChunkBytes;

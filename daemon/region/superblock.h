@@ -28,7 +28,10 @@ struct LayoutSpec {
   uint32_t header_crc = 0;   // CRC32C over all image headers, one after the other
   uint64_t chunk_bytes = 0;  // power of two; ChunkBytesFor() chooses
   std::vector<ImageExtent> images;
+  uint32_t tail_bytes = 0;  // room behind each record (parity_record.h); at most kMaxTailBytes
 };
+
+inline constexpr uint32_t kMaxTailBytes = 64u << 10;
 
 // A checked head, in private memory.
 struct CtlHead {
@@ -37,6 +40,7 @@ struct CtlHead {
 
   [[nodiscard]] absl::string_view job() const;
   [[nodiscard]] uint64_t slot_file_bytes() const;  // slot_bytes, rounded up to 2 MiB
+  [[nodiscard]] uint64_t tail_offset() const;      // in a record area: where what follows the record begins
 };
 
 // The largest ctl file that ParseCtlHead can accept: kMaxSlots records of kMaxChunks, and the tables.

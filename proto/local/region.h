@@ -14,6 +14,21 @@
 // random, so it never repeats, also not over a restart of the agent; SlotState.file_id says which file is slot i today
 // (0: the slot has none).
 //
+// What this agent keeps for other nodes stands beside a job's own ranks, in the same two kinds of files:
+//
+//   <job>/peer-00007/     copies of the snapshots of rank 7, which runs on another node
+//   <job>/parity-00002/   a block of parity of group 2: `rank` and `world` of its Superblock are then the number of the
+//                         group and of all groups; a block has no header, so the ImageExtent's header_bytes is 8
+//
+// No trainer sees them. A slot is filled in state LOADING, sealed with the record of the owner's snapshot, in the
+// epochs of this directory. There are no grants: Grant.word is 0, Grant.attempt the highest attempt that this
+// agent was told of, so that an older one stays shut out over a restart of the agent. Both directories may stand where
+// there is no journal, as no rank of the job may run on this node.
+//
+// In a parity directory each record area has room for a ParityHead and its ParityMembers, at the next multiple of 8
+// behind the record. They are written before the record's head and hold its CRC, so that neither counts without the
+// other.
+//
 // `<job>/job` is one JobJournal: the highest attempt this agent has seen, stored before it is answered, and up to which
 // attempt parts of snapshots may have been destroyed in this region.
 #ifndef CKPTD_PROTO_LOCAL_REGION_H_
@@ -30,7 +45,9 @@ namespace ckptd {
 inline constexpr uint64_t kSuperblockMagic = 0x314c544354504b43;  // "CKPTCTL1"
 inline constexpr uint64_t kRecordMagic = 0x31434552544b50;        // "PKTREC1"
 inline constexpr uint64_t kJobJournalMagic = 0x31424f4a54504b43;  // "CKPTJOB1"
+inline constexpr uint64_t kParityMagic = 0x31524150544b50;        // "PKTPAR1"
 inline constexpr uint32_t kMaxSlots = 8;
+inline constexpr uint32_t kMaxParityMembers = 255;  // k + m: each has a byte of its own in the code
 inline constexpr uint32_t kMaxImages = 1024;
 inline constexpr uint32_t kMaxChunks = 1u << 20;
 inline constexpr uint64_t kSlotAlignment = 2u << 20;
@@ -134,6 +151,28 @@ struct RecordHead {
   uint32_t chunk_count;
 };
 static_assert(sizeof(RecordHead) == 104 && std::is_trivially_copyable_v<RecordHead>);
+
+// Says what a block of parity was made of; `member_count` ParityMembers follow, in the order of the code.
+struct ParityHead {
+  uint64_t magic;
+  uint32_t bytes;       // ParityHead and members
+  uint32_t crc;         // CRC32C over both with this field 0
+  uint32_t record_crc;  // RecordHead.crc of the record before it
+  uint32_t group;
+  uint32_t data;    // k of the code
+  uint32_t parity;  // m of the code
+  uint32_t index;   // of this block's holder in the group, below k + m
+  uint32_t member_count;
+};
+static_assert(sizeof(ParityHead) == 40 && std::is_trivially_copyable_v<ParityHead>);
+
+struct ParityMember {
+  uint32_t rank;
+  uint32_t crc;    // CRC32C of the member's list of chunk CRCs
+  uint64_t step;   // the record's own
+  uint64_t bytes;  // of the member's slot; the code sees zeros behind them
+};
+static_assert(sizeof(ParityMember) == 24 && std::is_trivially_copyable_v<ParityMember>);
 
 struct JobJournal {
   uint64_t magic;

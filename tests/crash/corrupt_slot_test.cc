@@ -35,7 +35,7 @@ class CorruptSlot : public ::testing::Test {
 
   [[nodiscard]] Seen Load(const std::vector<uint32_t>& crcs) const {
     const UniqueFd file(open(path_.c_str(), O_RDONLY | O_CLOEXEC));
-    Mapping slot;
+    SharedMapping slot;
     if (MapSlot(file.get(), good_.size(), &slot) != 0) return Seen::kNoticed;
     const SlotChunks chunks = {slot.data(), good_.size(), kChunk, crcs};
     Lanes lanes;

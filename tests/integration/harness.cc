@@ -75,11 +75,10 @@ Node::~Node() {
 }
 
 void Node::WriteConfig(const NodeOptions& options) const {
-  std::map<std::string, std::string> settings = {{"agent.socket", "\"" + socket() + "\""},
-                                                 {"agent.admin_socket", "\"off\""},
-                                                 {"region.dir", "\"" + region_ + "/r\""},
-                                                 {"storage.root", "\"" + storage_ + "\""},
-                                                 {"metrics.listen", "\"off\""}};
+  std::map<std::string, std::string> settings = {
+      {"agent.socket", "\"" + socket() + "\""},       {"agent.admin_socket", "\"off\""},
+      {"agent.state_dir", "\"" + base_ + "/state\""}, {"region.dir", "\"" + region_ + "/r\""},
+      {"storage.root", "\"" + storage_ + "\""},       {"metrics.listen", "\"off\""}};
   if (const char* io = std::getenv("CKPTD_TEST_IO")) settings["storage.io"] = std::string("\"") + io + "\"";
   for (const auto& [key, value] : options.settings) settings[key] = value;
   std::map<std::string, std::string> sections;

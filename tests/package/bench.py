@@ -18,11 +18,14 @@ CASES = {
     "control.status": "1/s", "agent.rest": "%", "agent.memory": "MiB",
     "erasure.encode": "GB/s", "erasure.encode.xor": "GB/s", "erasure.encode.folded": "GB/s",
     "erasure.rebuild": "GB/s", "erasure.rebuild.xor": "GB/s",
+    "protocol.restore": "ms", "protocol.commit": "ms", "protocol.memory": "MiB",
 }  # fmt: skip
 # Lines of a case that is named otherwise.
 SECOND = {"register.ready", "erasure.encode.xor", "erasure.encode.folded", "erasure.rebuild.xor"}
+SECOND |= {"protocol.restore", "protocol.commit", "protocol.memory"}
 MAY_BE_NOTHING = {"agent.rest"}
 CONTRACTS = {"restore.map": 10, "agent.rest": 0.1, "agent.memory": 30}
+CONTRACTS |= {"protocol.restore": 1000, "protocol.commit": 1000, "protocol.memory": 1024}
 GPU_CASES = ("gpu-d2h-push", "gpu-d2h-pull", "gpu-blocked", "gpu-restore")
 RATES = ("gpu-d2h-push", "gpu-d2h-pull", "gpu-restore")
 WAITS = [f"gpu-blocked.{path}.{where}" for path in ("push", "pull") for where in ("host", "stream")]

@@ -25,9 +25,11 @@ void World::StartAgent(int node) {
   job::Config config;
   config.job = "sim";
   config.agent = AgentName(node);
-  for (int i = 0; i < options_.nodes; ++i) config.members.push_back(AgentName(i));
+  config.members = SomeMembers(node);
   config.incarnation = ++last_id_;
   config.decide_timeout = config.resend = config.retry = Nanos(1);
+  config.at_once = options_.at_once;
+  config.settle = Nanos(1);
   config.retention.keep_last = options_.keep_last;
   config.flush = options_.flush;
   config.rules = options_.rules.job;

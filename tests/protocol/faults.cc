@@ -102,6 +102,20 @@ bool World::Remove(int node) {
   return true;
 }
 
+// Each agent has its own view of the membership, and it may be wrong.
+std::vector<std::string> World::SomeMembers(int node) {
+  std::vector<std::string> members;
+  const bool all = healing_ || options_.faults.membership == 0 || random_.Chance(300);
+  for (int other = 0; other < options_.nodes; ++other) {
+    if (all || other == node || random_.Chance(500)) members.push_back(AgentName(other));
+  }
+  return members;
+}
+
+void World::ChangeMembers(int node) {
+  if (nodes_[node].agent != nullptr) Feed(node, job::MembersChanged{SomeMembers(node)});
+}
+
 bool World::Fault() {
   const Faults& f = options_.faults;
   size_t dice = random_.Below(10000);
@@ -146,6 +160,8 @@ bool World::Fault() {
     lossy_ = true;
     for (Rank rank = 0; rank < options_.ranks; ++rank) Place(rank, static_cast<int>(random_.Below(nodes_.size())));
     RestartAll({});
+  } else if (options_.nodes > 1 && hit(f.membership)) {
+    ChangeMembers(node);
   } else if (f.remove > 0 && hit(f.remove)) {
     if (!Remove(node)) return false;
   } else {

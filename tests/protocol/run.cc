@@ -52,6 +52,8 @@ Options WorldOf(uint64_t seed, const Rules& rules) {
   if (random.Chance(300)) faults.rollback *= 4;
   if (random.Chance(300)) faults.stop_trainer *= 5;
   if (random.Chance(400)) faults.remove = 200;
+  if (random.Chance(400)) faults.membership = 100;
+  if (random.Chance(400)) options.at_once = 0;  // REPORTs are acted on together, later
   return options;
 }
 

@@ -62,6 +62,7 @@ uint64_t World::Heal(uint64_t limit) {
   healing_ = true;
   store_.hung = false;
   refusals_in_a_row_ = 0;
+  for (int node = 0; node < options_.nodes; ++node) ChangeMembers(node);
   RestartAll({});
   uint64_t taken = 0;
   uint64_t launched = 0;

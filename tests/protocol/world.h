@@ -45,6 +45,7 @@ struct Faults {
   int restart_all = 80;
   int take_over = 60;     // everything restarts, rank 0 on another node
   int scatter = 20;       // everything restarts anywhere
+  int membership = 0;     // an agent sees some members leave, or all of them come back
   int remove = 0;         // an operator deletes a step, sometimes under a run that lives
   int flush_errors = 30;  // of 1000
 };
@@ -55,6 +56,7 @@ struct Options {
   uint32_t ranks = 1;
   int lost_messages = 50;  // of 1000
   uint32_t keep_last = 1;
+  size_t at_once = 64;     // job::Config
   int agent_back = 300;    // of 1000, every 64 steps
   int slow_ops = 20;       // of 1000 storage operations take long
   bool bad_parts = false;  // some parts are written wrong
@@ -259,6 +261,8 @@ class World {
   void LoseNode(int node);
   void CutSlots(Region& region);
   bool Remove(int node);
+  void ChangeMembers(int node);
+  [[nodiscard]] std::vector<std::string> SomeMembers(int node);
   void Rollback();
   void Reincarnate();
 

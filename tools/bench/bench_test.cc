@@ -127,8 +127,8 @@ TEST(EchoTest, AnswersAreWhole) {
 
 // Of this process, which knows what it does.
 TEST(UsageTest, CountsTimeSleepsAndMemory) {
+  const TimePoint begin = Now();  // before the other clock: what is used between the two readings was used since
   const double used = CpuSecondsOf(getpid()).value();
-  const TimePoint begin = Now();
   while (CpuSecondsOf(getpid()).value() < used + 0.05) {
   }
   EXPECT_GE(SecondsSince(begin), 0.05);

@@ -54,6 +54,9 @@ struct Case {
 [[nodiscard]] absl::StatusOr<Lines> ErasureEncode(const Options& options);
 [[nodiscard]] absl::StatusOr<Lines> ErasureRebuild(const Options& options);
 
+// case_protocol.cc
+[[nodiscard]] absl::StatusOr<Lines> Protocol(const Options& options);
+
 // case_gpu.cc
 [[nodiscard]] absl::StatusOr<Lines> GpuPush(const Options& options);
 [[nodiscard]] absl::StatusOr<Lines> GpuPull(const Options& options);

@@ -51,6 +51,8 @@ std::span<const Case> Cases() {
       {"erasure.encode", "GB/s of images into parity: 4+2, 4+1, and 4+2 as chunks come; ISA-L's ec_encode_data alone",
        ErasureEncode},
       {"erasure.rebuild", "GB/s of lost images rebuilt, 4+2 and 4+1; the same", ErasureRebuild},
+      {"protocol", "ms and MiB in which the agents of 10,000 ranks agree, most of them simulated; the contract",
+       Protocol},
       {"gpu-d2h-push", "GB/s of a capture that this process copies; 12 x 1 GiB of cuMemcpyDtoHAsync", GpuPush, true},
       {"gpu-d2h-pull", "GB/s of a capture that ckptd-copier copies; the same", GpuPull, true},
       {"gpu-blocked", "ms in ckpt_save and the gate (host), and of the gate on the stream; 1 ms", GpuBlocked, true},

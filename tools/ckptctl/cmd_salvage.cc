@@ -58,8 +58,9 @@ absl::StatusOr<ByJob> FindAll(const std::string& dir, const std::optional<v1::Ta
     found.job = each.job;
     found.id = id;
     found.world = each.world;
+    // Of a rank that ran here, its own comes before the copy that was made for another node.
     const Rank rank = each.rank;
-    found.ranks.insert_or_assign(rank, std::move(each));
+    found.ranks.try_emplace(rank, std::move(each));
   }
   return out;
 }

@@ -163,6 +163,29 @@ std::vector<Command> OtherCommands() {
         {"--loss-probability", "P", "instead of these two: that a node is lost in such a window"},
         kOutput},
        &RunPlan},
+      {"certs",
+       "init | node NAME | rotate | show",
+       "certificates of nodes, from a small authority of your own",
+       "For clusters without an authority; no agent is asked. Files lie in DIR (ca.key, ca.pem) and OUT (NAME.key,\n"
+       "NAME.pem); DIR/ca.key never leaves the machine it was made on.\n"
+       "  init             make DIR and an authority in it\n"
+       "  node NAME...     a key and a certificate for each node; tells where they go and what ckptd.toml says\n"
+       "  rotate [NAME...] renew those in OUT, or these, with new keys; agents take them without a restart\n"
+       "  show [FILE...]   whose each is and until when; exit code 1 when one is over, or is within 7 days\n"
+       "\n"
+       "  ckptctl certs init --cluster ml\n"
+       "  ckptctl certs node n[001-064]\n"
+       "  ckptctl certs rotate --within 30d\n"
+       "  ckptctl certs show /etc/ckptd/tls/node.pem",
+       1,
+       10'001,  // init, node, ... and as many names as a cluster has nodes
+       {{"--dir", "DIR", "of the authority (default: ./ckptd-certs)"},
+        {"--out", "OUT", "of the nodes' files (default: DIR/nodes)"},
+        {"--cluster", "NAME", "as peers.cluster has it (init: default; then the authority's)"},
+        {"--days", "N", "how long it is good (default: authority 3650, nodes 90)"},
+        {"--within", "TIME", "of rotate: only those that end by then, as in 30d"},
+        kOutput},
+       &RunCerts},
       {"version", "", "of this tool and of the agent", "", 0, 0, {kOutput, kAgent}, &RunVersion},
   };
 }

@@ -51,6 +51,7 @@ struct Command {
 [[nodiscard]] absl::StatusOr<int> RunRm(const Args& args);
 [[nodiscard]] absl::StatusOr<int> RunGc(const Args& args);
 [[nodiscard]] absl::StatusOr<int> RunPlan(const Args& args);
+[[nodiscard]] absl::StatusOr<int> RunCerts(const Args& args);
 [[nodiscard]] absl::StatusOr<int> RunVersion(const Args& args);
 
 }  // namespace ckptd

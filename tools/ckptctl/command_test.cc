@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_split.h"
+#include "daemon/os/testing/temp_dir.h"
 
 namespace ckptd {
 namespace {
@@ -47,7 +49,7 @@ TEST(CommandLine, EveryCommandHasHelpAndNeedsNoAgentForIt) {
 TEST(CommandLine, TheCommandsThatThisReleaseHas) {
   std::string names;
   for (const Command& command : Commands()) names += command.name + " ";
-  EXPECT_EQ(names, "status list inspect verify flush drain restore trace salvage pin unpin rm gc plan version ");
+  EXPECT_EQ(names, "status list inspect verify flush drain restore trace salvage pin unpin rm gc plan certs version ");
 }
 
 TEST(CommandLine, MistakesEndWithTwoAndTheNextStep) {
@@ -183,6 +185,115 @@ TEST(CommandLine, WhatIsNotThereIsFour) {
   EXPECT_EQ(Ctl({"inspect", "/tmp/ckptctl-no-such.safetensors"}).code, 4);
   EXPECT_EQ(Ctl({"verify", "/tmp/ckptctl-no-such-dir/"}).code, 4);
   EXPECT_EQ(Ctl({"salvage", "/tmp/ckptctl-no-such-dir", "--to", "/tmp/ckptctl-never"}).code, 4);
+}
+
+class CertsCommand : public ::testing::Test {
+ protected:
+  Ran Certs(const std::string& line) {
+    std::vector<std::string> words = {"certs"};
+    for (absl::string_view word : absl::StrSplit(line, ' ', absl::SkipEmpty())) words.emplace_back(word);
+    words.push_back("--dir=" + dir_);
+    return Ctl(words);
+  }
+
+  TempDir temp_;
+  const std::string dir_ = temp_.path() + "/made/ca";
+};
+
+TEST_F(CertsCommand, FromAnAuthorityToNodesAndTheirFiles) {
+  const Ran init = Certs("init --cluster ml");
+  EXPECT_EQ(init.code, 0) << init.error;
+  EXPECT_THAT(init.out, HasSubstr("Next: ckptctl certs node NAME --dir " + dir_ + "\n"));
+  const Ran node = Certs("node n[08-10] gpu");
+  EXPECT_EQ(node.code, 0) << node.error;
+  for (const char* text : {"node n08 of cluster ml: ", "node n10 of", "node gpu of", "/nodes/NAME.key  as ",
+                           "/ca.key never leaves.\n", "[peers]\ncluster = \"ml\"\ntls_ca = \"/etc/ckptd/tls/ca.pem\"\n",
+                           "tls_cert = \"/etc/ckptd/tls/node.pem\"\n", "tls_key = \"/etc/ckptd/tls/node.key\"\n"})
+    EXPECT_THAT(node.out, HasSubstr(text));
+  const Ran show = Certs("show");
+  EXPECT_EQ(show.code, 0) << show.out;
+  EXPECT_THAT(show.out, HasSubstr("the authority  ml "));
+  EXPECT_THAT(show.out, HasSubstr("n09            ml "));
+}
+
+TEST_F(CertsCommand, AClusterThatIsNotNamedIsTheOneOfTheConfiguration) {
+  EXPECT_EQ(Certs("init").code, 0);
+  const Ran node = Certs("node n1");
+  EXPECT_THAT(node.out, HasSubstr("node n1 of cluster default"));
+  EXPECT_THAT(node.out, HasSubstr("[peers]\ntls_ca = "));
+}
+
+TEST_F(CertsCommand, WhatEndsSoonIsShownAndRenewed) {
+  ASSERT_EQ(Certs("init").code + Certs("node n1 --days 7").code + Certs("node n2 --days 8").code, 0);
+  const Ran before = Certs("show");
+  EXPECT_EQ(before.code, 1);
+  EXPECT_THAT(before.out, HasSubstr("ends soon  " + dir_ + "/nodes/n1.pem"));
+  EXPECT_THAT(Certs("show -o json").out, HasSubstr("\"problem\": \"ends soon\""));
+  EXPECT_EQ(Ctl({"certs", "show", dir_ + "/nodes/n1.pem"}).code, 1);
+  EXPECT_EQ(Ctl({"certs", "show", dir_ + "/nodes/n2.pem"}).code, 0);
+  EXPECT_THAT(Certs("rotate --within 7d").out, HasSubstr("1 of 2 renewed"));
+  EXPECT_EQ(Certs("show").code, 0);
+  EXPECT_THAT(Certs("rotate --within 200h").out, HasSubstr("1 of 2 renewed")) << "n2";
+  EXPECT_THAT(Certs("rotate --within 30d").out, HasSubstr("0 of 2 renewed"));
+  EXPECT_THAT(Certs("rotate n2").out, HasSubstr("1 of 1 renewed"));
+}
+
+// A rotation that was cut off between the key and its certificate.
+TEST_F(CertsCommand, AKeyThatDoesNotFitIsShownAndRenewedHoweverLongItLasts) {
+  ASSERT_EQ(Certs("init").code + Certs("node n1 n2").code, 0);
+  std::filesystem::copy_file(dir_ + "/nodes/n2.key", dir_ + "/nodes/n1.key",
+                             std::filesystem::copy_options::overwrite_existing);
+  const Ran show = Certs("show");
+  EXPECT_EQ(show.code, 1);
+  EXPECT_THAT(show.out, HasSubstr("the key beside it is another's"));
+  EXPECT_THAT(Certs("rotate --within 1d").out, HasSubstr("1 of 2 renewed"));
+  EXPECT_EQ(Certs("show").code, 0);
+}
+
+TEST_F(CertsCommand, NothingThatIsThereIsReplacedButByRotate) {
+  ASSERT_EQ(Certs("init").code + Certs("node n1").code, 0);
+  EXPECT_EQ(Certs("init").code, 6);
+  const Ran again = Certs("node n0 n1");
+  EXPECT_EQ(again.code, 6);
+  EXPECT_THAT(again.error, HasSubstr("ckptctl certs rotate n1 renews it"));
+  EXPECT_FALSE(std::filesystem::exists(dir_ + "/nodes/n0.pem")) << "none is made where not all can be";
+  EXPECT_EQ(Certs("node ca --out=" + dir_).code, 6);
+  EXPECT_EQ(Certs("rotate ca --out=" + dir_).code, 6);
+  EXPECT_EQ(Certs("node n2 --cluster other").code, 6);
+  EXPECT_EQ(Certs("show").code, 0);
+}
+
+TEST_F(CertsCommand, MistakesEndWithTheNextStep) {
+  EXPECT_EQ(Certs("node n1").code, 4);
+  EXPECT_THAT(Certs("node n1").error, HasSubstr("ckptctl certs init --dir " + dir_));
+  EXPECT_EQ(Certs("show").code, 4);
+  ASSERT_EQ(Certs("init").code, 0);
+  EXPECT_EQ(Certs("rotate").code, 4);
+  EXPECT_EQ(Certs("rotate n1").code, 4);
+  const std::pair<const char*, const char*> cases[] = {
+      {"", "an argument is missing"},
+      {"shwo", "did you mean show?"},
+      {"node", "certs node wants the names of nodes"},
+      {"node a/b", "node name \"a/b\""},
+      {"node n1 n[1-2]", "node n1 is named twice"},
+      {"node n[1-10001]", "hostlist"},
+      {"node n1 --days 0", "--days wants a number from 1 to 36500"},
+      {"node n1 --within 3d", "certs node takes no --within"},
+      {"init --cluster a/b --dir=", "--dir is given twice"},
+      {"init n1", "certs init takes no n1"},
+      {"rotate --within d", "--within wants a time such as 30d"},
+      {"rotate --within -1d", "--within wants a time such as 30d"},
+      {"rotate --within 3w", "--within"},
+      {"show -o xml", "-o wants table or json"},
+      {"show x.pem", "certs show takes no --dir"},
+  };
+  for (const auto& [line, sentence] : cases) {
+    const Ran ran = line[0] == '\0' ? Ctl({"certs"}) : Certs(line);
+    EXPECT_EQ(ran.code, 2) << line;
+    EXPECT_THAT(ran.error, HasSubstr(sentence)) << line;
+  }
+  EXPECT_EQ(Ctl({"certs", "init", "--cluster", "a/b", "--dir", temp_.path() + "/other"}).code, 2);
+  EXPECT_FALSE(std::filesystem::exists(temp_.path() + "/other"));
 }
 
 }  // namespace

@@ -33,6 +33,9 @@ std::string PeersLine(const v1::PeersStatus& peers) {
   if (!peers.self().empty()) absl::StrAppend(&out, "; this one is ", Clean(peers.self()));
   if (peers.membership() == "etcd" && peers.generation() != 0)
     absl::StrAppend(&out, ", generation ", peers.generation());
+  const auto reached = std::count_if(peers.members().begin(), peers.members().end(),
+                                     [](const v1::MemberStatus& each) { return each.link().connected(); });
+  if (peers.linked()) absl::StrAppend(&out, ", linked to ", reached);
   if (!peers.speaks()) absl::StrAppend(&out, "  ", Coloured(Tone::kBad, "may not write to others"));
   if (!peers.source_ok()) {
     absl::StrAppend(&out, "  ", Coloured(Tone::kWarn, "not heard for "),

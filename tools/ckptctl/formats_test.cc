@@ -77,6 +77,11 @@ TEST(FormatStatus, Peers) {
   peers->set_member_count(2);
   peers->set_generation(7);  // no registration of a list
   EXPECT_THAT(FormatStatus(view), HasSubstr("\npeers    2 nodes by static; this one is node-7\n"));
+  peers->set_linked(true);
+  peers->add_members()->set_name("node-7");
+  peers->add_members()->mutable_link()->set_connected(true);
+  EXPECT_THAT(FormatStatus(view), HasSubstr("this one is node-7, linked to 1\n"));
+  peers->set_linked(false);
   peers->set_membership("etcd");
   EXPECT_THAT(FormatStatus(view), HasSubstr("2 nodes by etcd; this one is node-7, generation 7\n"));
   peers->set_speaks(false);

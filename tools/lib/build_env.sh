@@ -17,7 +17,7 @@ build_jobs() {
   echo $((cores < memory ? cores : memory))
 }
 
-# What a user runs, and the C++ trainer of the quick start: a release build of these takes half the time of all.
+# What a user runs, and the C++ trainer of the quick start.
 # shellcheck disable=SC2034
 PROGRAMS=(ckptd ckptd-copier ckptctl ckptd-bench ckpt ckpt-trainer)
 

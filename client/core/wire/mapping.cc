@@ -33,15 +33,15 @@ void TouchPages(char* address, uint64_t bytes, Access access) {
 
 }  // namespace
 
-Mapping::~Mapping() {
+SharedMapping::~SharedMapping() {
   if (address_ != nullptr) munmap(address_, bytes_);
 }
 
-int Mapping::Map(int fd, uint64_t bytes, Access access, Mapping* out) {
+int SharedMapping::Map(int fd, uint64_t bytes, Access access, SharedMapping* out) {
   int protection = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
   void* address = mmap(PlaceForHugePages(bytes), bytes, protection, MAP_SHARED, fd, 0);
   if (address == MAP_FAILED) return errno;
-  Mapping mapping;
+  SharedMapping mapping;
   mapping.address_ = address;
   mapping.bytes_ = bytes;
   if (madvise(address, bytes, MADV_DONTFORK) != 0) return errno;
@@ -49,7 +49,7 @@ int Mapping::Map(int fd, uint64_t bytes, Access access, Mapping* out) {
   return 0;
 }
 
-int Mapping::Populate(Access access) {
+int SharedMapping::Populate(Access access) {
   int advice = access == Access::kRead ? MADV_POPULATE_READ : MADV_POPULATE_WRITE;
   while (madvise(address_, bytes_, advice) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;

@@ -1,5 +1,6 @@
 // Shared mappings. No mapping is inherited by a forked child (MADV_DONTFORK): a DataLoader worker must
 // neither pin a region's memory nor be able to write into a slot.
+// The agent's own Mapping (daemon/os) is another class, and some programs link both.
 #ifndef CKPTD_CLIENT_CORE_WIRE_MAPPING_H_
 #define CKPTD_CLIENT_CORE_WIRE_MAPPING_H_
 
@@ -11,20 +12,20 @@ namespace ckptd {
 
 enum class Access : uint8_t { kRead, kReadWrite };
 
-class Mapping {
+class SharedMapping {
  public:
-  Mapping() = default;
-  Mapping(Mapping&& other) noexcept
+  SharedMapping() = default;
+  SharedMapping(SharedMapping&& other) noexcept
       : address_(std::exchange(other.address_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
-  Mapping& operator=(Mapping&& other) noexcept {
+  SharedMapping& operator=(SharedMapping&& other) noexcept {
     std::swap(address_, other.address_);
     std::swap(bytes_, other.bytes_);
     return *this;
   }
-  ~Mapping();
+  ~SharedMapping();
 
   // 0 or an errno. The file must hold at least `bytes`: the caller asks FileBytes first.
-  [[nodiscard]] static int Map(int fd, uint64_t bytes, Access access, Mapping* out);
+  [[nodiscard]] static int Map(int fd, uint64_t bytes, Access access, SharedMapping* out);
 
   // Makes every page present, so that no later access faults. 0 or an errno.
   [[nodiscard]] int Populate(Access access);

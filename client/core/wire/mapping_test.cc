@@ -33,7 +33,7 @@ UniqueFd MemoryOf(uint64_t bytes) {
   return fd;
 }
 
-uint64_t Resident(const Mapping& mapping) {
+uint64_t Resident(const SharedMapping& mapping) {
   std::vector<unsigned char> pages(kBytes / kPage);
   EXPECT_EQ(mincore(const_cast<char*>(mapping.data()), kBytes, pages.data()), 0);
   uint64_t resident = 0;
@@ -58,8 +58,8 @@ bool OldKernel() {
 void ExpectPopulated(Access access) {
   const UniqueFd fd = MemoryOf(kBytes);
   ASSERT_EQ(pwrite(fd.get(), "x", 1, 5), 1);
-  Mapping mapping;
-  ASSERT_EQ(Mapping::Map(fd.get(), kBytes, access, &mapping), 0);
+  SharedMapping mapping;
+  ASSERT_EQ(SharedMapping::Map(fd.get(), kBytes, access, &mapping), 0);
   EXPECT_LT(Resident(mapping), kBytes / kPage);
   ASSERT_EQ(mapping.Populate(access), 0);
   if (access == Access::kReadWrite) {
@@ -68,12 +68,12 @@ void ExpectPopulated(Access access) {
   EXPECT_EQ(std::string(mapping.data() + 4, 3), std::string("\0x\0", 3)) << "what was there stays";
 }
 
-TEST(Mapping, PopulateMakesThePagesAndLeavesTheBytes) {
+TEST(SharedMapping, PopulateMakesThePagesAndLeavesTheBytes) {
   ExpectPopulated(Access::kReadWrite);
   ExpectPopulated(Access::kRead);
 }
 
-TEST(Mapping, AKernelThatCannotPopulateHasItsPagesTouched) {
+TEST(SharedMapping, AKernelThatCannotPopulateHasItsPagesTouched) {
   std::thread old([] {
     if (!OldKernel()) GTEST_SKIP() << "skipped: no seccomp filter may be set here";
     EXPECT_EQ(madvise(nullptr, 0, MADV_POPULATE_READ), -1) << "the kernel still knows it, and nothing is shown";
@@ -84,11 +84,11 @@ TEST(Mapping, AKernelThatCannotPopulateHasItsPagesTouched) {
   old.join();
 }
 
-TEST(Mapping, WhatCannotBeMappedOrPopulatedIsAnError) {
-  Mapping mapping;
-  EXPECT_EQ(Mapping::Map(-1, kPage, Access::kRead, &mapping), EBADF);
+TEST(SharedMapping, WhatCannotBeMappedOrPopulatedIsAnError) {
+  SharedMapping mapping;
+  EXPECT_EQ(SharedMapping::Map(-1, kPage, Access::kRead, &mapping), EBADF);
   const UniqueFd fd = MemoryOf(kPage);
-  ASSERT_EQ(Mapping::Map(fd.get(), 2 * kPage, Access::kRead, &mapping), 0);
+  ASSERT_EQ(SharedMapping::Map(fd.get(), 2 * kPage, Access::kRead, &mapping), 0);
   EXPECT_EQ(mapping.Populate(Access::kRead), EFAULT) << "behind the end of the file";
 }
 

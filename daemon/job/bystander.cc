@@ -1,0 +1,53 @@
+#include "daemon/job/bystander.h"
+
+#include <iterator>
+#include <memory>
+
+namespace ckptd::job {
+
+ReportPtr NothingHere(const v1::State& state, const ReporterId& self, uint64_t seq) {
+  auto report = std::make_shared<v1::Report>();
+  report->set_job(state.job());
+  report->set_agent(self.agent);
+  report->set_seen(state.attempt());
+  report->set_region_id(self.region_id);
+  report->set_incarnation(self.incarnation);
+  report->set_seq(seq);
+  report->set_answers(state.incarnation());
+  report->set_heard(state.version());
+  return report;
+}
+
+ReportPtr Bystander::Heard(const StatePtr& state) {
+  const auto known = known_.find(state->job());
+  const bool older = known != known_.end() && known->second.state->attempt() > state->attempt() &&
+                     known->second.state->user() == state->user();
+  if (older) return NothingHere(*known->second.state, self_, ++seq_);
+  Remember(state);
+  return NothingHere(*state, self_, ++seq_);
+}
+
+StatePtr Bystander::Take(const std::string& job) {
+  const auto known = known_.find(job);
+  if (known == known_.end()) return nullptr;
+  StatePtr state = known->second.state;
+  Forget(known);
+  return state;
+}
+
+void Bystander::Remember(const StatePtr& state) {
+  if (const auto known = known_.find(state->job()); known != known_.end()) Forget(known);
+  const size_t bytes = state->ByteSizeLong();
+  by_age_.push_back(state->job());
+  known_[state->job()] = {state, bytes, std::prev(by_age_.end())};
+  bytes_ += bytes;
+  while (bytes_ > max_bytes_ || known_.size() > max_jobs_) Forget(known_.find(by_age_.front()));
+}
+
+void Bystander::Forget(std::map<std::string, Known>::iterator known) {
+  bytes_ -= known->second.bytes;
+  by_age_.erase(known->second.place);
+  known_.erase(known);
+}
+
+}  // namespace ckptd::job

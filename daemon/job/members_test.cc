@@ -1,0 +1,71 @@
+// Agents come and go while an attempt lives.
+#include "daemon/job/machine_test_util.h"
+
+namespace ckptd::job {
+namespace {
+
+class MembersTest : public JobTest {
+ protected:
+  // Rank 0 of 1 has joined at A; the storage is empty. What keeps the attempt from being decided is B, who says
+  // nothing.
+  void GatherWithoutB() {
+    Feed(MembersChanged{{"A", "B"}});
+    JoinRankZero();
+    Feed(NewestRead{Last<ReadNewest>().op, absl::OkStatus(), false, {}, false, {}});
+    Feed(AttemptCreated{Last<CreateAttempt>().op, absl::OkStatus()});
+    Feed(Listed{Last<List>().op, absl::OkStatus(), {}, {}});
+    Rank(v1::RankReport::WAIT);
+    ASSERT_EQ(machine_.view().phase, Phase::kGather);
+  }
+  size_t ResendTimers() const {
+    return static_cast<size_t>(std::count_if(effects_.begin(), effects_.end(), [](const Effect& effect) {
+      const auto* timer = std::get_if<StartTimer>(&effect);
+      return timer != nullptr && timer->kind == TimerKind::kResend;
+    }));
+  }
+  bool SentTo(const std::string& agent) const {
+    return std::any_of(effects_.begin(), effects_.end(), [&](const Effect& effect) {
+      const auto* sent = std::get_if<SendState>(&effect);
+      return sent != nullptr && sent->agent == agent;
+    });
+  }
+};
+
+TEST_F(MembersTest, WhoLeftIsNotWaitedFor) {
+  GatherWithoutB();
+  EXPECT_EQ(machine_.view().silent_agents, std::vector<std::string>{"B"});
+  Feed(MembersChanged{{"A"}});
+  EXPECT_EQ(machine_.view().phase, Phase::kDeciding);
+  EXPECT_TRUE(machine_.view().silent_agents.empty());
+}
+
+TEST_F(MembersTest, WhoCameIsToldAtOnceAndWaitedFor) {
+  GatherWithoutB();
+  Feed(MembersChanged{{"A", "C"}});
+  EXPECT_TRUE(SentTo("C"));
+  EXPECT_FALSE(SentTo("B"));
+  EXPECT_EQ(machine_.view().phase, Phase::kGather);
+  auto report = std::make_shared<v1::Report>();
+  report->set_agent("C");
+  report->set_seen(machine_.view().attempt);
+  report->set_answers(5);
+  Feed(ReportReceived{report});
+  EXPECT_EQ(machine_.view().phase, Phase::kDeciding);
+}
+
+TEST_F(MembersTest, OneTimerRepeatsMessagesWhileThereIsSomebodyToTell) {
+  Feed(MembersChanged{{"A", "B"}});
+  EXPECT_EQ(ResendTimers(), 1u);
+  Feed(MembersChanged{{"A", "B", "C"}});
+  EXPECT_EQ(ResendTimers(), 0u);
+  Feed(TimerFired{TimerKind::kResend, 0});
+  EXPECT_EQ(ResendTimers(), 1u);
+  Feed(MembersChanged{{"A"}});
+  Feed(TimerFired{TimerKind::kResend, 0});
+  EXPECT_EQ(ResendTimers(), 0u);
+  Feed(MembersChanged{{"A", "B"}});
+  EXPECT_EQ(ResendTimers(), 1u);
+}
+
+}  // namespace
+}  // namespace ckptd::job

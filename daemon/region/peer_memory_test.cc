@@ -1,0 +1,150 @@
+// How much memory copies may take, and what goes when there is not enough.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "daemon/region/peer_test_util.h"
+
+namespace ckptd::region {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class PeerMemoryTest : public PeerStoreTest {};
+
+TEST_F(PeerMemoryTest, WhatDoesNotFitIsRefusedWithNeedAndBudget) {
+  Restart({.dir = {}, .peers_memory = 6 * kSlotFile});
+  ASSERT_TRUE(Store(store(), CopySpec(6), {1, 10}, Marks(1)).ok());
+  EXPECT_EQ(region_->quota().used(), store().Usage().held) << "counted for the node too";
+  EXPECT_EQ(region_->quota().UsedBy("gpt"), 0u) << "but not for the job's own ranks";
+  PeerSpec other = CopySpec(7, 2 * kSlotFile);
+  other.layout.job = "bert";
+  absl::Status refused = Prepare(store(), other);
+  EXPECT_EQ(CodeOf(refused), ErrorCode::QUOTA_EXCEEDED);
+  EXPECT_THAT(refused.message(),
+              HasSubstr("job bert rank 7: two slots need 8.0 MiB; peers.memory is 12.0 MiB, 4.0 MiB"));
+  EXPECT_THAT(refused.message(), HasSubstr("kept: gpt (in use)"));
+  EXPECT_FALSE(fs::exists(dir_.region() + "/bert")) << "a refused one leaves nothing";
+  EXPECT_TRUE(IsWhole(store(), CopySpec(6), {1, 10}));
+}
+
+TEST_F(PeerMemoryTest, TheNodesLimitHoldsForCopiesToo) {
+  Restart({.dir = {}, .size_limit = 5 * kSlotFile, .peers_memory = 100 * kSlotFile});
+  ASSERT_TRUE(Prepare(store(), CopySpec(6)).ok());
+  EXPECT_EQ(CodeOf(Prepare(store(), CopySpec(7, 2 * kSlotFile))), ErrorCode::QUOTA_EXCEEDED);
+  auto take = region_->quota().Take("gpt", 3 * kSlotFile);
+  EXPECT_EQ(CodeOf(take.status()), ErrorCode::QUOTA_EXCEEDED) << "and what they have taken is taken";
+}
+
+TEST_F(PeerMemoryTest, HalfOfTheRegionIsForCopiesUnlessSaidOtherwise) {
+  Restart({.dir = {}, .size_limit = 10 * kSlotFile});
+  EXPECT_EQ(store().Usage().memory, 5 * kSlotFile);
+}
+
+TEST_F(PeerMemoryTest, AnOldLayoutMakesRoomForTheNewOne) {
+  Restart({.dir = {}, .peers_memory = 9 * kSlotFile});
+  ASSERT_TRUE(Store(store(), CopySpec(7, 2 * kSlotFile), {1, 10}, Marks(1)).ok());
+  ASSERT_TRUE(Store(store(), CopySpec(7, 2 * kSlotFile), {1, 20}, Marks(1, 10)).ok());
+  ASSERT_TRUE(store().Tell("gpt", Marks(1, 20)).ok());
+  const PeerSpec larger = CopySpec(7, 3 * kSlotFile, 8);
+  absl::Status made = Prepare(store(), larger);
+  ASSERT_TRUE(made.ok()) << made;
+  EXPECT_THAT(CompleteIn(store()), ElementsAre(SnapshotId{1, 20})) << "the newest stays";
+  EXPECT_TRUE(IsWhole(store(), CopySpec(7, 2 * kSlotFile), {1, 20}));
+}
+
+TEST_F(PeerMemoryTest, BothSlotsAreReservedBeforeTheFirstByte) {
+  ASSERT_TRUE(Prepare(store(), spec_).ok());
+  uint64_t blocks = 0;
+  for (const auto& entry : fs::directory_iterator(PeerDir())) {
+    struct stat info {};
+    ASSERT_EQ(stat(entry.path().c_str(), &info), 0);
+    if (entry.path().filename().string().starts_with("slot-")) blocks += info.st_blocks;
+  }
+  EXPECT_EQ(blocks * 512, 2 * kSlotFile);
+}
+
+class FakeClock : public Clock {
+ public:
+  [[nodiscard]] Nanos Monotonic() const override { return now; }
+  [[nodiscard]] Nanos Wall() const override { return now; }
+  Nanos now = std::chrono::hours(100);
+};
+
+class EndedJobs : public ::testing::Test {
+ protected:
+  EndedJobs() : region_{PosixFiles(), clock_, Quota::Create(0, 0), 5}, store_(region_, dir_.path(), {kBudget}) {}
+  static PeerSpec Of(const std::string& job) {
+    PeerSpec spec = CopySpec();
+    spec.layout.job = job;
+    return spec;
+  }
+  static constexpr uint64_t kBudget = 5 * kSlotFile;  // two jobs
+
+  TempDir dir_;
+  FakeClock clock_;
+  RegionContext region_;
+  PeerStore store_;
+};
+
+TEST_F(EndedJobs, GoOldestFirstWhenMemoryIsNeeded) {
+  ASSERT_TRUE(Store(store_, Of("new"), {1, 20}, Marks(1)).ok());
+  ASSERT_TRUE(Store(store_, Of("old"), {1, 10}, Marks(1)).ok());
+  for (const char* job : {"old", "new"}) store_.MarkDurable(job, {1, 30});
+  EXPECT_EQ(CodeOf(Prepare(store_, Of("next"))), ErrorCode::QUOTA_EXCEEDED) << "somebody spoke of them just now";
+  clock_.now += std::chrono::hours(2);
+  ASSERT_TRUE(Prepare(store_, Of("next")).ok());
+  EXPECT_FALSE(store_.Holds("old"));
+  EXPECT_TRUE(store_.Holds("new")) << "only as many as are needed";
+}
+
+TEST_F(EndedJobs, WhatIsNotOnStorageOrIsReadStays) {
+  for (const char* job : {"a", "b"}) ASSERT_TRUE(Store(store_, Of(job), {1, 10}, Marks(1)).ok());
+  store_.MarkDurable("a", {1, 10});
+  store_.MarkDurable("b", {1, 9});
+  auto pin = store_.OpenCopy("a", Of("a").key(), {1, 10});
+  clock_.now += std::chrono::hours(2);
+  absl::Status refused = Prepare(store_, Of("next"));
+  EXPECT_EQ(CodeOf(refused), ErrorCode::QUOTA_EXCEEDED);
+  EXPECT_THAT(refused.message(), HasSubstr("kept: a (in use), b (1 snapshots not on storage)"));
+  *pin = PeerCopy{};
+  EXPECT_TRUE(Prepare(store_, Of("next")).ok());
+  EXPECT_TRUE(store_.Holds("b"));
+}
+
+TEST_F(EndedJobs, WhatStorageHasIsKnownAfterARestart) {
+  ASSERT_TRUE(Store(store_, Of("a"), {1, 10}, Marks(1)).ok());
+  ASSERT_TRUE(Store(store_, Of("a"), {1, 20}, Marks(1, 10)).ok());
+  store_.MarkDurable("a", {1, 20});
+  ASSERT_TRUE(Store(store_, Of("b"), {1, 10}, Marks(1)).ok());
+  std::ofstream(dir_.path() + "/.id") << "0000000000000005\n";
+  auto scan = ScanRegion(PosixFiles(), dir_.path());
+  ASSERT_TRUE(scan.ok()) << scan.status();
+  ASSERT_EQ(scan->jobs.size(), 2u);
+  PeerStore successor({PosixFiles(), clock_, Quota::Create(0, 0), 5}, dir_.path(), {kBudget});
+  AdoptReport report;
+  for (const ScannedJob& job : scan->jobs) ASSERT_TRUE(successor.Adopt(job, report).ok());
+  EXPECT_TRUE(successor.List().at(1).durable && !successor.List().at(0).durable) << "10 is not on storage";
+  EXPECT_EQ(CodeOf(Prepare(successor, Of("next"))), ErrorCode::QUOTA_EXCEEDED) << "it begins to be quiet now";
+  clock_.now += std::chrono::hours(2);
+  ASSERT_TRUE(Prepare(successor, Of("next")).ok());
+  EXPECT_FALSE(successor.Holds("a")) << "10 is older than what storage has";
+  EXPECT_TRUE(successor.Holds("b"));
+}
+
+TEST_F(EndedJobs, TalkingOfAJobKeepsIt) {
+  for (const char* job : {"a", "b"}) ASSERT_TRUE(Store(store_, Of(job), {1, 10}, Marks(1)).ok());
+  for (const char* job : {"a", "b"}) store_.MarkDurable(job, {1, 10});
+  clock_.now += std::chrono::minutes(50);
+  ASSERT_TRUE(store_.Tell("a", Marks(1)).ok());
+  clock_.now += std::chrono::minutes(50);
+  ASSERT_TRUE(Prepare(store_, Of("next")).ok());
+  EXPECT_TRUE(store_.Holds("a"));
+  EXPECT_FALSE(store_.Holds("b"));
+}
+
+}  // namespace
+}  // namespace ckptd::region

@@ -1,0 +1,71 @@
+// One call of Peer.Link, from the caller's side: gRPC's reactor. It decides nothing (out_link.h does).
+#ifndef CKPTD_DAEMON_TRANSPORT_DIAL_STREAM_H_
+#define CKPTD_DAEMON_TRANSPORT_DIAL_STREAM_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "daemon/base/mutex.h"
+#include "proto/ckptd/v1/peer.grpc.pb.h"
+
+namespace ckptd::transport {
+
+// Counts streams that gRPC has not let go of.
+class Pending {
+ public:
+  void Add() CKPTD_EXCLUDES(mutex_);
+  void Done() CKPTD_EXCLUDES(mutex_);
+  void WaitForNone() CKPTD_EXCLUDES(mutex_);
+
+ private:
+  Mutex mutex_;
+  CondVar none_;
+  size_t count_ CKPTD_GUARDED_BY(mutex_) = 0;
+};
+
+// What is told on gRPC's threads. After `broken` nothing may be written, and Release() is called; then comes `ended`.
+struct DialEvents {
+  std::function<void(const v1::HelloResponse& answer)> answered;
+  std::function<void()> written;
+  std::function<void()> broken;
+  std::function<void(const absl::Status& why)> ended;  // never OK
+};
+
+class DialStream final : public grpc::ClientBidiReactor<v1::LinkRequest, v1::LinkResponse> {
+ public:
+  // Begins with `hello`, which counts as the first write.
+  [[nodiscard]] static std::shared_ptr<DialStream> Start(std::shared_ptr<grpc::Channel> channel, v1::LinkRequest hello,
+                                                         DialEvents events, std::shared_ptr<Pending> pending);
+
+  // These on one thread. Write: only after the one before was `written`.
+  void Write(v1::LinkRequest request);
+  // Instead of a further Write: the callee reads what was written, and ends the call.
+  void EndWrites() { StartWritesDone(); }
+  // Ends the call. Idempotent; nothing may be written afterwards.
+  void Release();
+
+ private:
+  DialStream(std::shared_ptr<grpc::Channel> channel, DialEvents events, std::shared_ptr<Pending> pending);
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override;
+  void OnDone(const grpc::Status& status) override;
+
+  const std::shared_ptr<grpc::Channel> channel_;
+  const DialEvents events_;
+  const std::shared_ptr<Pending> pending_;
+  const std::unique_ptr<v1::Peer::Stub> stub_;
+  grpc::ClientContext context_;
+  v1::LinkRequest request_;
+  v1::LinkResponse response_;
+  bool answered_ = false;             // of gRPC's reads, one at a time
+  bool released_ = false;             // of the owner's thread
+  std::shared_ptr<DialStream> self_;  // until gRPC is done with it
+};
+
+}  // namespace ckptd::transport
+
+#endif  // CKPTD_DAEMON_TRANSPORT_DIAL_STREAM_H_

@@ -1,0 +1,104 @@
+// Agents of several nodes that know each other by certificates of `ckptctl certs`, as a user makes them.
+#include "tests/integration/cluster.h"
+
+namespace ckptd::harness {
+namespace {
+
+using Ranks = std::vector<std::unique_ptr<Child>>;
+
+class CertsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/ckptd-certs-XXXXXX";
+    dir_ = mkdtemp(name);
+  }
+  void TearDown() override {
+    cluster_.reset();
+    std::filesystem::remove_all(dir_);
+  }
+
+  // Without an agent.
+  Said Certs(const std::string& line) {
+    std::vector<std::string> argv = {BinaryDirectory() + "/ckptctl", "certs"};
+    for (const std::string& word : Args(line)) argv.push_back(word);
+    Child child({argv, {"NO_COLOR=1"}, dir_ + "/stderr"});
+    Said said;
+    said.code = child.Wait();
+    for (const std::string& each : child.lines()) said.out += each + "\n";
+    return said;
+  }
+  void MakeAuthority(const std::string& name, const std::string& nodes) {
+    const std::string dir = " --dir " + dir_ + "/" + name;
+    Said said = Certs("init --cluster ml" + dir);
+    ASSERT_EQ(said.code, 0) << said;
+    said = Certs("node " + nodes + dir);
+    ASSERT_EQ(said.code, 0) << said;
+    ASSERT_TRUE(said.Has("[peers]\ncluster = \"ml\"\ntls_ca = ")) << said;
+  }
+  // A node's settings with the files of that authority; peers.tls is what it is when nobody says anything.
+  [[nodiscard]] std::map<std::string, std::string> Settings(const std::string& authority, size_t number) const {
+    const std::string stem = dir_ + "/" + authority + "/nodes/" + Cluster::NameOf(number);
+    return {{"peers.tls", Quoted("mutual")},
+            {"peers.cluster", Quoted("ml")},
+            {"peers.tls_ca", Quoted(dir_ + "/" + authority + "/ca.pem")},
+            {"peers.tls_cert", Quoted(stem + ".pem")},
+            {"peers.tls_key", Quoted(stem + ".key")}};
+  }
+  // Node i with a certificate of authorities[i].
+  void Make(const std::vector<std::string>& authorities, std::map<std::string, std::string> settings = {}) {
+    ClusterOptions options;
+    options.nodes = authorities.size();
+    options.settings = std::move(settings);
+    options.more = [&](size_t number) { return Settings(authorities[number], number); };
+    cluster_ = std::make_unique<Cluster>(options);
+    ASSERT_TRUE(cluster_->Start()) << cluster_->Logs();
+  }
+  // A job with a rank on each of these nodes saves what all of them have, in time.
+  void ExpectCaptures(const std::vector<size_t>& where) {
+    Ranks ranks = cluster_->Train(where, "--every 5 --step-ms 5 --steps 100000");
+    for (auto& rank : ranks) EXPECT_TRUE(rank->WaitFor("CAPTURED")) << rank->Errors() << cluster_->Logs();
+    for (auto& rank : ranks) rank->Kill();
+  }
+
+  std::string dir_;
+  std::unique_ptr<Cluster> cluster_;
+};
+
+TEST_F(CertsTest, AJobRunsOnNodesOfOneAuthorityAndAfterARotation) {
+  ASSERT_NO_FATAL_FAILURE(MakeAuthority("ours", "node-a,node-b"));
+  ASSERT_NO_FATAL_FAILURE(Make({"ours", "ours"}));
+  ExpectCaptures({0, 1});
+  EXPECT_TRUE(cluster_->Ctl(0, "status").Has("2 nodes by static; this one is node-a, linked to 1\n"))
+      << cluster_->Ctl(0, "status");
+  const std::string ours = " --dir " + dir_ + "/ours";
+  EXPECT_TRUE(Certs("rotate --within 30d" + ours).Has("0 of 2 renewed\n"));
+  const Said rotated = Certs("rotate" + ours);
+  EXPECT_EQ(rotated.code, 0) << rotated;
+  EXPECT_TRUE(rotated.Has("2 of 2 renewed\n")) << rotated;
+  // One agent has the new files from its start, the other looks at them by itself.
+  ASSERT_EQ(cluster_->node(1).StopAgent(), 0);
+  ASSERT_TRUE(cluster_->node(1).StartAgent()) << cluster_->Logs();
+  const Said said = cluster_->AwaitStatus(0, [](const Said& each) { return each.Has("linked to 1\n"); });
+  EXPECT_TRUE(said.Has("linked to 1\n")) << said;
+  ExpectCaptures({0, 1});
+}
+
+// Node c says that it is node c, and an authority says so too: not ours.
+TEST_F(CertsTest, ANodeOfAnotherAuthorityIsNoPartOfAJob) {
+  ASSERT_NO_FATAL_FAILURE(MakeAuthority("ours", "node-a,node-b"));
+  ASSERT_NO_FATAL_FAILURE(MakeAuthority("theirs", "node-c"));
+  ASSERT_NO_FATAL_FAILURE(Make({"ours", "ours", "theirs"}, {{"agent.decide_timeout", Quoted("2s")}}));
+  Ranks ranks = cluster_->Train({0, 1, 2}, "--job three --restore-ms 8000 --steps 20");
+  for (size_t i = 0; i < ranks.size(); ++i) EXPECT_EQ(ranks[i]->Wait(), 1) << "rank " << i << cluster_->Logs();
+  for (size_t i : {0, 1})
+    EXPECT_NE(ranks[i]->Errors().find("2 did not call restore()"), std::string::npos) << ranks[i]->Errors();
+  // The coordinator's, which has something to say to every node.
+  const Said said = cluster_->AwaitStatus(0, [](const Said& each) { return each.Has("node node-c is not reached: "); });
+  EXPECT_TRUE(said.Has("node node-c is not reached: ")) << said;
+  EXPECT_TRUE(said.Has("certificate verify failed")) << said;
+  EXPECT_EQ(said.code, 1) << said;
+  ExpectCaptures({0, 1});
+}
+
+}  // namespace
+}  // namespace ckptd::harness
