@@ -9,6 +9,7 @@ namespace {
 
 const char* NameOf(snapshot::Source source) {
   if (source == snapshot::Source::kRescued) return "rescued";
+  if (source == snapshot::Source::kReplica) return "replica";
   return source == snapshot::Source::kStorage ? "storage" : "region";
 }
 

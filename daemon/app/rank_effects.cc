@@ -83,7 +83,8 @@ struct RankEffects {
 
   void operator()(const snapshot::SealSlot& e) const {
     const bool rescued = e.source == snapshot::Source::kRescued;
-    absl::Status status = e.source == snapshot::Source::kStorage ? SealFetched(e) : SealFill(e);
+    const bool fetched = e.source == snapshot::Source::kStorage || e.source == snapshot::Source::kReplica;
+    absl::Status status = fetched ? SealFetched(e) : SealFill(e);
     Bug("slot.seal", e.slot, status);
     if (!status.ok()) return;
     CKPTD_FP("seal.done");

@@ -27,6 +27,8 @@ Source WireSource(snapshot::Source source) {
       return Source::kStorage;
     case snapshot::Source::kRescued:
       return Source::kRescued;
+    case snapshot::Source::kReplica:
+      return Source::kReplica;
     case snapshot::Source::kNone:
       break;
   }

@@ -1,5 +1,6 @@
 // One attempt at a time, from its record to its end (protocol.md, section 5). opening.cc: records, listing, late
 // commits. gather.cc: who has joined, the choice, the decision file. running.cc: LOAD, RUN, W and G, commits, deletion.
+// holders.cc: copies on other agents.
 #ifndef CKPTD_DAEMON_JOB_COORDINATOR_H_
 #define CKPTD_DAEMON_JOB_COORDINATOR_H_
 
@@ -15,10 +16,14 @@
 #include "daemon/job/deletion.h"
 #include "daemon/job/grants.h"
 #include "daemon/job/member.h"
+#include "daemon/job/protection.h"
 #include "daemon/job/reports.h"
 #include "daemon/job/table.h"
 
 namespace ckptd::job {
+
+// Every member reports by the same timer, so one that is silent for several has lost what it heard, or cannot be heard.
+inline constexpr uint64_t kSilent = 3;
 
 class Coordinator {
  public:
@@ -42,6 +47,7 @@ class Coordinator {
   void On(const PinChanged& event);
   void On(const DeleteRequested& event);
   void On(const RetentionChanged& event);
+  void MembersChanged();
   void DecideTimeout(AttemptId attempt);
   void Retry(AttemptId attempt);
   void Resend();
@@ -79,12 +85,15 @@ class Coordinator {
   [[nodiscard]] bool EveryRankClaimed() const;
   void TryDecide();
   [[nodiscard]] Inventory TakeInventory() const;
+  void AddElsewhere(Rank rank, const SnapshotId& id, const std::string& agent, Inventory* inventory) const;
+  void AddSilentMembers(Inventory* inventory) const;
   [[nodiscard]] bool AllMembersReported() const;
   void RefuseTickets(ErrorCode code, const std::string& message, const std::vector<Ticket>& tickets);
   void RefuseAll(ErrorCode code, const std::string& message);
 
   // running.cc
   void EnterLoad();
+  void BeginLoad();
   void CheckLoads();
   void LoadFailed(const v1::RankReport& facts);
   void Reopen();
@@ -99,6 +108,17 @@ class Coordinator {
   [[nodiscard]] bool IsSealed(const SnapshotId& id) const;
   StoredStep& StepEntry(const SnapshotId& id);
   void Publish();
+
+  // holders.cc
+  void RememberGroups(const v1::State& before);
+  void PlaceHolders(bool anew);
+  [[nodiscard]] bool NeedsSurvey();
+  void TakeStock();
+  [[nodiscard]] bool Alive(const std::string& agent) const;
+  [[nodiscard]] bool HoldersMissing() const;
+  void UpdateProtection();
+  void PublishProtection(v1::State* state) const;
+  void FillProtection(View* view) const;
 
   [[nodiscard]] std::string Prefix() const;  // "job gpt attempt 3: "
   void To(Trigger trigger) { phase_ = NextPhase(phase_, trigger); }
@@ -116,10 +136,12 @@ class Coordinator {
   v1::Want want_;
   uint32_t world_size_ = 0;
   std::map<SnapshotId, std::string> excluded_;
+  std::set<SnapshotId> excluded_copies_;
 
   // The attempt.
   AttemptId attempt_ = 0;
   bool decided_ = false;
+  bool adopted_ = false;      // the decision was there before: by this agent, in an earlier life
   bool given_up_ = false;     // refused; only a new restore() call goes on
   bool gather_over_ = false;  // decide_timeout passed
   v1::DecisionRecord decision_;
@@ -133,6 +155,11 @@ class Coordinator {
   std::set<Ticket> refused_;
   Grants grants_;
   FlushPlan flush_plan_;
+  Protection protection_;
+  Groups groups_;  // of this attempt, until it has some of the one before
+  bool surveying_ = false;
+  uint64_t ticks_ = 0;  // resend timers since LOAD began
+  std::vector<v1::RankSources> sources_;
   Committer committer_;
   Deleter deleter_;
 

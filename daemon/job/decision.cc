@@ -61,6 +61,7 @@ class Chooser {
   void CollectKnown() {
     std::set<SnapshotId> ids;
     for (const auto& sealed : in_.sealed) ids.insert(sealed.begin(), sealed.end());
+    for (const auto& copied : in_.copied) ids.insert(copied.begin(), copied.end());
     for (const auto& [id, agent] : in_.elsewhere) ids.insert(id);
     for (const StoredStep& step : in_.steps) {
       if (step.committed || step.newer) ids.insert(step.id);
@@ -80,7 +81,8 @@ class Chooser {
     for (Rank rank = 0; rank < in_.sealed.size(); ++rank) {
       const auto& sealed = in_.sealed[rank];
       const auto holds = [&](const SnapshotId& other) { return Same(id, other); };
-      if (std::any_of(sealed.begin(), sealed.end(), holds)) known.ranks.push_back(rank);
+      const bool copied = CopyOf(rank, id) && in_.excluded_copies.count(id) == 0;
+      if (copied || std::any_of(sealed.begin(), sealed.end(), holds)) known.ranks.push_back(rank);
     }
     known.committed = Committed(id);
     const size_t enough = rules_.intersection ? in_.world_size : 1;
@@ -95,6 +97,10 @@ class Chooser {
       if (it != in_.elsewhere.end()) absl::StrAppend(&known.unusable, "; agent ", it->second, " has a part too");
     }
     return known;
+  }
+
+  bool CopyOf(Rank rank, const SnapshotId& id) const {
+    return rank < in_.copied.size() && in_.copied[rank].count(id) != 0;
   }
 
   bool Committed(const SnapshotId& id) const {
@@ -191,7 +197,7 @@ class Chooser {
       if (answer == in_.answered.end() || claim.region_id() == 0) return false;
       const bool same_region = answer->second.region_id == claim.region_id();
       const bool same_world = claim.rank() < in_.sealed.size();
-      return same_region && same_world && in_.sealed[claim.rank()].count(id) == 0;
+      return same_region && same_world && in_.sealed[claim.rank()].count(id) == 0 && !CopyOf(claim.rank(), id);
     });
   }
 
@@ -215,7 +221,7 @@ class Chooser {
   // Nothing can be taken. 0 only when it is certain that nothing exists.
   absl::StatusOr<Choice> FreshStart() const {
     if (base_ == nullptr) return Choice{};
-    std::set<std::string> silent;
+    std::set<std::string> silent = in_.silent;
     for (const v1::RankClaim& claim : base_->ranks()) {
       if (in_.answered.count(claim.agent()) == 0) silent.insert(claim.agent());
     }

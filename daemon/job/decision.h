@@ -1,9 +1,10 @@
 // Which snapshot an attempt restores (protocol.md, "New attempt" step 4 and "Fresh start"). A pure function.
 //
 // Candidates are the snapshots on the lineage of the newest decided attempt that *every* rank can get from somewhere:
-// sealed in a slot its agent can serve, or committed on storage. The newest is taken, or exactly the step that was
-// asked for; a load that failed excludes its storage step for the rest of this restore() call. Answer 0 (a fresh start)
-// needs proof that nothing exists: anything else is an error that names what is missing, never a silent 0.
+// sealed in a slot its agent can serve, had by another agent that can give it, or committed on storage. The newest is
+// taken, or exactly the step that was asked for; a load that failed excludes its storage step, or what other agents
+// have of it, for the rest of this restore() call. Answer 0 (a fresh start) needs proof that nothing exists: anything
+// else is an error that names what is missing, never a silent 0.
 #ifndef CKPTD_DAEMON_JOB_DECISION_H_
 #define CKPTD_DAEMON_JOB_DECISION_H_
 
@@ -33,10 +34,13 @@ struct Inventory {
   std::vector<v1::DecisionRecord> decisions;
   std::vector<StoredStep> steps;
   std::vector<std::set<SnapshotId>> sealed;     // by rank
+  std::vector<std::set<SnapshotId>> copied;     // by rank: any agent has it and can give it; may be empty as a whole
   std::map<SnapshotId, std::string> elsewhere;  // sealed at an agent where its rank did not join: not servable
   std::set<SnapshotId> quarantined;             // a part of it was found damaged in memory
   std::map<std::string, Memory> answered;       // agents whose REPORT of this attempt came
-  std::map<SnapshotId, std::string> excluded;   // and why
+  std::set<std::string> silent;                 // agents that may hold copies, and have not answered
+  std::map<SnapshotId, std::string> excluded;   // on storage, and why
+  std::set<SnapshotId> excluded_copies;         // nobody who has it could give it
 };
 
 struct Choice {

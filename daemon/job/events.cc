@@ -31,6 +31,12 @@ struct Printer {
   std::string operator()(const RankChanged& e) const {
     return absl::StrCat("RankChanged ", e.report->ShortDebugString());
   }
+  std::string operator()(const CopiesChanged& e) const {
+    return absl::StrCat("CopiesChanged seen ", e.seen,
+                        absl::StrJoin(e.copies, "", [](std::string* out, const v1::HeldCopies& held) {
+                          absl::StrAppend(out, "; ", held.ShortDebugString());
+                        }));
+  }
   std::string operator()(const MembersChanged& e) const {
     return absl::StrCat("MembersChanged ", absl::StrJoin(e.members, ","));
   }

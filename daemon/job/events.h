@@ -90,6 +90,15 @@ struct RankChanged {
   RankReportPtr report;
 };
 
+// The complete copies that this agent holds for ranks of other agents, all of them; each change, and anew for each
+// attempt. `seen` is the attempt of the holder's marks (region::PeerMarks): from then on nothing of this is given up
+// before the decision of `seen` is known. ForwardState of a higher attempt is answered by one of these, and until then
+// nothing is REPORTed. Who never feeds one has no copies. After a start of the agent it comes right after Started.
+struct CopiesChanged {
+  AttemptId seen = 0;
+  std::vector<v1::HeldCopies> copies;
+};
+
 // A call to the storage that restore() waits for has hung for too long; which one is for people. What it was part of
 // may still be answered, much later.
 struct StorageHangs {
@@ -184,10 +193,10 @@ struct RetentionChanged {
   Retention retention;
 };
 
-using Event =
-    std::variant<Started, Join, Withdrawn, Reaped, Resumed, StateReceived, ReportReceived, RankChanged, StorageHangs,
-                 MembersChanged, TimerFired, NewestRead, AttemptCreated, Listed, DecisionCreated, ManifestCreated,
-                 NewestChecked, StepVerified, MarkerPut, StepDeleted, PinChanged, DeleteRequested, RetentionChanged>;
+using Event = std::variant<Started, Join, Withdrawn, Reaped, Resumed, StateReceived, ReportReceived, RankChanged,
+                           CopiesChanged, StorageHangs, MembersChanged, TimerFired, NewestRead, AttemptCreated, Listed,
+                           DecisionCreated, ManifestCreated, NewestChecked, StepVerified, MarkerPut, StepDeleted,
+                           PinChanged, DeleteRequested, RetentionChanged>;
 
 // --------------------------------------------------------------------------------------------------------- effects
 
@@ -195,7 +204,9 @@ using Event =
 struct PersistSeen {
   AttemptId attempt = 0;
 };
-// [sync] snapshot::JobState for every rank of the job on this node, before the effects that follow.
+// [sync] snapshot::JobState for every rank of the job on this node, before the effects that follow. With copies on, the
+// holder's marks become {attempt, protected, watermark, floor} of it (region::Advance; floor 0 = not decided yet), and
+// when they did, CopiesChanged is fed. Who owes copies to whom is in `groups`, what is to be copied first `protecting`.
 struct ForwardState {
   StatePtr state;
 };

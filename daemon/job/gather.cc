@@ -20,7 +20,9 @@ void Coordinator::On(const ReportReceived& event) {
   if (!Coordinates() || report.seen() != attempt_) return;
   const bool answers = report.answers() == context_.config.incarnation;
   if (!answers && context_.config.rules.reports_answer_incarnation) return;
-  if (reports_.Take(event.report) && decided_) grants_.Raise(ToId(report.watermark()), report.floor());
+  if (!reports_.Take(event.report) || !decided_) return;
+  grants_.Raise(ToId(report.watermark()), report.floor());
+  protection_.Raise(MarksOf(report));
 }
 
 bool Coordinator::AllMembersReported() const {
@@ -124,7 +126,9 @@ Inventory Coordinator::TakeInventory() const {
   inventory.decisions = decisions_;
   inventory.steps = steps_;
   inventory.excluded = excluded_;
+  inventory.excluded_copies = excluded_copies_;
   inventory.sealed.resize(world_size_);
+  inventory.copied.resize(world_size_);
   for (const auto& [agent, report] : reports_.by_agent()) {
     inventory.answered[agent] = {report->region_id(), report->lost()};
     for (const v1::RankReport& facts : report->ranks()) {
@@ -132,12 +136,33 @@ Inventory Coordinator::TakeInventory() const {
       const bool serves = claim != claims_.end() && claim->second.agent() == agent;
       for (const v1::SnapshotRef& ref : facts.sealed()) {
         if (serves) inventory.sealed[facts.rank()].insert(ToId(ref));
-        if (!serves) inventory.elsewhere[ToId(ref)] = agent;
+        if (!serves) AddElsewhere(facts.rank(), ToId(ref), agent, &inventory);
       }
       for (const v1::SnapshotRef& ref : facts.quarantined()) inventory.quarantined.insert(ToId(ref));
     }
+    for (const v1::HeldCopies& held : report->copies()) {
+      for (const v1::SnapshotRef& ref : held.complete()) AddElsewhere(held.rank(), ToId(ref), agent, &inventory);
+    }
   }
+  AddSilentMembers(&inventory);
   return inventory;
+}
+
+// With copies on, agents give each other what they have of any rank.
+void Coordinator::AddElsewhere(Rank rank, const SnapshotId& id, const std::string& agent, Inventory* inventory) const {
+  if (context_.config.copying() && rank < world_size_) {
+    inventory->copied[rank].insert(id);
+  } else {
+    inventory->elsewhere[id] = agent;
+  }
+}
+
+// No record says who may hold copies.
+void Coordinator::AddSilentMembers(Inventory* inventory) const {
+  if (!context_.config.copying()) return;
+  for (const std::string& agent : context_.config.members) {
+    if (!reports_.Has(agent)) inventory->silent.insert(agent);
+  }
 }
 
 void Coordinator::On(const DecisionCreated& event) {
@@ -175,7 +200,7 @@ void Coordinator::RefuseAll(ErrorCode code, const std::string& message) {
 }
 
 void Coordinator::DecideTimeout(AttemptId attempt) {
-  if (attempt != attempt_ || phase_ != Phase::kGather) return;
+  if (attempt != attempt_ || (phase_ != Phase::kGather && !surveying_)) return;
   gather_over_ = true;
 }
 

@@ -36,6 +36,7 @@ class Machine::Impl {
   void On(const MembersChanged& event) {
     context_.config.members = event.members;
     member_.KeepResending();
+    coordinator_.MembersChanged();
     coordinator_.Resend();  // who is new hears of the attempt at once
     coordinator_.Evaluate();
   }
@@ -71,6 +72,7 @@ class Machine::Impl {
   void On(const Reaped& event) { member_.On(event); }
   void On(const Resumed& event) { member_.On(event); }
   void On(const RankChanged& event) { member_.On(event); }
+  void On(const CopiesChanged& event) { member_.On(event); }
   void On(const StorageHangs& event) { member_.On(event); }
   void On(const ReportReceived& event) {
     coordinator_.On(event);

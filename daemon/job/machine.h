@@ -28,6 +28,7 @@
 #define CKPTD_DAEMON_JOB_MACHINE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -60,7 +61,12 @@ struct Rules {
   bool void_markers = true;                // defence
   bool reports_answer_incarnation = true;  // I3 after a coordinator's restart
   bool drop_after_all_reported = true;     // I3 after a coordinator's restart
+  bool all_ranks_protect = true;           // I9
+  bool only_other_agents_protect = true;   // I9
 };
+
+// Groups of agents that hold copies for each other: State.groups.
+using Groups = std::vector<std::vector<std::string>>;
 
 struct Config {
   std::string job;
@@ -75,7 +81,11 @@ struct Config {
   Nanos settle = std::chrono::milliseconds(10);  // else after so long, with all that came meanwhile
   Retention retention;
   FlushPolicy flush;
+  uint32_t copies = 0;  // how many nodes have each snapshot, the owner's among them; 0 or 1 = no copies
+  // Who holds for whom among `agents`, moving little from `before` (empty: a new job). Pure. Without it: no copies.
+  std::function<Groups(const std::vector<std::string>& agents, const Groups& before)> place;
   Rules rules;
+  [[nodiscard]] bool copying() const { return copies > 1 && place != nullptr; }
 };
 
 enum class Phase : uint8_t {
@@ -92,6 +102,8 @@ enum class Phase : uint8_t {
   kStopped,
 };
 
+inline constexpr size_t kMaxUnprotected = 16;
+
 // A copy for StatusView.
 struct View {
   AttemptId seen = 0;
@@ -106,6 +118,12 @@ struct View {
   std::vector<Rank> missing;               // ranks waited for
   std::vector<std::string> silent_agents;  // members without a REPORT in this attempt
   std::vector<StoredStep> stored;          // as far as known
+  uint32_t copies = 0;                     // of Config, where they are on
+  Groups groups;                           // who holds for whom
+  SnapshotId protected_;                   // newest one
+  bool protected_now = false;              // protected_ still is: no holder of it was lost since
+  SnapshotId protecting;                   // what is copied now
+  std::vector<Rank> unprotected;  // ranks whose copies of `protecting` are not complete; at most kMaxUnprotected
   std::string last_error;
 };
 

@@ -103,11 +103,13 @@ void Member::Learn(const StatePtr& state) {
     seen_ = state->attempt();
     watermark_ = {};
     floor_ = 0;
+    marks_ = {};
     if (context_.config.rules.persist_seen) context_.Emit(PersistSeen{seen_});
   }
   state_ = state;
   watermark_ = std::max(watermark_, ToId(state->watermark()));
   floor_ = std::max<StepId>(floor_, state->floor());
+  marks_.Raise(MarksOf(*state));
 }
 
 void Member::TakeRefusals(const v1::State& state) {
@@ -135,7 +137,15 @@ void Member::On(const RankChanged& event) {
   SendReport();
 }
 
+// As with the ranks: stated under a lower attempt, they may have been given up meanwhile.
+void Member::On(const CopiesChanged& event) {
+  copies_ = event;
+  if (event.seen < seen_ && state_ != nullptr) context_.Emit(ForwardState{state_});
+  SendReport();
+}
+
 bool Member::FactsAreCurrent() const {
+  if (copies_ && copies_->seen != seen_) return false;
   return std::all_of(seats_.begin(), seats_.end(), [&](const auto& seat) {
     return seat.second.facts != nullptr && seat.second.facts->seen() == seen_;
   });
@@ -162,6 +172,10 @@ void Member::SendReport() {
     *facts->mutable_want() = seat.join.want;
     facts->set_world_size(seat.join.world_size);
   }
+  if (copies_) report->mutable_copies()->Assign(copies_->copies.begin(), copies_->copies.end());
+  SetRef(marks_.complete, report->mutable_protected_());
+  SetRef(marks_.target, report->mutable_protecting());
+  SetRef(marks_.given_up, report->mutable_unprotected());
   context_.Emit(ckptd::job::SendReport{state_->coordinator(), std::move(report)});
 }
 

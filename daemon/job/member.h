@@ -12,6 +12,7 @@
 #include <string>
 
 #include "daemon/job/context.h"
+#include "daemon/job/protection.h"
 
 namespace ckptd::job {
 
@@ -27,6 +28,7 @@ class Member {
   void On(const Resumed& event);
   void On(const StateReceived& event);
   void On(const RankChanged& event);
+  void On(const CopiesChanged& event);
   void On(const StorageHangs& event);
 
   // restore(timeout=) of a ticket is over. `phase` is the local coordinator's.
@@ -70,7 +72,9 @@ class Member {
   StatePtr state_;  // the last one heard of attempt `seen_`
   SnapshotId watermark_;
   StepId floor_ = 0;
+  ProtectionMarks marks_;
   std::map<Rank, Seat> seats_;
+  std::optional<CopiesChanged> copies_;  // none: nobody speaks of copies here
 };
 
 }  // namespace ckptd::job

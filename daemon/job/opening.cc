@@ -20,6 +20,7 @@ void Coordinator::Open(const Join& join) {
   if (same_call && at_work && !resuming_) return;
   if (same_call && at_work && phase_ != Phase::kReading) return;
   if (!same_call) excluded_.clear();
+  if (!same_call) excluded_copies_.clear();
   resuming_ = false;
   ticket_ = join.ticket;
   want_ = join.want;
@@ -28,7 +29,7 @@ void Coordinator::Open(const Join& join) {
 }
 
 void Coordinator::Begin() {
-  reopening_ = false;
+  reopening_ = surveying_ = false;
   state_ = nullptr;
   To(Trigger::kOpen);
   op_ = context_.Request(ReadNewest{});
@@ -125,6 +126,7 @@ void Coordinator::On(const Listed& event) {
 
 void Coordinator::AfterListing() {
   listed_ = false;
+  adopted_ = decided_;
   if (decided_) {
     To(Trigger::kListedDecided);
     op_ = context_.Request(CheckNewest{});
@@ -158,7 +160,7 @@ void Coordinator::NextLateCommit() {
 }
 
 void Coordinator::StartGather() {
-  given_up_ = gather_over_ = false;
+  given_up_ = gather_over_ = surveying_ = false;
   reports_.Clear();
   claims_.clear();
   refusals_.clear();
@@ -166,6 +168,7 @@ void Coordinator::StartGather() {
   grants_ = Grants();
   committer_.Reset(attempt_, {});
   deleter_.Reset(attempt_);
+  if (member_.state() != nullptr) RememberGroups(*member_.state());
   context_.Emit(StartTimer{TimerKind::kDecide, attempt_, context_.config.decide_timeout});
   dirty_ = true;
 }

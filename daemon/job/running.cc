@@ -18,6 +18,11 @@ bool Persisted(const v1::RankReport& facts, const SnapshotId& id) {
 
 void Coordinator::Evaluate() {
   if (phase_ == Phase::kGather) TryDecide();
+  if (surveying_ && phase_ == Phase::kLoad && (AllMembersReported() || gather_over_)) BeginLoad();
+  if (surveying_ && phase_ == Phase::kLoad) {
+    if (dirty_) Publish();
+    return;
+  }
   if (phase_ == Phase::kLoad || phase_ == Phase::kRun) {
     UpdateGrants();
     CheckLoads();
@@ -25,18 +30,24 @@ void Coordinator::Evaluate() {
   if (phase_ == Phase::kLoad || phase_ == Phase::kRun) {
     UpdateCommits();
     UpdateFlush();
+    UpdateProtection();
   }
   if (phase_ == Phase::kLoad || phase_ == Phase::kRun) deleter_.Work(Deletable(), phase_ == Phase::kRun, context_);
   if (dirty_ && Coordinates()) Publish();
 }
 
 void Coordinator::EnterLoad() {
+  if (!NeedsSurvey()) BeginLoad();
+}
+
+void Coordinator::BeginLoad() {
   claims_.clear();
   for (const v1::RankClaim& claim : decision_.ranks()) claims_[claim.rank()] = claim;
+  grants_.Reset(attempt_, ToId(decision_.parent()));
+  TakeStock();
   reports_.Assign(claims_);  // those of GATHER, or of the life before, are void: facts count from here on
   refusals_.clear();
   given_up_ = false;
-  grants_.Reset(attempt_, ToId(decision_.parent()));
   flush_plan_.Reset(attempt_, ToId(decision_.parent()));
   committer_.Reset(attempt_, NewestCommitted());
   deleter_.Reset(attempt_);
@@ -92,7 +103,9 @@ void Coordinator::CheckLoads() {
 void Coordinator::LoadFailed(const v1::RankReport& facts) {
   const std::string reason = absl::StrCat("rank ", facts.rank(), ": ", facts.failure());
   const auto code = static_cast<ErrorCode>(facts.failure_code());
-  const bool storage = facts.failed_source() == v1::RankReport::STORAGE;
+  const bool replica = facts.failed_source() == v1::RankReport::REPLICA;
+  const bool storage = replica || facts.failed_source() == v1::RankReport::STORAGE;
+  if (replica) excluded_copies_.insert(ToId(decision_.parent()));
   if (storage) excluded_[ToId(decision_.parent())] = reason;
   if (!storage && code != ErrorCode::CORRUPT) return RefuseAll(code, Prefix() + reason);
   last_error_ = Prefix() + reason;
@@ -197,7 +210,7 @@ void Coordinator::On(const PinChanged& event) {
 }
 
 void Coordinator::On(const DeleteRequested& event) {
-  if (phase_ != Phase::kLoad && phase_ != Phase::kRun) {
+  if ((phase_ != Phase::kLoad && phase_ != Phase::kRun) || surveying_) {
     const std::string who = member_.state() == nullptr ? "no agent" : "agent " + member_.state()->coordinator();
     return context_.Emit(DeleteEnded{event.request, Error(ErrorCode::REFUSED, absl::StrCat("job ", context_.config.job,
                                                                                            ": this agent does not "
@@ -238,15 +251,15 @@ void Coordinator::Resend() {
   for (const std::string& agent : context_.config.members) context_.Emit(SendState{agent, state_});
 }
 
-// Every member reports by the same timer, so one that is silent for several has lost what it heard, or cannot be heard.
 void Coordinator::Repeat() {
-  constexpr uint64_t kSilent = 3;
   if (state_ == nullptr || phase_ == Phase::kStopped) return;
   reports_.Tick();
   for (const std::string& agent : context_.config.members) {
     uint64_t heard = 0;
     if (reports_.Silent(agent, &heard) > kSilent || heard != version_) context_.Emit(SendState{agent, state_});
   }
+  ++ticks_;
+  if (context_.config.copying()) Evaluate();  // who is silent holds nothing
 }
 
 void Coordinator::EvaluateSoon() {
@@ -281,7 +294,7 @@ void Coordinator::Publish() {
   state->set_incarnation(context_.config.incarnation);
   state->set_version(++version_);
   state->set_world_size(world_size_);
-  const bool decided = phase_ == Phase::kLoad || phase_ == Phase::kRun;
+  const bool decided = (phase_ == Phase::kLoad || phase_ == Phase::kRun) && !surveying_;
   state->set_phase(phase_ == Phase::kRun ? v1::State::RUN : decided ? v1::State::LOAD : v1::State::GATHER);
   for (const auto& [rank, claim] : claims_) *state->add_tickets() = claim;
   for (const v1::Refusal& refusal : refusals_) *state->add_refusals() = refusal;
@@ -292,6 +305,7 @@ void Coordinator::Publish() {
     SetRef(committer_.durable(), state->mutable_durable());
     state->set_select_flush(context_.config.flush.selects());
     if (state->select_flush()) SetRef(flush_plan_.target(), state->mutable_flush());
+    PublishProtection(state.get());
   }
   state_ = std::move(state);
   Resend();
@@ -314,6 +328,7 @@ void Coordinator::FillView(View* view) const {
   view->watermark = grants_.watermark();
   view->floor = grants_.floor();
   view->durable = committer_.durable();
+  FillProtection(view);
 }
 
 }  // namespace ckptd::job

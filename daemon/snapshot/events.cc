@@ -15,6 +15,10 @@ std::string Text(const Owner& owner) {
   return absl::StrCat("a", owner.attempt, " ticket ", owner.ticket, " process ", owner.process);
 }
 
+std::string From(const std::vector<std::string>& sources) {
+  return sources.empty() ? "" : " from " + absl::StrJoin(sources, ",");
+}
+
 struct Printer {
   std::string operator()(const Adopted& e) const {
     return absl::StrCat("Adopted seen ", e.seen, " ",
@@ -91,9 +95,11 @@ struct Printer {
   std::string operator()(const DropFile& e) const { return absl::StrCat("DropFile ", ToString(e.slot)); }
   std::string operator()(const RemoveLayout& e) const { return absl::StrCat("RemoveLayout ", e.layout); }
   std::string operator()(const ReplaceFile& e) const { return absl::StrCat("ReplaceFile ", ToString(e.slot)); }
-  std::string operator()(const FindLayout& e) const { return absl::StrCat("FindLayout ", ToString(e.snapshot)); }
+  std::string operator()(const FindLayout& e) const {
+    return absl::StrCat("FindLayout ", ToString(e.snapshot), From(e.sources));
+  }
   std::string operator()(const Fetch& e) const {
-    return absl::StrCat("Fetch ", ToString(e.slot), " ", ToString(e.snapshot));
+    return absl::StrCat("Fetch ", ToString(e.slot), " ", ToString(e.snapshot), From(e.sources));
   }
   std::string operator()(const StartFlush& e) const {
     return absl::StrCat("StartFlush ", ToString(e.slot), " ", ToString(e.snapshot));
@@ -111,8 +117,8 @@ struct Printer {
     return absl::StrCat("SendGo a", e.attempt, " ticket ", e.ticket, " start ", e.start);
   }
   std::string operator()(const SendNews& e) const {
-    std::string text = absl::StrCat("SendNews a", e.attempt, " captured ", e.captured, " durable ", e.durable,
-                                    " fenced by ", e.fenced_by);
+    std::string text = absl::StrCat("SendNews a", e.attempt, " captured ", e.captured, " protected ", e.protected_step,
+                                    " durable ", e.durable, " fenced by ", e.fenced_by);
     for (const StepOutcome& outcome : e.outcomes)
       absl::StrAppend(&text, " ", outcome.step, " is ", outcome.flags, "/", outcome.code);
     return text;

@@ -49,7 +49,8 @@ struct Owner {
   bool operator==(const Owner&) const = default;
 };
 
-enum class Source : uint8_t { kNone, kRegion, kStorage, kRescued };
+// kReplica: another agent, by a copy or from its own slots.
+enum class Source : uint8_t { kNone, kRegion, kStorage, kRescued, kReplica };
 
 // ---------------------------------------------------------------------------------------------------------- events
 
@@ -158,7 +159,9 @@ struct LayoutFound {
 struct Fetched {
   SlotId slot;
   SnapshotId snapshot;
-  absl::Status status;
+  absl::Status status;               // not ok: no source could give it, the storage neither
+  Source source = Source::kStorage;  // or kReplica
+  bool persisted = false;            // of kReplica: the part is known to be on storage too
 };
 struct FlushEnded {  // ok: part and sidecar are on storage, fsynced; kCancelled after CancelFlush; else it is retried
   SlotId slot;
@@ -224,7 +227,8 @@ struct AbandonWord {
   Epoch epoch = 0;
   ProcessId process = 0;
 };
-// [region] Record from the bell's CRC list (from the fetch: kStorage), then state SEALED. Flag RESCUED: kRescued.
+// [region] Record from the bell's CRC list (from the fetch: kStorage and kReplica), then state SEALED. Flag RESCUED:
+// kRescued.
 struct SealSlot {
   SlotId slot;
   Epoch epoch = 0;
@@ -255,14 +259,17 @@ struct RemoveLayout {
 struct ReplaceFile {
   SlotId slot;
 };
-// [async: LayoutFound] Which layout does this snapshot on storage have? Add it (LayoutAdded) before the answer.
+// [async: LayoutFound] Which layout does this snapshot have? Add it (LayoutAdded) before the answer. Ask the agents
+// `sources` in their order, this one may be among them (it holds a copy itself), then the storage.
 struct FindLayout {
   SnapshotId snapshot;
+  std::vector<std::string> sources = {};
 };
-// [async: Fetched] Read and CRC-check the snapshot from storage into the slot.
+// [async: Fetched] Read and CRC-check the snapshot into the slot: from the agents in their order, then from storage.
 struct Fetch {
   SlotId slot;
   SnapshotId snapshot;
+  std::vector<std::string> sources = {};
 };
 // [async: FlushEnded] Part and sidecar of this sealed slot to storage.
 struct StartFlush {
@@ -304,6 +311,7 @@ struct SendNews {
   StepId captured = 0;    // newest of that attempt, 0 = none
   StepId durable = 0;     // newest on the lineage, 0 = none
   AttemptId fenced_by = 0;
+  StepId protected_step = 0;          // newest of that attempt, 0 = none
   std::vector<StepOutcome> outcomes;  // what became of that attempt's last steps: outcomes.h
 };
 

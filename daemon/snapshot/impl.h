@@ -28,10 +28,10 @@ struct Slot {
   bool abandoned = false;  // the bell showed ABANDONED
   bool writer_gone = false;
   bool replacing = false;  // ReplaceFile is under way: the index must not be lent meanwhile, nor what is in it promised
-  bool fetched = false;    // came from storage in the present attempt
-  bool rescued = false;    // SEALED: taken from the process after its death
-  bool dropped = false;    // RETIRED without a file, for good
-  bool captured = false;   // was the job-wide watermark
+  Source fetched = Source::kNone;  // came from there in the present attempt
+  bool rescued = false;            // SEALED: taken from the process after its death
+  bool dropped = false;            // RETIRED without a file, for good
+  bool captured = false;           // was the job-wide watermark
   bool persisted = false;
   bool flushing = false;
   bool flush_cancelled = false;
@@ -92,11 +92,14 @@ class Machine::Impl {
   void LoadFrom(Slot& slot);
   void SendLoadNone();
   void FetchParent();
+  [[nodiscard]] std::vector<std::string> Sources() const;
+  void FetchFailed(const absl::Status& status);
   void Fail(ErrorCode code, const std::string& reason, v1::RankReport::Source source);
   void Go();
 
   // retain.cc
   [[nodiscard]] bool Live(const Slot& slot) const;
+  [[nodiscard]] bool KeptForProtection(const SnapshotId& id) const;
   [[nodiscard]] bool Doomed(const Slot& slot) const;
   [[nodiscard]] bool Pinned(const Slot& slot) const;
   void FreeDead();
@@ -137,6 +140,9 @@ class Machine::Impl {
   SnapshotId watermark_;
   StepId floor_ = 0;
   SnapshotId durable_;
+  SnapshotId protected_;       // on as many agents as the job wants
+  SnapshotId protecting_;      // all ranks copy it, or have
+  SnapshotId unprotected_;     // up to this one nothing is kept for that
   bool select_flush_ = false;  // only flush_target_ is flushed
   SnapshotId flush_target_;
   StepId flush_wanted_ = 0;  // of attempt `seen_`

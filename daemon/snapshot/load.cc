@@ -1,9 +1,18 @@
-// restore() of the rank: LOAD from a slot, reading the parent from storage into one when no slot holds it, and GO.
+// restore() of the rank: LOAD from a slot, reading the parent from other agents or storage into one when no slot holds
+// it, and GO.
 #include <utility>
 
 #include "daemon/snapshot/impl.h"
 
 namespace ckptd::snapshot {
+namespace {
+
+v1::RankReport::Source Reported(Source source) {
+  if (source == Source::kReplica) return v1::RankReport::REPLICA;
+  return source == Source::kStorage ? v1::RankReport::STORAGE : v1::RankReport::REGION;
+}
+
+}  // namespace
 
 const v1::RankClaim* Machine::Impl::DecidedClaim() const {
   if (!decided_ || state_ == nullptr) return nullptr;
@@ -37,7 +46,7 @@ void Machine::Impl::LoadFrom(Slot& slot) {
   if (load_sent_) return;
   load_sent_ = true;
   const Source memory = slot.rescued ? Source::kRescued : Source::kRegion;
-  load_source_ = slot.fetched ? Source::kStorage : memory;
+  load_source_ = slot.fetched != Source::kNone ? slot.fetched : memory;
   Emit(SendLoad{process_, ticket_, seen_, slot.snapshot, slot.id, load_source_, state_});
 }
 
@@ -48,7 +57,7 @@ void Machine::Impl::FetchParent() {
   if (wanted_ != parent_) {
     wanted_ = parent_;
     wanted_layout_ = 0;
-    return Emit(FindLayout{parent_});
+    return Emit(FindLayout{parent_, Sources()});
   }
   if (wanted_layout_ == 0) return;
   Slot* slot = FindFree(wanted_layout_);
@@ -58,7 +67,21 @@ void Machine::Impl::FetchParent() {
   slot->snapshot = parent_;
   slot->owner = {};
   fetching_ = true;
-  Emit(Fetch{slot->id, parent_});
+  Emit(Fetch{slot->id, parent_, Sources()});
+}
+
+// Other agents that have the parent; none: it is on storage only.
+std::vector<std::string> Machine::Impl::Sources() const {
+  if (state_ == nullptr) return {};
+  for (const v1::RankSources& sources : state_->sources()) {
+    if (sources.rank() == config_.rank) return {sources.agents().begin(), sources.agents().end()};
+  }
+  return {};
+}
+
+void Machine::Impl::FetchFailed(const absl::Status& status) {
+  const auto tried = Sources().empty() ? v1::RankReport::STORAGE : v1::RankReport::REPLICA;
+  Fail(CodeOf(status), std::string(status.message()), tried);
 }
 
 void Machine::Impl::On(const LayoutFound& event) {
@@ -68,9 +91,7 @@ void Machine::Impl::On(const LayoutFound& event) {
     return;
   }
   wanted_ = {};
-  if (event.snapshot == parent_ && MayLoad()) {
-    Fail(CodeOf(event.status), std::string(event.status.message()), v1::RankReport::STORAGE);
-  }
+  if (event.snapshot == parent_ && MayLoad()) FetchFailed(event.status);
 }
 
 void Machine::Impl::On(const Fetched& event) {
@@ -80,15 +101,14 @@ void Machine::Impl::On(const Fetched& event) {
   wanted_ = {};
   if (!event.status.ok()) {
     Move(*slot, Trigger::kFetchFailed);
-    if (event.snapshot == parent_ && MayLoad()) {
-      Fail(CodeOf(event.status), std::string(event.status.message()), v1::RankReport::STORAGE);
-    }
+    if (event.snapshot == parent_ && MayLoad()) FetchFailed(event.status);
     return;
   }
   Move(*slot, Trigger::kFetched);
   slot->epoch = ++last_epoch_;
-  slot->fetched = slot->persisted = true;
-  Emit(SealSlot{slot->id, slot->epoch, event.snapshot, ticket_, Source::kStorage, true});
+  slot->fetched = event.source;
+  slot->persisted = event.source == Source::kStorage || event.persisted;
+  Emit(SealSlot{slot->id, slot->epoch, event.snapshot, ticket_, event.source, slot->persisted});
 }
 
 void Machine::Impl::On(const Loaded& event) {
@@ -101,7 +121,7 @@ void Machine::Impl::On(const LoadFailed& event) {
   if (event.attempt != seen_ || event.ticket != ticket_ || !waiting_ || load_ != v1::RankReport::WAIT) return;
   Slot* slot = FindSealed(parent_);
   if (event.code == ErrorCode::CORRUPT && slot != nullptr) Move(*slot, Trigger::kDamaged);
-  Fail(event.code, event.reason, load_source_ == Source::kStorage ? v1::RankReport::STORAGE : v1::RankReport::REGION);
+  Fail(event.code, event.reason, Reported(load_source_));
 }
 
 void Machine::Impl::Fail(ErrorCode code, const std::string& reason, v1::RankReport::Source source) {

@@ -86,6 +86,7 @@ void Machine::Impl::BeginAttempt(AttemptId attempt) {
   decided_ = false;
   phase_ = v1::State::GATHER;
   parent_ = watermark_ = durable_ = {};
+  protected_ = protecting_ = unprotected_ = {};
   floor_ = 0;
   select_flush_ = false;
   flush_target_ = {};
@@ -96,7 +97,7 @@ void Machine::Impl::BeginAttempt(AttemptId attempt) {
   load_sent_ = go_sent_ = false;
   failure_code_ = ErrorCode::OK;
   failure_.clear();
-  for (Slot& slot : slots_) slot.fetched = false;
+  for (Slot& slot : slots_) slot.fetched = Source::kNone;
 }
 
 void Machine::Impl::On(const JobState& event) {
@@ -117,6 +118,9 @@ void Machine::Impl::On(const JobState& event) {
   // The parent's attempt is lower than ours, so this order is the lineage's.
   if (config_.rules.watermark_is_parent || told.attempt == seen_) watermark_ = std::max(watermark_, told);
   durable_ = std::max(durable_, ToId(state.durable()));
+  protected_ = std::max(protected_, ToId(state.protected_()));
+  protecting_ = std::max(protecting_, ToId(state.protecting()));
+  unprotected_ = std::max(unprotected_, ToId(state.unprotected()));
   std::erase(on_storage_, durable_);
   select_flush_ = state.select_flush();
   flush_target_ = std::max(flush_target_, ToId(state.flush()));

@@ -52,6 +52,7 @@ struct Rules {
   bool attempt_in_identity = true;    // I1
   bool only_decided_tickets = true;   // I1
   bool gone_when_reaped = true;       // defence
+  bool keep_protected = true;         // I9
   bool refuse_old_owner = true;       // defence
   bool refuse_old_state = true;       // defence
 };
@@ -84,6 +85,8 @@ struct View {
   StepId floor = 0;
   StepId pos = 0;
   SnapshotId durable;
+  SnapshotId protected_;
+  bool protected_now = false;
   AttemptId fenced_by = 0;
   bool owes_flush = false;  // draining, and the newest snapshot has not had its turn yet
   bool lent = false;        // a save now would find a grant

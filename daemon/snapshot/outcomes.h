@@ -1,6 +1,7 @@
 // What became of the steps that the running process saved in its attempt, in the words of NEWS.
 //
 //   captured     W was this step
+//   protected    P was this step; it may be so after it was durable or superseded, and then is both
 //   durable      it was the newest committed step
 //   DROPPED      will not be captured: below G while W never was this step, or its capture ended unsealed. (It may be
 //                kept nevertheless: on storage, where all ranks had flushed it; captured, when the agent restarts and
@@ -37,8 +38,8 @@ class Outcomes {
   void Dropped(StepId step, ErrorCode why);
   // It was captured, and its slot was freed before it was flushed.
   void Superseded(StepId step);
-  // What the coordinator says: W and the newest durable step, 0 where they are not of this attempt, and G.
-  void Settle(StepId captured, StepId durable, StepId floor);
+  // What the coordinator says: W, the newest durable step and P, 0 where they are not of this attempt, and G.
+  void Settle(StepId captured, StepId durable, StepId floor, StepId protected_step = 0);
 
   // At most kMaxOutcomes; the one that was heard of last is the last.
   [[nodiscard]] const std::vector<StepOutcome>& list() const { return list_; }
@@ -49,6 +50,8 @@ class Outcomes {
   StepOutcome* Find(StepId step);
   StepOutcome& Obtain(StepId step);
   void Set(StepOutcome& outcome, uint32_t flags, ErrorCode why);
+  void SetProtected(StepOutcome& outcome);
+  static uint32_t Protected(const StepOutcome& outcome);
 
   std::vector<StepOutcome> list_;
   bool news_ = false;

@@ -16,7 +16,7 @@ void SetRef(const SnapshotId& id, v1::SnapshotRef* ref) {
 // But for the outcomes, which know themselves.
 bool operator!=(const SendNews& a, const SendNews& b) {
   return a.process != b.process || a.attempt != b.attempt || a.captured != b.captured || a.durable != b.durable ||
-         a.fenced_by != b.fenced_by;
+         a.fenced_by != b.fenced_by || a.protected_step != b.protected_step;
 }
 
 }  // namespace
@@ -60,11 +60,13 @@ void Machine::Impl::SendReport() {
 void Machine::Impl::SendNewsIfChanged() {
   if (process_ == 0 || running_ == 0) return;
   SendNews news = news_;  // a fenced process keeps what it was told of its own attempt
-  if (news_.process != process_ || news_.attempt != running_) news = {process_, running_, 0, 0, 0, {}};
+  if (news_.process != process_ || news_.attempt != running_) news = {process_, running_, 0, 0, 0, 0, {}};
   if (watermark_.attempt == running_) news.captured = watermark_.step;
+  if (protected_.attempt == running_) news.protected_step = protected_.step;
   if (running_ == seen_) {
     news.durable = durable_.step;
-    outcomes_.Settle(news.captured, durable_.attempt == running_ ? durable_.step : 0, floor_);
+    const StepId durable = durable_.attempt == running_ ? durable_.step : 0;
+    outcomes_.Settle(news.captured, durable, floor_, news.protected_step);
   }
   news.fenced_by = running_ < seen_ ? seen_ : 0;
   const bool told = outcomes_.TakeNews();
@@ -88,6 +90,8 @@ View Machine::Impl::view() const {
   view.floor = floor_;
   view.pos = pos_attempt_ == seen_ ? pos_ : 0;
   view.durable = durable_;
+  view.protected_ = protected_;
+  view.protected_now = !protected_.none() && protected_ > unprotected_;
   view.fenced_by = running_ != 0 && running_ < seen_ ? seen_ : 0;
   view.last_error = last_error_;
   for (const Slot& slot : slots_) {

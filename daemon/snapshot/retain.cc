@@ -24,7 +24,13 @@ bool Machine::Impl::Live(const Slot& slot) const {
 // doomed; the coordinator may be choosing it.
 bool Machine::Impl::Doomed(const Slot& slot) const {
   if (!decided_ && config_.rules.freeze_until_decision) return false;
-  return slot.snapshot != watermark_ && !Live(slot);
+  return slot.snapshot != watermark_ && !Live(slot) && !KeptForProtection(slot.snapshot);
+}
+
+// The loss of a node must leave each rank's part on some other one, and that other one may be this.
+bool Machine::Impl::KeptForProtection(const SnapshotId& id) const {
+  if (!config_.rules.keep_protected) return false;
+  return (id == protected_ || id == protecting_) && id > unprotected_;
 }
 
 bool Machine::Impl::Pinned(const Slot& slot) const { return slot.flushing || slot.read_pins > 0 || slot.replacing; }

@@ -15,7 +15,8 @@ constexpr Row kTable[] = {
     {S::kFree, T::kLend, S::kFilling,
      "RUN, the process has GO with the decided ticket, chosen layout, no other fill of this process, not draining",
      "new epoch, word OPEN, owner and grant in ctl, GRANT"},
-    {S::kFree, T::kFetch, S::kLoading, "the decided parent is in no slot, its layout is known", "read it from storage"},
+    {S::kFree, T::kFetch, S::kLoading, "the decided parent is in no slot, its layout is known",
+     "read it from other agents that have it, or from storage"},
     {S::kFree, T::kRoomNeeded, S::kRetired, "a new layout needs the memory of this slot's layout",
      "drop its file; it gets no fresh one"},
     {S::kLoading, T::kFetched, S::kSealed, "every CRC of the read matched",
@@ -37,7 +38,10 @@ constexpr Row kTable[] = {
     {S::kRetired, T::kFreshFile, S::kFree, "the index has a fresh file", ""},
     {S::kRetired, T::kWriterGone, S::kFree, "ack = epoch or the owner is reaped, no fresh file under way", ""},
     {S::kSealed, T::kDead, S::kFree,
-     "decision of seen known, snapshot != W, not (attempt = seen and step >= G), neither flushed nor read", ""},
+     "decision of seen known, snapshot != W, not (attempt = seen and step >= G), neither flushed nor read, nor P or "
+     "what "
+     "becomes P unless protection was given up",
+     ""},
     {S::kSealed, T::kFreshFile, S::kFree, "dead but for a reader, a slot is needed: the reader keeps the old file", ""},
     {S::kSealed, T::kDamaged, S::kQuarantined, "CRC failed at a load or a check", "not reported as sealed any more"},
     {S::kQuarantined, T::kDead, S::kFree, "as SEALED, or a slot is needed; nobody reads it", ""},

@@ -1,0 +1,131 @@
+// Copies on other agents: who holds for whom, who has what, and what of it is protected.
+#include <algorithm>
+#include <set>
+
+#include "daemon/job/coordinator.h"
+#include "daemon/job/lineage.h"
+
+namespace ckptd::job {
+namespace {
+
+std::set<std::string> AgentsOf(const Groups& groups) {
+  std::set<std::string> agents;
+  for (const auto& group : groups) agents.insert(group.begin(), group.end());
+  return agents;
+}
+
+}  // namespace
+
+// Where another agent coordinated the attempt before.
+void Coordinator::RememberGroups(const v1::State& before) {
+  if (before.groups().empty()) return;
+  groups_.clear();
+  for (const v1::HolderGroup& group : before.groups())
+    groups_.emplace_back(group.agents().begin(), group.agents().end());
+}
+
+// The agents of the ranks; where they are too few, all members. Those who were placed in this attempt stay, so that a
+// rank's agent that comes back moves little.
+void Coordinator::PlaceHolders(bool anew) {
+  if (!context_.config.copying()) return;
+  const std::set<std::string> members(context_.config.members.begin(), context_.config.members.end());
+  std::set<std::string> agents;
+  for (const auto& [rank, claim] : claims_) agents.insert(claim.agent());
+  if (!anew) agents.merge(AgentsOf(groups_));
+  std::erase_if(agents, [&](const std::string& agent) { return members.count(agent) == 0; });
+  if (agents.size() < context_.config.copies) agents = members;
+  if (!anew && agents == AgentsOf(groups_)) return;
+  groups_ = context_.config.place({agents.begin(), agents.end()}, groups_);
+  dirty_ = true;
+}
+
+void Coordinator::MembersChanged() {
+  const bool decided = (phase_ == Phase::kLoad || phase_ == Phase::kRun) && !surveying_;
+  if (decided) PlaceHolders(false);
+}
+
+// A coordinator that restarted does not know what the agents have, and some may not have heard the decision yet: they
+// still keep everything. So it asks like one that has to decide, before it tells.
+bool Coordinator::NeedsSurvey() {
+  if (!context_.config.copying() || !adopted_ || surveying_) return false;
+  surveying_ = true;
+  gather_over_ = false;
+  reports_.Clear();
+  context_.Emit(StartTimer{TimerKind::kDecide, attempt_, context_.config.decide_timeout});
+  dirty_ = true;
+  return true;
+}
+
+// What the REPORTs of GATHER say, before they are void.
+void Coordinator::TakeStock() {
+  sources_.clear();
+  surveying_ = false;
+  ticks_ = 0;
+  if (!context_.config.copying()) return;
+  const SnapshotId parent = ToId(decision_.parent());
+  const Holdings holdings{reports_.by_agent(), claims_, context_.config.copies,
+                          [](const std::string&) { return true; }};
+  sources_ = SourcesOf(holdings, parent);
+  protection_.Reset(parent, StillProtected(holdings, decision_, context_.config.rules));
+  for (const auto& [agent, report] : reports_.by_agent()) {
+    protection_.Raise(MarksOf(*report));
+    grants_.Raise(ToId(report->watermark()), report->floor());
+  }
+  PlaceHolders(true);
+}
+
+bool Coordinator::Alive(const std::string& agent) const {
+  uint64_t heard = 0;
+  const auto& members = context_.config.members;
+  return reports_.Silent(agent, &heard) <= kSilent && std::find(members.begin(), members.end(), agent) != members.end();
+}
+
+// Some rank's agent has no full group of living agents that could hold its copies.
+bool Coordinator::HoldersMissing() const {
+  std::set<std::string> held;
+  for (const auto& group : groups_) {
+    const bool whole = group.size() >= context_.config.copies &&
+                       std::all_of(group.begin(), group.end(), [&](const std::string& agent) { return Alive(agent); });
+    if (whole) held.insert(group.begin(), group.end());
+  }
+  return std::any_of(claims_.begin(), claims_.end(),
+                     [&](const auto& claim) { return held.count(claim.second.agent()) == 0; });
+}
+
+void Coordinator::UpdateProtection() {
+  if (!context_.config.copying()) return;
+  const auto& ranks = reports_.Facts();
+  Protection::Facts facts;
+  facts.watermark = grants_.watermark();
+  facts.durable = committer_.durable();
+  facts.owners_reported = std::none_of(ranks.begin(), ranks.end(), [](const auto* rank) { return rank == nullptr; });
+  facts.settled = ticks_ > kSilent || AllMembersReported();
+  facts.hopeless = HoldersMissing();
+  const Holdings holdings{reports_.by_agent(), claims_, context_.config.copies,
+                          [this](const std::string& agent) { return Alive(agent); }};
+  if (protection_.Update(holdings, facts, context_.config.rules)) dirty_ = true;
+}
+
+void Coordinator::PublishProtection(v1::State* state) const {
+  if (!context_.config.copying()) return;
+  state->set_copies(context_.config.copies);
+  for (const auto& group : groups_) state->add_groups()->mutable_agents()->Assign(group.begin(), group.end());
+  const ProtectionMarks& marks = protection_.marks();
+  SetRef(marks.complete, state->mutable_protected_());
+  SetRef(marks.target, state->mutable_protecting());
+  SetRef(marks.given_up, state->mutable_unprotected());
+  if (phase_ == Phase::kLoad) state->mutable_sources()->Assign(sources_.begin(), sources_.end());
+}
+
+void Coordinator::FillProtection(View* view) const {
+  if (!context_.config.copying()) return;
+  view->copies = context_.config.copies;
+  view->groups = groups_;
+  view->protected_ = protection_.marks().complete;
+  view->protected_now = protection_.now();
+  view->protecting = protection_.marks().target;
+  view->unprotected = protection_.lacking();
+  if (view->unprotected.size() > kMaxUnprotected) view->unprotected.resize(kMaxUnprotected);
+}
+
+}  // namespace ckptd::job

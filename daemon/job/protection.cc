@@ -1,0 +1,134 @@
+#include "daemon/job/protection.h"
+
+#include <algorithm>
+#include <set>
+
+#include "daemon/job/lineage.h"
+
+namespace ckptd::job {
+namespace {
+
+template <typename Refs>
+bool Names(const Refs& refs, const SnapshotId& id) {
+  return std::any_of(refs.begin(), refs.end(), [&](const v1::SnapshotRef& ref) { return ToId(ref) == id; });
+}
+
+// Who has one rank's part.
+struct Having {
+  std::set<std::string> agents;  // in a slot or as a copy
+  std::set<std::string> copies;
+  size_t places = 0;  // slots and copies, of whatever agents
+};
+
+std::map<Rank, Having> WhoHas(const Holdings& holdings, const SnapshotId& id) {
+  std::map<Rank, Having> out;
+  for (const auto& [agent, report] : holdings.reports) {
+    if (!holdings.counts(agent)) continue;
+    for (const v1::RankReport& rank : report->ranks()) {
+      if (!Names(rank.sealed(), id)) continue;
+      out[rank.rank()].agents.insert(agent);
+      ++out[rank.rank()].places;
+    }
+    for (const v1::HeldCopies& held : report->copies()) {
+      if (!Names(held.complete(), id)) continue;
+      out[held.rank()].agents.insert(agent);
+      out[held.rank()].copies.insert(agent);
+      ++out[held.rank()].places;
+    }
+  }
+  return out;
+}
+
+bool Enough(const Having& having, const std::string& owner, uint32_t copies, const Rules& rules) {
+  if (!rules.only_other_agents_protect) return having.places >= copies;
+  const size_t others = having.copies.size() - having.copies.count(owner);
+  return having.agents.size() >= copies && others >= copies - 1;
+}
+
+}  // namespace
+
+void ProtectionMarks::Raise(const ProtectionMarks& told) {
+  complete = std::max(complete, told.complete);
+  target = std::max(target, told.target);
+  given_up = std::max(given_up, told.given_up);
+}
+
+ProtectionMarks MarksOf(const v1::State& state) {
+  return {ToId(state.protected_()), ToId(state.protecting()), ToId(state.unprotected())};
+}
+
+ProtectionMarks MarksOf(const v1::Report& report) {
+  return {ToId(report.protected_()), ToId(report.protecting()), ToId(report.unprotected())};
+}
+
+std::vector<Rank> Lacking(const Holdings& holdings, const SnapshotId& id, const Rules& rules) {
+  std::map<Rank, Having> having = WhoHas(holdings, id);
+  std::vector<Rank> lacking;
+  for (const auto& [rank, claim] : holdings.claims) {
+    if (rank != 0 && !rules.all_ranks_protect) continue;
+    if (!Enough(having[rank], claim.agent(), holdings.copies, rules)) lacking.push_back(rank);
+  }
+  return lacking;
+}
+
+SnapshotId StillProtected(const Holdings& holdings, const v1::DecisionRecord& decision, const Rules& rules) {
+  const SnapshotId parent = ToId(decision.parent());
+  std::set<SnapshotId> copied;
+  for (const auto& [agent, report] : holdings.reports) {
+    for (const v1::HeldCopies& held : report->copies()) {
+      for (const v1::SnapshotRef& ref : held.complete()) copied.insert(ToId(ref));
+    }
+  }
+  SnapshotId newest;
+  for (const SnapshotId& id : copied) {
+    if (parent.none() || parent < id || !OnLineage(decision, id)) continue;
+    if (Lacking(holdings, id, rules).empty()) newest = id;
+  }
+  return newest;
+}
+
+std::vector<v1::RankSources> SourcesOf(const Holdings& holdings, const SnapshotId& parent) {
+  std::vector<v1::RankSources> out;
+  if (parent.none()) return out;
+  std::map<Rank, Having> having = WhoHas(holdings, parent);
+  for (const auto& [rank, claim] : holdings.claims) {
+    const Having& has = having[rank];
+    const bool sealed_here = has.agents.count(claim.agent()) != 0 && has.copies.count(claim.agent()) == 0;
+    std::vector<std::string> agents(has.agents.begin(), has.agents.end());
+    if (sealed_here || agents.empty()) continue;
+    std::rotate(agents.begin(), agents.begin() + rank % agents.size(), agents.end());
+    std::stable_partition(agents.begin(), agents.end(),
+                          [&](const std::string& agent) { return agent == claim.agent(); });
+    v1::RankSources& sources = out.emplace_back();
+    sources.set_rank(rank);
+    sources.mutable_agents()->Assign(agents.begin(), agents.end());
+  }
+  return out;
+}
+
+void Protection::Reset(const SnapshotId& parent, const SnapshotId& complete) {
+  marks_ = {complete, parent, {}};
+  lacking_.clear();
+}
+
+bool Protection::Update(const Holdings& holdings, const Facts& facts, const Rules& rules) {
+  const ProtectionMarks before = marks_;
+  if (now() && facts.settled && !Lacking(holdings, marks_.complete, rules).empty()) marks_.given_up = marks_.complete;
+  lacking_ = marks_.target.none() ? std::vector<Rank>() : Lacking(holdings, marks_.target, rules);
+  const bool kept = marks_.target > marks_.given_up && facts.owners_reported;
+  if (kept && lacking_.empty()) marks_.complete = std::max(marks_.complete, marks_.target);
+  if (facts.hopeless && facts.settled) marks_.given_up = std::max(marks_.given_up, marks_.complete);
+  ChooseTarget(facts);
+  return marks_.complete != before.complete || marks_.target != before.target || marks_.given_up != before.given_up;
+}
+
+// Only when every owner has spoken: a coordinator that restarted does not know before what its predecessor let them
+// keep, and may have called protected.
+void Protection::ChooseTarget(const Facts& facts) {
+  if (!facts.owners_reported || facts.watermark <= marks_.target) return;
+  const bool done = marks_.target <= marks_.complete || marks_.target <= facts.durable;
+  const bool given_up = facts.hopeless && facts.settled;
+  if (done || given_up) marks_.target = facts.watermark;
+}
+
+}  // namespace ckptd::job

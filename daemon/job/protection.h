@@ -1,0 +1,89 @@
+// Which snapshot the loss of any `copies` - 1 nodes leaves to restore, and which one is copied next.
+//
+//   target      what all ranks copy, and keep in their slots: W when it was chosen. Until it is protected, or durable,
+//               no other one is chosen, so ranks whose copies take longer than the time between two saves agree on one
+//   complete    P: each rank's part is on `copies` agents, in its own slot and as copies at others. It was the target,
+//               or, at the start of an attempt, something on the lineage that everybody still had
+//   given_up    up to here nothing is kept for the sake of protection: a holder was lost, and training needs the slots
+//
+// All three only grow within an attempt, so messages may come in any order, and a coordinator that restarts learns them
+// from the REPORTs. What an owner keeps is W, P and the target. P may only become what every owner keeps already: else
+// a slot could be freed between the REPORT that tells of it and the STATE that says P.
+#ifndef CKPTD_DAEMON_JOB_PROTECTION_H_
+#define CKPTD_DAEMON_JOB_PROTECTION_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "daemon/base/ids.h"
+#include "daemon/job/events.h"
+#include "daemon/job/machine.h"
+
+namespace ckptd::job {
+
+struct ProtectionMarks {
+  SnapshotId complete;
+  SnapshotId target;
+  SnapshotId given_up;
+  // The maxima of both.
+  void Raise(const ProtectionMarks& told);
+};
+
+[[nodiscard]] ProtectionMarks MarksOf(const v1::State& state);
+[[nodiscard]] ProtectionMarks MarksOf(const v1::Report& report);
+
+// What the agents of an attempt have, as they REPORTed.
+struct Holdings {
+  const std::map<std::string, ReportPtr>& reports;
+  const std::map<Rank, v1::RankClaim>& claims;
+  uint32_t copies = 0;
+  std::function<bool(const std::string& agent)> counts;  // is not lost, as far as known
+};
+
+// Ranks whose part of `id` is not on `copies` agents, as a copy or in a slot, or not as a copy on `copies` - 1 others
+// than the claim's.
+[[nodiscard]] std::vector<Rank> Lacking(const Holdings& holdings, const SnapshotId& id, const Rules& rules);
+
+// The newest one on the lineage up to the decision's parent of which no rank lacks copies; none = no such.
+[[nodiscard]] SnapshotId StillProtected(const Holdings& holdings, const v1::DecisionRecord& decision,
+                                        const Rules& rules);
+
+// Of each rank whose claim's agent has not sealed `parent`: who else has it. An agent that has a copy itself comes
+// first, the others from another one on for each rank, so that not all ask the same.
+[[nodiscard]] std::vector<v1::RankSources> SourcesOf(const Holdings& holdings, const SnapshotId& parent);
+
+class Protection {
+ public:
+  // What an Update() looks at besides the holdings.
+  struct Facts {
+    SnapshotId watermark;
+    SnapshotId durable;
+    bool owners_reported = false;  // every rank, since the attempt was decided or this coordinator started
+    bool settled = false;          // who has not reported by now is lost
+    bool hopeless = false;         // an owner has no holders that live
+  };
+
+  // A new attempt. `complete`: StillProtected.
+  void Reset(const SnapshotId& parent, const SnapshotId& complete);
+  void Raise(const ProtectionMarks& told) { marks_.Raise(told); }
+  // True when a mark rose.
+  bool Update(const Holdings& holdings, const Facts& facts, const Rules& rules);
+
+  [[nodiscard]] const ProtectionMarks& marks() const { return marks_; }
+  [[nodiscard]] bool now() const { return !marks_.complete.none() && marks_.complete > marks_.given_up; }
+  // Of the target, at the last Update().
+  [[nodiscard]] const std::vector<Rank>& lacking() const { return lacking_; }
+
+ private:
+  void ChooseTarget(const Facts& facts);
+
+  ProtectionMarks marks_;
+  std::vector<Rank> lacking_;
+};
+
+}  // namespace ckptd::job
+
+#endif  // CKPTD_DAEMON_JOB_PROTECTION_H_
