@@ -33,10 +33,12 @@ void World::StartAgent(int node) {
   config.retention.keep_last = options_.keep_last;
   config.flush = options_.flush;
   config.rules = options_.rules.job;
+  ConfigureCopies(&config);
   nodes_[node].agent = std::make_unique<Agent>(config.incarnation, config);
   Region& region = nodes_[node].region;
   if (options_.cut_slots && !healing_) CutSlots(region);
   Feed(node, job::Started{region.seen, region.id, region.lost});
+  AdoptCopies(node);
   for (auto& [rank, slots] : region.ranks) {
     RankMachine(node, rank);
     for (const RegionSlot& slot : slots) {
@@ -124,6 +126,7 @@ void World::Execute(int node, const job::Effect& effect) {
     nodes_[node].region.seen = persist->attempt;
   } else if (const auto* forward = std::get_if<job::ForwardState>(&effect)) {
     for (auto& [rank, machine] : agent.ranks) StepRank(node, rank, snapshot::JobState{forward->state});
+    HearMarks(node, forward->state);
   } else if (const auto* state = std::get_if<job::SendState>(&effect)) {
     NoteState(*state->state);
     SendTo(state->agent, node, state->state);
@@ -220,7 +223,7 @@ void World::Seal(int node, Rank rank, const snapshot::SealSlot& effect) {
   slot->record = effect.snapshot;
   slot->persisted = effect.persisted;
   slot->crcs = files_[slot->file];
-  if (effect.source != snapshot::Source::kStorage) {
+  if (effect.source != snapshot::Source::kStorage && effect.source != snapshot::Source::kReplica) {
     if (Process* process = Find(slot->owner.process)) slot->crcs = Word(*process, effect.slot)->crcs;
   }
   regions_dirty_ = true;
@@ -344,44 +347,17 @@ bool World::NoticeDeath() {
   return false;
 }
 
-bool World::PinSomething() {
-  const int node = static_cast<int>(random_.Below(nodes_.size()));
-  Agent* agent = nodes_[node].agent.get();
-  if (agent == nullptr) return false;
-  if (!agent->pins.empty() && random_.Chance(600)) {
-    const auto [rank, pin] = agent->pins.back();
-    const Image& image = files_[agent->pin_files.back()];
-    for (const Tag tag : image) {
-      if (IdOf(tag) != pin.snapshot) Fail("I2", "a pinned snapshot changed under its reader");
-    }
-    agent->pins.pop_back();
-    agent->pin_files.pop_back();
-    Feed(node, rank, snapshot::ReadUnpinned{pin.slot, pin.snapshot});
-    return true;
-  }
-  for (auto& [rank, slots] : nodes_[node].region.ranks) {
-    for (const RegionSlot& slot : slots) {
-      if (slot.state != SlotStateCode::kSealed || !random_.Chance(200) || agent->ranks.count(rank) == 0) continue;
-      agent->pins.push_back({rank, {slot.id, slot.record}});
-      agent->pin_files.push_back(slot.file);
-      Feed(node, rank, snapshot::ReadPinned{slot.id, slot.record});
-      return true;
-    }
-  }
-  return false;
-}
-
 void World::AddLayout(int node, Rank rank, uint32_t layout) {
   std::vector<RegionSlot>& slots = nodes_[node].region.ranks[rank];
   const bool known = std::any_of(slots.begin(), slots.end(), [&](const auto& s) { return s.id.layout == layout; });
   if (known) return;
-  for (uint32_t index = 0; index < 2; ++index) {
+  for (uint32_t index = 0; index < options_.slots; ++index) {
     RegionSlot& slot = slots.emplace_back();
     slot.id = {layout, index};
     slot.file = static_cast<int>(files_.size());
     files_.emplace_back();
   }
-  Feed(node, rank, snapshot::LayoutAdded{layout, 2});
+  Feed(node, rank, snapshot::LayoutAdded{layout, options_.slots});
 }
 
 RegionSlot* World::SlotOf(int node, Rank rank, const snapshot::SlotId& id) {

@@ -1,4 +1,4 @@
-// I1 to I8 of protocol.md, and N1: what NEWS says of a step is true; looked at from outside: regions, storage and what
+// I1 to I9 of protocol.md, and N1: what NEWS says of a step is true; looked at from outside: regions, storage and what
 // trainers were told. Nothing here asks the machines.
 //
 // Where the protocol promises less, so does the checker: after a lost node, a rank that moved, or a part that was
@@ -20,6 +20,7 @@ void World::Fail(const std::string& invariant, const std::string& what) {
 
 // I2: whatever is called sealed is one whole image of that snapshot.
 void World::CheckRegions() {
+  CheckCopies();
   for (const Node& node : nodes_) {
     for (const auto& [rank, slots] : node.region.ranks) {
       for (const RegionSlot& slot : slots) {
@@ -40,6 +41,7 @@ bool World::Recoverable(const SnapshotId& id) const {
   if (store_.Good(id)) return true;
   for (Rank rank = 0; rank < options_.ranks; ++rank) {
     const bool somewhere = std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& node) {
+      if (HasCopy(node, rank, id)) return true;
       const auto slots = node.region.ranks.find(rank);
       return slots != node.region.ranks.end() &&
              std::any_of(slots->second.begin(), slots->second.end(), [&](const RegionSlot& slot) {
@@ -77,6 +79,8 @@ void World::CheckWatermark() {
 
 void World::NoteState(const v1::State& state) {
   CheckActedUpon(state);
+  NoteProtection(state);
+  CheckRefused(state);
   const SnapshotId watermark = ToId(state.watermark());
   SnapshotId& declared = declared_[state.attempt()];
   if (watermark.attempt == state.attempt() && watermark > declared) {
@@ -159,6 +163,7 @@ void World::CheckDecision(const v1::DecisionRecord& decision) {
     if (verdict.empty() || late_decisions_.count(it->first) == 0) break;
   }
   if (!verdict.empty()) Fail(verdict.substr(0, 2), verdict.substr(4));
+  CheckPromise(decision);
   const v1::Want::Kind want = store_.records.at(decision.attempt()).want().kind();
   std::erase_if(durable_, [&](const auto& entry) {
     const SnapshotId& id = entry.first;

@@ -42,7 +42,7 @@ void World::CheckGone(AttemptId attempt, Rank rank) {
 
 // A fill of a fenced owner is never sealed.
 void World::CheckSeal(const snapshot::SealSlot& seal, AttemptId seen) {
-  const bool fill = seal.source != snapshot::Source::kStorage;
+  const bool fill = seal.source != snapshot::Source::kStorage && seal.source != snapshot::Source::kReplica;
   if (fill && seal.snapshot.attempt < seen)
     Fail("D", ToString(seal.snapshot) + " is sealed under " + std::to_string(seen));
 }
@@ -55,7 +55,9 @@ void World::CheckActedUpon(const v1::State& state) {
 }
 
 void World::NoteReport(const Agent& coordinator, const v1::Report& report) {
-  if (report.answers() == coordinator.incarnation) answered_[coordinator.incarnation].insert(report.agent());
+  if (report.answers() != coordinator.incarnation) return;
+  if (copying()) answered_in_[report.seen()].insert(report.agent());
+  answered_[coordinator.incarnation].insert(report.agent());
 }
 
 // A coordinator stands on REPORTs that answer it, not one of its name before a restart.

@@ -37,6 +37,7 @@ void World::LoseNode(int node) {
     if (process->node == node && process->life != Life::kDead) Kill(*process);
     if (process->node == node) process->noticed = true;
   }
+  NoteLoss(node);
   nodes_[node].region = Region();
   nodes_[node].region.id = ++last_id_;
   regions_dirty_ = true;
@@ -116,6 +117,33 @@ void World::ChangeMembers(int node) {
   if (nodes_[node].agent != nullptr) Feed(node, job::MembersChanged{SomeMembers(node)});
 }
 
+bool World::PinSomething() {
+  const int node = static_cast<int>(random_.Below(nodes_.size()));
+  Agent* agent = nodes_[node].agent.get();
+  if (agent == nullptr) return false;
+  if (!agent->pins.empty() && random_.Chance(600)) {
+    const auto [rank, pin] = agent->pins.back();
+    const Image& image = files_[agent->pin_files.back()];
+    for (const Tag tag : image) {
+      if (IdOf(tag) != pin.snapshot) Fail("I2", "a pinned snapshot changed under its reader");
+    }
+    agent->pins.pop_back();
+    agent->pin_files.pop_back();
+    Feed(node, rank, snapshot::ReadUnpinned{pin.slot, pin.snapshot});
+    return true;
+  }
+  for (auto& [rank, slots] : nodes_[node].region.ranks) {
+    for (const RegionSlot& slot : slots) {
+      if (slot.state != SlotStateCode::kSealed || !random_.Chance(200) || agent->ranks.count(rank) == 0) continue;
+      agent->pins.push_back({rank, {slot.id, slot.record}});
+      agent->pin_files.push_back(slot.file);
+      Feed(node, rank, snapshot::ReadPinned{slot.id, slot.record});
+      return true;
+    }
+  }
+  return false;
+}
+
 bool World::Fault() {
   const Faults& f = options_.faults;
   size_t dice = random_.Below(10000);
@@ -135,7 +163,7 @@ bool World::Fault() {
   } else if (hit(f.kill_agent)) {
     StopAgent(node);
   } else if (hit(f.lose_node)) {
-    LoseNode(node);
+    copying() ? LoseNodes(node) : LoseNode(node);
   } else if (hit(f.move_rank_zero)) {
     if (options_.nodes < 2 || Holder(0)->life != Life::kRunning) return false;
     lossy_ = true;

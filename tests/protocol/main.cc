@@ -15,6 +15,10 @@
 
 namespace {
 
+ckptd::sim::Worlds WorldsOf(const char* name) {
+  return std::strcmp(name, "copies") == 0 ? ckptd::sim::Worlds::kCopies : ckptd::sim::Worlds::kAlone;
+}
+
 int RunMutants(uint64_t steps) {
   using namespace ckptd::sim;
   int missed = 0;
@@ -37,8 +41,9 @@ int RunMutants(uint64_t steps) {
 
 int main(int argc, char** argv) {
   using namespace ckptd::sim;
-  if (argc == 3 && std::strcmp(argv[1], "--replay") == 0) {
-    const Outcome outcome = RunWorlds(std::strtoull(argv[2], nullptr, 10), 1, Rules(), true);
+  if (argc >= 3 && std::strcmp(argv[1], "--replay") == 0) {
+    const Outcome outcome =
+        RunWorlds(std::strtoull(argv[2], nullptr, 10), 1, Rules(), WorldsOf(argc > 3 ? argv[3] : ""), true);
     std::printf("%lu steps: %s\n", outcome.steps, outcome.violation.c_str());
     return outcome.violation.empty() ? 0 : 1;
   }
@@ -52,14 +57,16 @@ int main(int argc, char** argv) {
   std::printf("seed %lu\n", seed);
   std::fflush(stdout);
   const auto begin = std::chrono::steady_clock::now();
-  const Outcome outcome = RunWorlds(seed, steps, Rules());
+  const Worlds worlds = WorldsOf(argc > 3 ? argv[3] : "");
+  const Outcome outcome = RunWorlds(seed, steps, Rules(), worlds);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const World::Counts& counts = outcome.counts;
   std::printf(
       "%lu steps in %lu worlds, %.1f s: %lu attempts, %lu restores, %lu captures, %lu commits, %lu deletions, "
-      "%lu faults, %lu refusals\n",
+      "%lu faults, %lu refusals; %lu copies, %lu protected, %lu promises kept (%lu after a loss), %lu replicas read\n",
       outcome.steps, outcome.worlds, seconds, counts.attempts, counts.restores, counts.captures, counts.commits,
-      counts.deletions, counts.faults, counts.refusals);
+      counts.deletions, counts.faults, counts.refusals, counts.copies, counts.protections, counts.kept, counts.survived,
+      counts.replicas);
   if (outcome.violation.empty()) return 0;
   std::printf("VIOLATION %s\nreplay: protocol_run --replay %lu\n", outcome.violation.c_str(), outcome.seed);
   return 1;

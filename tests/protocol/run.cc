@@ -19,12 +19,28 @@ void Add(const World::Counts& from, World::Counts* to) {
   to->superseded += from.superseded;
   to->told_dropped += from.told_dropped;
   to->gone += from.gone;
+  to->copies += from.copies;
+  to->protections += from.protections;
+  to->kept += from.kept;
+  to->survived += from.survived;
+  to->replicas += from.replicas;
   to->refused_with.insert(from.refused_with.begin(), from.refused_with.end());
+}
+
+// Memory that is lost counts here, and a slot that is destroyed is a lost node in all but name.
+void AddCopies(Random& random, Options* options) {
+  options->nodes = 2 + static_cast<int>(random.Below(3));
+  options->copies = 2 + (options->nodes > 2 && random.Chance(300) ? 1 : 0);
+  options->slots = 2 + static_cast<uint32_t>(random.Below(2));
+  options->cut_slots = false;
+  options->faults.lose_node = random.Chance(700) ? 60 : 0;
+  if (random.Chance(500)) options->faults.membership = 0;
+  if (random.Chance(500)) options->faults.hang_storage = 0;
 }
 
 }  // namespace
 
-Options WorldOf(uint64_t seed, const Rules& rules) {
+Options WorldOf(uint64_t seed, const Rules& rules, Worlds worlds) {
   Random random(seed * 77);
   Options options;
   options.seed = seed;
@@ -54,13 +70,14 @@ Options WorldOf(uint64_t seed, const Rules& rules) {
   if (random.Chance(400)) faults.remove = 200;
   if (random.Chance(400)) faults.membership = 100;
   if (random.Chance(400)) options.at_once = 0;  // REPORTs are acted on together, later
+  if (worlds == Worlds::kCopies) AddCopies(random, &options);
   return options;
 }
 
-Outcome RunWorlds(uint64_t seed, uint64_t steps, const Rules& rules, bool trace) {
+Outcome RunWorlds(uint64_t seed, uint64_t steps, const Rules& rules, Worlds worlds, bool trace) {
   Outcome outcome;
   while (outcome.steps < steps && outcome.violation.empty()) {
-    Options options = WorldOf(seed, rules);
+    Options options = WorldOf(seed, rules, worlds);
     options.trace = trace;
     World world(options);
     bool sound = true;

@@ -17,11 +17,15 @@ struct Outcome {
   uint64_t worlds = 0;
 };
 
+// Worlds where agents keep copies for each other have another stream: what was found in the others stays where it was.
+enum class Worlds : uint8_t { kAlone, kCopies };
+
 // The world that `seed` stands for.
-[[nodiscard]] Options WorldOf(uint64_t seed, const Rules& rules);
+[[nodiscard]] Options WorldOf(uint64_t seed, const Rules& rules, Worlds worlds = Worlds::kAlone);
 
 // Worlds seed, seed + 1, … until `steps` were taken or one breaks.
-[[nodiscard]] Outcome RunWorlds(uint64_t seed, uint64_t steps, const Rules& rules, bool trace = false);
+[[nodiscard]] Outcome RunWorlds(uint64_t seed, uint64_t steps, const Rules& rules, Worlds worlds = Worlds::kAlone,
+                                bool trace = false);
 
 }  // namespace ckptd::sim
 

@@ -60,6 +60,7 @@ void World::RunJobOp(const StoreOp& op, const job::Effect& effect) {
     }
     const job::AttemptCreated created = store_.Create(*create);
     counts_.attempts += created.status.ok() ? 1 : 0;
+    if (created.status.ok()) NoteAttempt(create->record.attempt());
     Answer(op, created);
   }
   if (const auto* create = std::get_if<job::CreateDecision>(&effect)) {
@@ -105,6 +106,10 @@ void World::RunRankOp(const StoreOp& op, const snapshot::Effect& effect) {
     Answer(op, snapshot::FileReplaced{replace->slot, absl::OkStatus()});
   }
   if (const auto* find = std::get_if<snapshot::FindLayout>(&effect)) {
+    if (const auto copy = FirstCopy(find->sources, op.rank, find->snapshot)) {
+      AddLayout(op.node, op.rank, LayoutOf((*copy)[0]));
+      return Answer(op, snapshot::LayoutFound{find->snapshot, LayoutOf((*copy)[0]), absl::OkStatus()});
+    }
     const auto step = store_.steps.find(find->snapshot);
     const bool there = step != store_.steps.end() && step->second.parts.count(op.rank) != 0;
     if (!there) {
@@ -144,6 +149,12 @@ void World::MergeSameStep(const SnapshotId& id) {
 }
 
 void World::RunFetch(const StoreOp& op, const snapshot::Fetch& effect) {
+  if (const auto copy = FirstCopy(effect.sources, op.rank, effect.snapshot)) {
+    files_[SlotOf(op.node, op.rank, effect.slot)->file] = *copy;
+    ++counts_.replicas;
+    return Answer(op,
+                  snapshot::Fetched{effect.slot, effect.snapshot, absl::OkStatus(), snapshot::Source::kReplica, false});
+  }
   const auto step = store_.steps.find(effect.snapshot);
   const bool there = step != store_.steps.end() && step->second.committed && step->second.parts.count(op.rank) != 0;
   if (!there) return Answer(op, snapshot::Fetched{effect.slot, effect.snapshot, Error(ErrorCode::NOT_FOUND, "gone")});

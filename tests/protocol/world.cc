@@ -29,6 +29,7 @@ bool World::Act() {
     }
   }
   for (int tries = 0; tries < 8; ++tries) {
+    if (copying() && random_.Chance(150) && CopyStep()) break;
     const size_t dice = random_.Below(100);
     bool acted = false;
     if (dice < 25) {

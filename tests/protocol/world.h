@@ -2,10 +2,10 @@
 // trainers, a network and a storage. Every call of Act() is one step of one of them, chosen by a seeded generator:
 // a message is delivered, doubled or lost; a storage operation happens or its answer arrives; a trainer copies a chunk,
 // completes, gives up, passes a step, joins; an agent looks at a bell; a timer fires; a fault strikes. After each step
-// the checker (checker.cc) looks at what I1 to I8 of protocol.md say. Chunks carry (attempt, step, rank, layout), so a
+// the checker (checker.cc) looks at what I1 to I9 of protocol.md say. Chunks carry (attempt, step, rank, layout), so a
 // torn or mixed image shows itself.
 //
-// What is not simulated: CRC collisions, a trainer that lies in its bell, peers.
+// What is not simulated: CRC collisions, a trainer that lies in its bell, damaged copies.
 #ifndef CKPTD_TESTS_PROTOCOL_WORLD_H_
 #define CKPTD_TESTS_PROTOCOL_WORLD_H_
 
@@ -20,6 +20,7 @@
 
 #include "daemon/job/machine.h"
 #include "daemon/job/removal.h"
+#include "daemon/region/peer_rules.h"
 #include "daemon/snapshot/machine.h"
 #include "tests/protocol/random.h"
 #include "tests/protocol/store.h"
@@ -29,6 +30,7 @@ namespace ckptd::sim {
 struct Rules {
   snapshot::Rules snapshot;
   job::Rules job;
+  bool copies_frozen = true;  // I9: holders give nothing up before the decision is known
 };
 
 // How often what happens, out of 10,000 steps.
@@ -57,6 +59,8 @@ struct Options {
   int lost_messages = 50;  // of 1000
   uint32_t keep_last = 1;
   size_t at_once = 64;     // job::Config
+  uint32_t copies = 0;     // job::Config; 0 = agents keep nothing for each other
+  uint32_t slots = 2;      // of a layout
   int agent_back = 300;    // of 1000, every 64 steps
   int slow_ops = 20;       // of 1000 storage operations take long
   bool bad_parts = false;  // some parts are written wrong
@@ -80,11 +84,30 @@ struct RegionSlot {
   int file = 0;  // kNoFile: given up for a new layout
 };
 constexpr int kNoFile = -1;
+// A copy of a slot of another node's rank.
+struct CopySlot {
+  SlotStateCode state = SlotStateCode::kFree;
+  SnapshotId id;
+  Image image{};
+  bool held = false;  // somebody writes it
+};
 struct Region {
   uint64_t id = 0;
   AttemptId seen = 0;
   AttemptId lost = 0;
   std::map<Rank, std::vector<RegionSlot>> ranks;
+  std::map<Rank, std::vector<CopySlot>> copies;
+};
+struct Transfer {
+  int from = 0;
+  uint64_t sender = 0;  // incarnation
+  int to = 0;
+  uint64_t holder = 0;  // incarnation; 0 = the order is on its way
+  Rank rank = 0;
+  SnapshotId id;
+  Image image{};
+  region::PeerMarks marks;
+  uint32_t slot = 0;
 };
 
 struct SimBellSlot {
@@ -147,6 +170,8 @@ struct Agent {
   std::vector<std::pair<Rank, snapshot::ReadPinned>> pins;
   std::vector<int> pin_files;
   std::optional<job::Removal> removal;
+  region::PeerMarks marks;
+  job::StatePtr state;  // heard last, with copies on
 };
 inline constexpr Rank kRemoval = ~Rank{0};  // in StoreOp and StoreAnswer: it is the removal's
 struct Node {
@@ -185,7 +210,8 @@ class World {
   // What happened, for the printout of a run.
   struct Counts {
     uint64_t attempts = 0, captures = 0, commits = 0, deletions = 0, restores = 0, faults = 0, refusals = 0,
-             removals = 0, dropped_files = 0, superseded = 0, told_dropped = 0, gone = 0;
+             removals = 0, dropped_files = 0, superseded = 0, told_dropped = 0, gone = 0, copies = 0, protections = 0,
+             kept = 0, survived = 0, replicas = 0;
     std::set<std::string> refused_with;
   };
   [[nodiscard]] const Counts& counts() const { return counts_; }
@@ -215,6 +241,37 @@ class World {
   bool NoticeDeath();
   bool PinSomething();
   void AddLayout(int node, Rank rank, uint32_t layout);
+
+  // copies.cc
+  [[nodiscard]] bool copying() const { return options_.copies > 1; }
+  void ConfigureCopies(job::Config* config) const;
+  void AdoptCopies(int node);
+  void FeedCopies(int node);
+  void HearMarks(int node, const job::StatePtr& state);
+  bool CopyStep();
+  bool OrderCopy(int node);
+  bool MoveOn(Transfer& transfer);
+  bool BeginCopy(Transfer& transfer);
+  std::optional<Image> GiveCopy(const std::string& agent, Rank rank, const SnapshotId& id);
+  std::optional<Image> FirstCopy(const std::vector<std::string>& sources, Rank rank, const SnapshotId& id);
+  [[nodiscard]] static bool HasCopy(const Node& node, Rank rank, const SnapshotId& id);
+  void CheckCopies();
+  void LoseNodes(int node);
+
+  // promises.cc
+  struct Promise {
+    SnapshotId id;
+    size_t base = 0;       // losses before this one do not count
+    bool carried = false;  // of the attempt before
+  };
+  void NoteLoss(int node);
+  void NoteAttempt(AttemptId attempt);
+  void NoteProtection(const v1::State& state);
+  [[nodiscard]] size_t LossesSince(size_t base) const;
+  [[nodiscard]] bool EveryoneAnswered(AttemptId attempt) const;
+  [[nodiscard]] const Promise* PromiseTo(AttemptId attempt, const v1::DecisionRecord& before) const;
+  void CheckPromise(const v1::DecisionRecord& decision);
+  void CheckRefused(const v1::State& state);
 
   // storage.cc
   bool StoreStep();
@@ -305,6 +362,7 @@ class World {
   std::vector<Message> network_;
   std::vector<StoreOp> ops_;
   std::vector<StoreAnswer> answers_;
+  std::vector<Transfer> transfers_;
   std::deque<StoreAnswer> queue_;  // events to feed before anything else happens
   std::vector<int> placement_;     // node by rank, for the next launch
   std::vector<uint32_t> layout_;   // newest, by rank
@@ -328,6 +386,10 @@ class World {
   std::set<SnapshotId> heard_durable_;  // by an agent
   std::set<SnapshotId> told_dropped_;
   std::map<uint64_t, std::set<std::string>> answered_;  // by the coordinator's incarnation: agents that answered it
+  std::map<AttemptId, std::set<std::string>> answered_in_;
+  std::vector<int> losses_;                                       // nodes, as they were lost
+  std::map<std::pair<AttemptId, StepId>, size_t> losses_before_;  // the snapshot was captured; step 0: the attempt
+  std::map<AttemptId, Promise> promises_;                         // of the attempt, to the next one
 };
 
 }  // namespace ckptd::sim
