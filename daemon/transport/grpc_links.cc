@@ -10,7 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
+#include "daemon/transport/copies_desk.h"
 #include "daemon/transport/door.h"
+#include "daemon/transport/grpc_copies.h"
 #include "daemon/transport/out_link.h"
 #include "daemon/transport/visit.h"
 
@@ -25,6 +27,7 @@ constexpr int kEndingMs = 1000;  // for calls on a connection that lived long en
 constexpr int kMostPingsPerSecond = 2;
 constexpr size_t kReceiveMemory = size_t{1} << 30;  // of all peers together, before gRPC lets them wait
 constexpr std::chrono::milliseconds kHousekeeping{1000};
+constexpr int kMostAboutCopies = 16 << 20;  // 2^20 checksums, and more
 
 // gRPC 1.51 ends its queue for callbacks with the last that uses it, and was seen to free it twice:
 // this one, without a port, uses it for as long as the process lives.
@@ -50,10 +53,13 @@ struct GrpcLinks::Impl {
   [[nodiscard]] absl::StatusOr<Card> Self() const;
   [[nodiscard]] absl::Status Admit(const Card& peer) const;
   [[nodiscard]] absl::Status AdmitCaller(const CertificateNames& names, const Card& peer) const;
-  [[nodiscard]] absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const PeerNode& node) const;
-  [[nodiscard]] grpc::ChannelArguments ChannelArguments() const;
+  [[nodiscard]] absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const PeerNode& node, int most_received) const;
+  [[nodiscard]] absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectForCopies(const std::string& peer) const;
+  [[nodiscard]] grpc::ChannelArguments ChannelArguments(int most_received) const;
   void Configure(grpc::ServerBuilder* builder) const;
   [[nodiscard]] DoorOptions OptionsOfDoor();
+  [[nodiscard]] CopiesDeskOptions OptionsOfCopiesDesk();
+  [[nodiscard]] GrpcCopiesOptions OptionsOfCopies();
   [[nodiscard]] OutLinkShared SharedByLinks();
 
   Loop& loop;
@@ -66,6 +72,8 @@ struct GrpcLinks::Impl {
   std::map<std::string, std::unique_ptr<OutLink>> links;
   Door door;
   const std::unique_ptr<VisitDesk> desk;
+  const std::unique_ptr<CopiesDesk> copies_desk;
+  std::unique_ptr<GrpcCopies> copies;
   std::unique_ptr<grpc::Server> server;
   int port = 0;
   Loop::TimerId housekeeping = 0;
@@ -78,7 +86,9 @@ GrpcLinks::Impl::Impl(Loop& event_loop, LinkSink& link_sink, std::unique_ptr<Cre
       mailbox(Mailbox::Create(event_loop)),
       shared(SharedByLinks()),
       door(event_loop, mailbox, link_sink, OptionsOfDoor()),
-      desk(MakeVisitDesk(door)) {
+      desk(MakeVisitDesk(door)),
+      copies_desk(MakeCopiesDesk(event_loop, mailbox, OptionsOfCopiesDesk())),
+      copies(std::make_unique<GrpcCopies>(event_loop, mailbox, OptionsOfCopies())) {
   Housekeep();
 }
 
@@ -87,7 +97,10 @@ GrpcLinks::Impl::~Impl() {
   loop.CancelTimer(housekeeping);
   mailbox->Close();
   links.clear();
-  desk->Close(Error(ErrorCode::DRAINING, absl::StrCat("node ", options.self().name, " leaves")));
+  copies.reset();
+  const absl::Status leaving = Error(ErrorCode::DRAINING, absl::StrCat("node ", options.self().name, " leaves"));
+  copies_desk->Close(leaving);
+  desk->Close(leaving);
   if (server) {
     server->Shutdown(std::chrono::system_clock::now());
     server->Wait();
@@ -127,6 +140,26 @@ DoorOptions GrpcLinks::Impl::OptionsOfDoor() {
           }};
 }
 
+CopiesDeskOptions GrpcLinks::Impl::OptionsOfCopiesDesk() {
+  return {options.copy_host,
+          options.hello_patience,
+          options.moves_in,
+          [this] { return Self(); },
+          [this](const CertificateNames& names, const Card& peer) { return AdmitCaller(names, peer); },
+          [this](const Card& peer) { return Admit(peer); }};
+}
+
+GrpcCopiesOptions GrpcLinks::Impl::OptionsOfCopies() {
+  return {pending,
+          options.hello_patience,
+          options.first_pause,
+          options.longest_pause,
+          options.moves_out,
+          [this] { return Self(); },
+          [this](const Card& peer) { return Admit(peer); },
+          [this](const std::string& peer) { return ConnectForCopies(peer); }};
+}
+
 OutLinkShared GrpcLinks::Impl::SharedByLinks() {
   return {loop,
           mailbox,
@@ -137,11 +170,11 @@ OutLinkShared GrpcLinks::Impl::SharedByLinks() {
           options.longest_connection / 5 * 4,  // before the callee ends it, who is no more exact than a tenth
           [this] { return Self(); },
           [this](const Card& peer) { return Admit(peer); },
-          [this](const PeerNode& node) { return Connect(node); }};
+          [this](const PeerNode& node) { return Connect(node, kFrame * 4); }};  // an answer to Hello
 }
 
 // One attempt to connect for each channel: the pauses between them are OutLink's.
-grpc::ChannelArguments GrpcLinks::Impl::ChannelArguments() const {
+grpc::ChannelArguments GrpcLinks::Impl::ChannelArguments(int most_received) const {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(options.ping_every));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(options.ping_patience));
@@ -150,16 +183,22 @@ grpc::ChannelArguments GrpcLinks::Impl::ChannelArguments() const {
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // a proxy of the surroundings is not for peers
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
-  arguments.SetMaxReceiveMessageSize(kFrame * 4);  // an answer to Hello
+  arguments.SetMaxReceiveMessageSize(most_received);
   arguments.SetMaxSendMessageSize(static_cast<int>(kMaxLinkMessage) + kFrame);
   return arguments;
 }
 
-absl::StatusOr<std::shared_ptr<grpc::Channel>> GrpcLinks::Impl::Connect(const PeerNode& node) const {
+absl::StatusOr<std::shared_ptr<grpc::Channel>> GrpcLinks::Impl::Connect(const PeerNode& node, int most_received) const {
   if (credentials->mode() == TlsMode::kPlaintextOnLoopback) CKPTD_RETURN_IF_ERROR(CheckPlaintext({node.address}));
   // With the scheme: a host may be called "unix".
   return grpc::CreateCustomChannel(absl::StrCat("dns:///", node.address), credentials->ForPeer(node.name),
-                                   ChannelArguments());
+                                   ChannelArguments(most_received));
+}
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> GrpcLinks::Impl::ConnectForCopies(const std::string& peer) const {
+  const auto found = peers.find(peer);
+  if (found == peers.end()) return Error(ErrorCode::NOT_FOUND, "it is not a member");
+  return Connect(found->second, kMostAboutCopies);
 }
 
 void GrpcLinks::Impl::Configure(grpc::ServerBuilder* builder) const {
@@ -184,6 +223,7 @@ absl::Status GrpcLinks::Impl::Listen() {
   grpc::ServerBuilder builder;
   Configure(&builder);
   builder.RegisterService(desk->service());
+  builder.RegisterService(copies_desk->service());
   builder.AddListeningPort(options.listen, credentials->ForServer(), &port);
   server = builder.BuildAndStart();
   if (server && port > 0) return absl::OkStatus();
@@ -194,6 +234,7 @@ absl::Status GrpcLinks::Impl::Listen() {
 
 GrpcLinks::GrpcLinks(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 GrpcLinks::~GrpcLinks() = default;
+CopyCalls& GrpcLinks::copies() { return *impl_->copies; }
 int GrpcLinks::port() const { return impl_->port; }
 
 absl::StatusOr<std::unique_ptr<GrpcLinks>> GrpcLinks::Start(Loop& loop, LinkSink& sink,
@@ -221,6 +262,7 @@ void GrpcLinks::SetPeers(const std::vector<PeerNode>& peers) {
       link->Rejudge();
   }
   impl_->door.Rejudge();
+  impl_->copies_desk->Rejudge();
   impl_->door.ForgetCounts(is_peer);
 }
 

@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/os/loop.h"
+#include "daemon/transport/copies.h"
 #include "daemon/transport/credentials.h"
 #include "daemon/transport/links.h"
 
@@ -40,6 +41,11 @@ struct GrpcLinksOptions {
   std::function<SelfStanding()> self;
   // May a node that proved `name` and says this generation be believed? Membership::Admit.
   std::function<absl::Status(const std::string& name, uint64_t generation)> admit;
+
+  // What other agents ask of this one about copies, and outlives the links; null: that is REFUSED.
+  CopyHost* copy_host = nullptr;
+  size_t moves_out = 4;  // transfers that this agent dialled, at once, each on a thread; the rest wait
+  size_t moves_in = 4;   // that others dialled; more are BUSY
 
   Nanos hello_patience = std::chrono::seconds(5);
   Nanos first_pause = std::chrono::milliseconds(200);
@@ -64,6 +70,8 @@ class GrpcLinks final : public Links {
   [[nodiscard]] absl::Status Send(const std::string& peer, const LinkMessage& message) override;
   [[nodiscard]] std::vector<PeerCondition> Conditions() const override;
 
+  // Valid as long as this.
+  [[nodiscard]] CopyCalls& copies();
   [[nodiscard]] int port() const;
 
  private:

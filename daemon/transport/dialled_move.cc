@@ -1,0 +1,193 @@
+#include "daemon/transport/dialled_move.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/errors.h"
+#include "daemon/base/ids.h"
+
+namespace ckptd::transport {
+namespace {
+
+constexpr Nanos kTokenIsFresh = std::chrono::seconds(2);
+
+// The other end has no room now: no fault of the connection.
+bool MeansLater(ErrorCode code) { return code == ErrorCode::BUSY || code == ErrorCode::LAYOUT_PREPARING; }
+
+// Another connection, or another token, may do better. Everything else is the last word.
+bool MayPass(ErrorCode code) {
+  return code == ErrorCode::AGENT_UNREACHABLE || code == ErrorCode::TIMEOUT || code == ErrorCode::PERMISSION ||
+         code == ErrorCode::CANCELLED || code == ErrorCode::DRAINING;
+}
+
+}  // namespace
+
+void DialShared::AbortAll(const absl::Status& why) {
+  for (const auto& run : runs) {
+    if (const auto here = run.lock()) here->Abort(why);
+  }
+}
+
+DialledMove::DialledMove(std::shared_ptr<DialShared> shared, MoveOrder order, Hello hello,
+                         std::shared_ptr<TransferRun> run, std::function<absl::Status(uint32_t, uint32_t)> ready,
+                         uint32_t most_vain, MoveDone done)
+    : shared_(std::move(shared)),
+      order_(std::move(order)),
+      hello_(std::move(hello)),
+      run_(std::move(run)),
+      ready_(std::move(ready)),
+      most_vain_(most_vain),
+      done_(std::move(done)),
+      backoff_(shared_->first_pause, shared_->longest_pause, RandomId()),
+      ordered_(Now()) {
+  look_ = scope_.Bind([this] { Look(); });
+  std::erase_if(shared_->runs, [](const auto& one) { return one.expired(); });
+  shared_->runs.push_back(run_);
+  SetAlarm();
+  Wait();
+}
+
+DialledMove::~DialledMove() {
+  run_->Abort(Error(ErrorCode::CANCELLED, absl::StrCat(ToString(order_.name), ": given up here")));
+  shared_->loop.CancelTimer(pause_);
+  shared_->loop.CancelTimer(alarm_);
+  GiveSlotBack();
+}
+
+absl::Status DialledMove::ChunkReady(uint32_t chunk, uint32_t crc) {
+  if (ready_) return ready_(chunk, crc);
+  return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat(ToString(order_.name), ": is received, not sent"));
+}
+
+void DialledMove::Cancel() {
+  run_->Abort(Error(ErrorCode::CANCELLED, absl::StrCat(ToString(order_.name), ": cancelled here")));
+  shared_->mailbox->Put(look_);
+}
+
+void DialledMove::SetAlarm() {
+  const Nanos due = run_->NextDeadline();
+  if (due != Nanos::max()) alarm_ = shared_->loop.At(due, look_);
+}
+
+// The run was aborted, or a deadline is over. Whoever drives it sees that himself.
+void DialledMove::Look() {
+  if (phase_ == Phase::kDriven || phase_ == Phase::kOver) return;
+  run_->Tick();
+  if (Over()) Finish();
+}
+
+void DialledMove::Wait() {
+  phase_ = Phase::kWaiting;
+  ticket_ = shared_->slots->Ask(scope_.Bind([this] { Granted(); }));
+}
+
+void DialledMove::Granted() {
+  const bool fresh = !token_used_ && Now() - ordered_ < kTokenIsFresh;
+  if (fresh)
+    Dial(order_.token);
+  else
+    Renew();
+}
+
+void DialledMove::Renew() {
+  phase_ = Phase::kRenewing;
+  order_.renew(scope_.Bind([this, renewal = ++renewal_](const absl::StatusOr<TransferToken>& token) {
+    if (phase_ == Phase::kRenewing && renewal == renewal_) Renewed(token);
+  }));
+}
+
+void DialledMove::Renewed(const absl::StatusOr<TransferToken>& token) {
+  if (token.ok()) return Dial(*token);
+  Failed(token.status());
+}
+
+void DialledMove::Dial(const TransferToken& token) {
+  phase_ = Phase::kDialling;
+  token_used_ = true;
+  hello_.token = token;
+  shared_->dial(order_.peer, hello_,
+                scope_.Bind([this](absl::StatusOr<std::shared_ptr<BulkStream>> stream) { Opened(std::move(stream)); }));
+}
+
+void DialledMove::Opened(absl::StatusOr<std::shared_ptr<BulkStream>> stream) {
+  if (phase_ == Phase::kDialling && stream.ok()) return Drive(*std::move(stream));
+  if (stream.ok()) return (*stream)->Close(Error(ErrorCode::CANCELLED, "nobody wants it any more"));
+  if (phase_ == Phase::kDialling) Failed(stream.status());
+}
+
+void DialledMove::Drive(std::shared_ptr<BulkStream> stream) {
+  phase_ = Phase::kDriven;
+  progress_ = run_->verified_bytes();
+  run_->Prepare();
+  auto returned = scope_.Bind([this] { Returned(); });
+  const bool runs =
+      shared_->pool->Run([stream, run = run_, slots = shared_->slots, mailbox = shared_->mailbox, returned]() mutable {
+        run->Drive(*stream);
+        stream.reset();
+        run.reset();
+        mailbox->Put([slots, returned]() mutable {
+          returned();
+          slots->Return();
+        });
+      });
+  if (runs) return;
+  stream->Close(Error(ErrorCode::DRAINING, "this node leaves"));
+  shared_->slots->Return();
+  run_->Abort(Error(ErrorCode::DRAINING, absl::StrCat(ToString(order_.name), ": this node leaves")));
+  Finish();
+}
+
+void DialledMove::Returned() {
+  if (Over()) return Finish();
+  phase_ = Phase::kPausing;  // the slot goes back by itself
+  if (run_->verified_bytes() != progress_) backoff_.Reset();
+  vain_ = run_->verified_bytes() != progress_ ? 0 : vain_ + 1;
+  Vain();
+}
+
+void DialledMove::Failed(const absl::Status& why) {
+  last_error_ = why;
+  const ErrorCode code = CodeOf(why);
+  if (!MeansLater(code) && !MayPass(code)) run_->Abort(why);
+  GiveSlotBack();
+  phase_ = Phase::kPausing;
+  if (MeansLater(code) || Over()) return Pause();
+  run_->Vain();
+  ++vain_;
+  Vain();
+}
+
+// Of a receiver: a sender's machine counts for itself.
+void DialledMove::Vain() {
+  if (most_vain_ != 0 && vain_ >= most_vain_)
+    run_->Abort(Error(ErrorCode::TIMEOUT, absl::StrCat(ToString(order_.name), ": ", vain_,
+                                                       " connections in a row brought nothing; look at the network "
+                                                       "between the two nodes")));
+  Pause();
+}
+
+void DialledMove::Pause() {
+  if (Over()) return Finish();
+  pause_ = shared_->loop.After(backoff_.Next(), [this] { Wait(); });
+}
+
+// While it is driven, the slot is its thread's.
+void DialledMove::GiveSlotBack() {
+  const bool held = phase_ == Phase::kRenewing || phase_ == Phase::kDialling;
+  if (phase_ == Phase::kWaiting) shared_->slots->Withdraw(ticket_);
+  phase_ = Phase::kOver;
+  if (held) shared_->slots->Return();
+}
+
+void DialledMove::Finish() {
+  if (phase_ != Phase::kDriven) GiveSlotBack();
+  phase_ = Phase::kOver;
+  shared_->loop.CancelTimer(pause_);
+  shared_->loop.CancelTimer(alarm_);
+  absl::Status status = run_->status();
+  if (CodeOf(status) == ErrorCode::TIMEOUT && !last_error_.ok())
+    status = Error(ErrorCode::TIMEOUT, absl::StrCat(status.message(), "; the last error: ", last_error_.message()));
+  if (done_) shared_->mailbox->Put(scope_.Bind([done = done_, status] { done(status); }));
+}
+
+}  // namespace ckptd::transport

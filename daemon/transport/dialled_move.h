@@ -1,0 +1,105 @@
+// A transfer that this agent dials: CopyCalls::Send and Receive. The transfer itself is a TransferRun; here is what
+// happens between its connections, on the loop's thread:
+//
+//   waiting for a slot -> (renewing the token) -> dialling -> driven on a thread of the pool
+//        ^                     |                     |             |
+//        '------ pausing <-----'---------------------'-------------'     until it is complete or has failed
+//
+// The first connection takes the token of the order, unless it waited long for its slot.
+#ifndef CKPTD_DAEMON_TRANSPORT_DIALLED_MOVE_H_
+#define CKPTD_DAEMON_TRANSPORT_DIALLED_MOVE_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/base/callback_scope.h"
+#include "daemon/os/loop.h"
+#include "daemon/os/thread.h"
+#include "daemon/transport/backoff.h"
+#include "daemon/transport/copies.h"
+#include "daemon/transport/mailbox.h"
+#include "daemon/transport/move_slots.h"
+#include "daemon/transport/transfer_run.h"
+
+namespace ckptd::transport {
+
+using StreamOpened = std::function<void(absl::StatusOr<std::shared_ptr<BulkStream>>)>;
+
+// What all of them share.
+struct DialShared {
+  Loop& loop;
+  std::shared_ptr<Mailbox> mailbox;
+  std::shared_ptr<ThreadPool> pool;  // as many threads as there are slots
+  std::shared_ptr<MoveSlots> slots;
+  Nanos first_pause;
+  Nanos longest_pause;
+  // The loop's thread; `opened` once, there, never within the call.
+  std::function<void(const std::string& peer, const Hello& hello, StreamOpened opened)> dial;
+  std::vector<std::weak_ptr<TransferRun>> runs;
+
+  // Of all that are left: their threads let go.
+  void AbortAll(const absl::Status& why);
+};
+
+class DialledMove final : public CopyMove {
+ public:
+  // `ready`: of a sender; null for a receiver. `hello` without its token. `most_vain`: connections in a row that
+  // brought nothing; 0: the run counts for itself.
+  DialledMove(std::shared_ptr<DialShared> shared, MoveOrder order, Hello hello, std::shared_ptr<TransferRun> run,
+              std::function<absl::Status(uint32_t, uint32_t)> ready, uint32_t most_vain, MoveDone done);
+  ~DialledMove() override;
+  DialledMove(const DialledMove&) = delete;
+  DialledMove& operator=(const DialledMove&) = delete;
+
+  [[nodiscard]] absl::Status ChunkReady(uint32_t chunk, uint32_t crc) override;
+  void Cancel() override;
+  [[nodiscard]] uint64_t Progress() const override { return run_->verified_bytes(); }
+
+ private:
+  enum class Phase { kWaiting, kRenewing, kDialling, kDriven, kPausing, kOver };
+
+  void Wait();
+  void Granted();
+  void Renew();
+  void Renewed(const absl::StatusOr<TransferToken>& token);
+  void Dial(const TransferToken& token);
+  void Opened(absl::StatusOr<std::shared_ptr<BulkStream>> stream);
+  void Drive(std::shared_ptr<BulkStream> stream);
+  void Returned();
+  void Failed(const absl::Status& why);
+  void Vain();
+  void Pause();
+  void SetAlarm();
+  void Look();
+  void GiveSlotBack();
+  void Finish();
+  [[nodiscard]] bool Over() const { return run_->state() != TransferState::kRunning; }
+  [[nodiscard]] Nanos Now() const { return shared_->loop.clock().Monotonic(); }
+
+  const std::shared_ptr<DialShared> shared_;
+  const MoveOrder order_;
+  Hello hello_;
+  const std::shared_ptr<TransferRun> run_;
+  const std::function<absl::Status(uint32_t, uint32_t)> ready_;
+  const uint32_t most_vain_;
+  const MoveDone done_;
+  Backoff backoff_;
+  Phase phase_ = Phase::kWaiting;
+  MoveSlots::Ticket ticket_ = 0;
+  Loop::TimerId pause_ = 0;
+  Loop::TimerId alarm_ = 0;
+  const Nanos ordered_;
+  bool token_used_ = false;
+  uint32_t vain_ = 0;
+  uint64_t progress_ = 0;    // before the present connection
+  uint64_t renewal_ = 0;     // which answer is heard
+  absl::Status last_error_;  // of a connection
+  std::function<void()> look_;
+  CallbackScope scope_;
+};
+
+}  // namespace ckptd::transport
+
+#endif  // CKPTD_DAEMON_TRANSPORT_DIALLED_MOVE_H_

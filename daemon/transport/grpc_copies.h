@@ -1,0 +1,77 @@
+// CopyCalls over gRPC: one connection for each call, so that certificates are looked at each time. Everything on the
+// loop's thread.
+#ifndef CKPTD_DAEMON_TRANSPORT_GRPC_COPIES_H_
+#define CKPTD_DAEMON_TRANSPORT_GRPC_COPIES_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "daemon/base/callback_scope.h"
+#include "daemon/os/loop.h"
+#include "daemon/os/thread.h"
+#include "daemon/transport/copies.h"
+#include "daemon/transport/dial_stream.h"
+#include "daemon/transport/dialled_move.h"
+#include "daemon/transport/hello.h"
+#include "daemon/transport/mailbox.h"
+
+namespace ckptd::transport {
+
+struct GrpcCopiesOptions {
+  std::shared_ptr<Pending> pending;
+  Nanos patience;  // from dialling a Move to its answer
+  Nanos first_pause;
+  Nanos longest_pause;
+  size_t moves_at_once;
+  std::function<absl::StatusOr<Card>()> self;
+  // May `peer`, whose name TLS proved, be believed?
+  std::function<absl::Status(const Card& peer)> admit;
+  // A fresh channel to this member; NOT_FOUND.
+  std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(const std::string& peer)> connect;
+};
+
+class GrpcCopies final : public CopyCalls {
+ public:
+  // `loop` outlives it.
+  GrpcCopies(Loop& loop, std::shared_ptr<Mailbox> mailbox, GrpcCopiesOptions options);
+  // After the mailbox was closed. Cancels all; waits for its threads, and for no peer.
+  ~GrpcCopies() override;
+
+  void Offer(const std::string& peer, v1::OfferRequest request, Nanos patience,
+             CopyAnswer<v1::OfferResponse> answer) override;
+  void Seal(const std::string& peer, v1::SealRequest request, Nanos patience,
+            CopyAnswer<v1::SealResponse> answer) override;
+  void Describe(const std::string& peer, v1::DescribeRequest request, Nanos patience,
+                CopyAnswer<v1::DescribeResponse> answer) override;
+  absl::StatusOr<std::unique_ptr<CopyMove>> Send(MoveOrder order, BulkSource source, const SenderLimits& limits,
+                                                 MoveDone done) override;
+  absl::StatusOr<std::unique_ptr<CopyMove>> Receive(MoveOrder order, BulkTarget target, const ReceiverLimits& limits,
+                                                    MoveDone done) override;
+
+ private:
+  template <typename Request, typename Response, typename Method>
+  void Ask(const std::string& peer, Request request, Nanos patience, CopyAnswer<Response> answer, Method method);
+  template <typename Request, typename Response>
+  [[nodiscard]] absl::Status CheckAnswered(const Card& self, const std::string& peer, const Request& request,
+                                           const absl::StatusOr<Response>& response) const;
+  [[nodiscard]] absl::Status CheckBy(const Card& self, const std::string& peer, const v1::HelloResponse& by) const;
+  [[nodiscard]] absl::StatusOr<Hello> HelloOf(MoveOrder& order, Nanos deadline) const;
+  void Dial(const std::string& peer, const Hello& hello, StreamOpened opened);
+
+  Loop& loop_;
+  const std::shared_ptr<Mailbox> mailbox_;
+  const GrpcCopiesOptions options_;
+  const std::shared_ptr<DialShared> shared_;
+  std::map<uint64_t, std::weak_ptr<grpc::ClientContext>> asking_;
+  std::map<uint64_t, std::weak_ptr<BulkStream>> dialling_;
+  uint64_t last_ = 0;
+  CallbackScope scope_;
+};
+
+}  // namespace ckptd::transport
+
+#endif  // CKPTD_DAEMON_TRANSPORT_GRPC_COPIES_H_

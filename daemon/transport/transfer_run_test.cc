@@ -1,0 +1,296 @@
+// Both ends of a transfer, each on a thread of its own, over connections inside this process: that are cut, damaged,
+// deaf, slow, and given up from either side.
+#include "daemon/transport/transfer_run.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "client/core/copy/crc32c.h"
+#include "daemon/base/errors.h"
+#include "daemon/os/loop.h"
+#include "daemon/os/thread.h"
+#include "daemon/transport/dialled_move.h"
+#include "daemon/transport/receive_run.h"
+#include "daemon/transport/send_run.h"
+#include "daemon/transport/served_moves.h"
+#include "daemon/transport/testing/fake_bulk.h"
+
+namespace ckptd::transport {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr uint64_t kPiece = 256 * kKiB;  // of a chunk
+constexpr RunPatience kQuick{milliseconds(300), milliseconds(400)};
+
+TransferName NameOf() { return {"n2", "gpt", 3, {1, 1000}, 1}; }
+
+std::string RandomBytes(size_t size) {
+  std::mt19937_64 random(size);
+  std::string bytes(size, 0);
+  for (size_t i = 0; i < size; i += 97) bytes[i] = static_cast<char>(random());
+  return bytes;
+}
+
+class TransferRunTest : public ::testing::Test {
+ protected:
+  explicit TransferRunTest(size_t bytes = 20 * kPiece + 4321)
+      : image_(RandomBytes(bytes)), place_(bytes, '~'), shape_(*TransferShape::Make(bytes, kPiece)) {}
+
+  SenderLimits Sending() const { return {.deadline = Now() + seconds(60), .silence = milliseconds(500)}; }
+  ReceiverLimits Receiving() const { return {.deadline = Now() + seconds(60), .window = 4 * kPiece}; }
+  static Nanos Now() { return SystemClock().Monotonic(); }
+
+  void Make(const SenderLimits& sending, const ReceiverLimits& receiving) {
+    BulkSource source;
+    source.read = [this](uint64_t offset, std::span<std::byte> into) {
+      if (unreadable_) return Error(ErrorCode::CORRUPT, "the file is short");
+      std::memcpy(into.data(), image_.data() + offset, into.size());
+      return absl::OkStatus();
+    };
+    BulkTarget target;
+    target.bytes = std::span<std::byte>(reinterpret_cast<std::byte*>(place_.data()), place_.size());
+    target.verified = [this](uint32_t chunk, uint32_t crc) {
+      EXPECT_EQ(crc, CrcOf(chunk));
+      EXPECT_EQ(
+          std::memcmp(place_.data() + shape_.Offset(chunk), image_.data() + shape_.Offset(chunk), shape_.Length(chunk)),
+          0);
+      if (++told_ > wanted_) return Error(ErrorCode::FENCED, "a newer attempt runs");
+      return absl::OkStatus();
+    };
+    sender_ = std::make_shared<SendRun>(SystemClock(), NameOf(), shape_, source, sending, kQuick);
+    receiver_ = std::make_shared<ReceiveRun>(SystemClock(), NameOf(), shape_, target, receiving, kQuick);
+  }
+  uint32_t CrcOf(uint32_t chunk) const { return Crc32c(0, image_.data() + shape_.Offset(chunk), shape_.Length(chunk)); }
+  void MakeReady() {
+    for (uint32_t i = 0; i < shape_.chunks(); ++i) EXPECT_TRUE(sender_->ChunkReady(i, CrcOf(i)).ok());
+  }
+  // One connection, until both have let it go.
+  void Connect(FakeBulkFaults faults = {}) {
+    const auto [a, b] = FakeBulk::Connect(std::move(faults));
+    sender_->Prepare();
+    receiver_->Prepare();
+    Thread sends("sends", [this, a = a] { sender_->Drive(*a); });
+    Thread receives("receives", [this, b = b] { receiver_->Drive(*b); });
+  }
+  void ExpectComplete() {
+    EXPECT_EQ(sender_->state(), TransferState::kComplete) << sender_->status();
+    EXPECT_EQ(receiver_->state(), TransferState::kComplete) << receiver_->status();
+    EXPECT_EQ(place_, image_);
+    EXPECT_EQ(told_, shape_.chunks());
+    EXPECT_EQ(sender_->verified_bytes(), image_.size());
+    EXPECT_EQ(receiver_->verified_bytes(), image_.size());
+  }
+
+  const std::string image_;
+  std::string place_;
+  const TransferShape shape_;
+  std::atomic<uint32_t> told_{0};
+  uint32_t wanted_ = UINT32_MAX;
+  std::atomic<bool> unreadable_{false};
+  std::shared_ptr<SendRun> sender_;
+  std::shared_ptr<ReceiveRun> receiver_;
+};
+
+TEST_F(TransferRunTest, AllBytesArriveAndNoneTwice) {
+  Make(Sending(), Receiving());
+  MakeReady();
+  const Nanos begin = Now();
+  Connect();
+  EXPECT_LT(Now() - begin, seconds(10));
+  ExpectComplete();
+  EXPECT_EQ(sender_->sent_bytes(), image_.size());
+}
+
+TEST_F(TransferRunTest, ChunksBecomeReadyLateAndOutOfOrder) {
+  Make(Sending(), Receiving());
+  Thread capture("capture", [this] {
+    for (uint32_t i = shape_.chunks(); i-- > 0;) {
+      EXPECT_TRUE(sender_->ChunkReady(i, CrcOf(i)).ok());
+      Wake().WaitUntil(Now() + milliseconds(5));
+    }
+  });
+  Connect();
+  ExpectComplete();
+  EXPECT_EQ(sender_->sent_bytes(), image_.size());
+}
+
+TEST_F(TransferRunTest, AfterEachCutItGoesOnWithWhatIsMissing) {
+  Make(Sending(), Receiving());
+  MakeReady();
+  int connections = 0;
+  for (; sender_->state() == TransferState::kRunning && connections < 50; ++connections) Connect({.cut_after = 13});
+  ExpectComplete();
+  EXPECT_GT(connections, 3);
+  // What was under way at a cut, at most a window, is sent again, and nothing else.
+  EXPECT_LE(sender_->sent_bytes(), image_.size() + connections * 4 * kPiece);
+  EXPECT_LT(sender_->sent_bytes(), 3 * image_.size());
+}
+
+TEST_F(TransferRunTest, ADamagedChunkIsSentAgain) {
+  Make(Sending(), Receiving());
+  MakeReady();
+  int frames = 0;
+  Connect({.damage = [&](std::string& data) {
+    if (++frames % 5 == 2) data[data.size() / 2] ^= 1;
+  }});
+  ExpectComplete();
+  EXPECT_GT(sender_->sent_bytes(), image_.size());
+}
+
+TEST_F(TransferRunTest, DamageFourTimesIsCorruptOnBothEnds) {
+  Make(Sending(), Receiving());
+  MakeReady();
+  Connect({.damage = [](std::string& data) { data[0] ^= 1; }});
+  EXPECT_EQ(CodeOf(sender_->status()), ErrorCode::CORRUPT) << sender_->status();
+  EXPECT_EQ(CodeOf(receiver_->status()), ErrorCode::CORRUPT) << receiver_->status();
+  EXPECT_EQ(told_, 0U);
+}
+
+TEST_F(TransferRunTest, WhoeverIsSilentIsGivenUpInTime) {
+  Make(Sending(), Receiving());
+  MakeReady();
+  for (int i = 0; i < 5; ++i) {
+    const Nanos begin = Now();
+    Connect({.deaf_after = 0});
+    EXPECT_GE(Now() - begin, milliseconds(400));
+    EXPECT_LT(Now() - begin, seconds(5));
+  }
+  EXPECT_EQ(CodeOf(sender_->status()), ErrorCode::TIMEOUT) << sender_->status();
+}
+
+TEST_F(TransferRunTest, AChunkThatStopsInTheMiddleEndsTheConnection) {
+  Make(Sending(), Receiving());
+  const auto [a, b] = FakeBulk::Connect();
+  receiver_->Prepare();
+  Thread receives("receives", [this, b = b] { receiver_->Drive(*b); });
+  a->Watch([] {});
+  a->SendHeader({0, 1, CrcOf(0), kPiece});
+  const Nanos begin = Now();
+  receives.Join();
+  EXPECT_LT(Now() - begin, seconds(5));
+  EXPECT_EQ(receiver_->state(), TransferState::kRunning) << "another connection may bring it";
+  MakeReady();
+  Connect();
+  ExpectComplete();
+}
+
+TEST_F(TransferRunTest, AReceiverThatGrantsNothingIsGivenUp) {
+  Make(Sending(), Receiving());
+  MakeReady();
+  const auto [a, b] = FakeBulk::Connect();
+  b->Watch([] {});
+  b->Say(Welcome{std::vector<bool>(shape_.chunks())});
+  b->Say(Window{1, 0});
+  sender_->Prepare();
+  const Nanos begin = Now();
+  sender_->Drive(*a);
+  EXPECT_GE(Now() - begin, milliseconds(450));
+  EXPECT_LT(Now() - begin, seconds(5));
+  EXPECT_EQ(sender_->sent_bytes(), 0U);
+}
+
+TEST_F(TransferRunTest, NonsenseFromTheOtherEndIsAProtocolError) {
+  const auto fails = [this](const std::function<void(BulkStream&)>& say) {
+    Make(Sending(), Receiving());
+    const auto [a, b] = FakeBulk::Connect();
+    a->Watch([] {});
+    say(*a);
+    receiver_->Prepare();
+    receiver_->Drive(*b);
+    return CodeOf(receiver_->status());
+  };
+  const auto data = [](BulkStream& stream, size_t bytes) {
+    EXPECT_TRUE(stream.SendData(bytes, [](std::span<std::byte>) { return absl::OkStatus(); }).ok());
+  };
+  EXPECT_EQ(fails([&](BulkStream& a) { data(a, 10); }), ErrorCode::PROTOCOL);
+  EXPECT_EQ(fails([&](BulkStream& a) { a.SendHeader({9999, 1, 0, kPiece}); }), ErrorCode::PROTOCOL);
+  EXPECT_EQ(fails([&](BulkStream& a) { a.SendHeader({0, 1, 0, kPiece + 1}); }), ErrorCode::PROTOCOL);
+  EXPECT_EQ(fails([&](BulkStream& a) { a.Say(Verified{0, 1}); }), ErrorCode::PROTOCOL);
+  EXPECT_EQ(fails([&](BulkStream& a) {
+              a.SendHeader({0, 1, 0, kPiece});
+              a.SendHeader({1, 1, 0, kPiece});
+            }),
+            ErrorCode::PROTOCOL);
+  EXPECT_EQ(fails([&](BulkStream& a) {
+              a.SendHeader({0, 1, 0, kPiece});
+              data(a, kPiece);
+              data(a, 1);
+            }),
+            ErrorCode::PROTOCOL)
+      << "one more than the chunk has";
+}
+
+TEST_F(TransferRunTest, EitherEndMayGiveUpAndTheOtherHearsWhy) {
+  for (const bool by_sender : {true, false}) {
+    Make(Sending(), Receiving());
+    EXPECT_TRUE(sender_->ChunkReady(2, CrcOf(2)).ok());
+    Thread later("later", [this, by_sender] {
+      Wake().WaitUntil(Now() + milliseconds(50));
+      const absl::Status why = Error(ErrorCode::CANCELLED, "enough");
+      by_sender ? sender_->Abort(why) : receiver_->Abort(why);
+    });
+    Connect();
+    EXPECT_EQ(CodeOf(sender_->status()), ErrorCode::CANCELLED) << sender_->status();
+    EXPECT_EQ(CodeOf(receiver_->status()), ErrorCode::CANCELLED) << receiver_->status();
+    told_ = 0;
+  }
+}
+
+TEST_F(TransferRunTest, WhoeverDoesNotWantTheBytesAnyMoreEndsIt) {
+  wanted_ = 3;
+  Make(Sending(), Receiving());
+  MakeReady();
+  Connect();
+  EXPECT_EQ(CodeOf(sender_->status()), ErrorCode::FENCED) << sender_->status();
+  EXPECT_EQ(CodeOf(receiver_->status()), ErrorCode::FENCED);
+}
+
+TEST_F(TransferRunTest, ASourceThatCannotBeReadEndsIt) {
+  Make(Sending(), Receiving());
+  MakeReady();
+  unreadable_ = true;
+  Connect();
+  EXPECT_EQ(CodeOf(sender_->status()), ErrorCode::CORRUPT);
+  EXPECT_EQ(CodeOf(receiver_->status()), ErrorCode::CORRUPT) << receiver_->status();
+}
+
+TEST_F(TransferRunTest, TheRateIsKept) {
+  SenderLimits limits = Sending();
+  limits.bytes_per_second = 10 * kMiB;
+  limits.burst = kPiece;
+  Make(limits, Receiving());
+  MakeReady();
+  const Nanos begin = Now();
+  Connect();
+  ExpectComplete();
+  EXPECT_GE(Seconds(Now() - begin), 0.4) << "5 MiB at 10 MiB/s";
+}
+
+TEST_F(TransferRunTest, TheDeadlineEndsAnIdleOne) {
+  SenderLimits limits = Sending();
+  limits.deadline = Now() + milliseconds(300);
+  Make(limits, Receiving());
+  Connect();
+  EXPECT_EQ(CodeOf(sender_->status()), ErrorCode::TIMEOUT) << sender_->status();
+}
+
+TEST(EmptyTransferRunTest, AnImageWithoutBytesIsComplete) {
+  const TransferShape shape = *TransferShape::Make(0, kPiece);
+  SendRun sender(SystemClock(), NameOf(), shape, {}, {}, kQuick);
+  ReceiveRun receiver(SystemClock(), NameOf(), shape, {}, {}, kQuick);
+  const auto [a, b] = FakeBulk::Connect();
+  {
+    Thread sends("sends", [&, a = a] { sender.Drive(*a); });
+    Thread receives("receives", [&, b = b] { receiver.Drive(*b); });
+  }
+  EXPECT_EQ(sender.state(), TransferState::kComplete);
+  EXPECT_EQ(receiver.state(), TransferState::kComplete);
+}
+
+}  // namespace
+}  // namespace ckptd::transport
