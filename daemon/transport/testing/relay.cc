@@ -29,19 +29,6 @@ sockaddr_in Loopback(int port) {
   return address;
 }
 
-// All of it: the kernel's buffers hold what a test sends.
-bool Pass(int from, int to) {
-  std::array<char, 65536> bytes{};
-  const ssize_t got = recv(from, bytes.data(), bytes.size(), MSG_DONTWAIT);
-  if (got < 0) return errno == EAGAIN;
-  for (ssize_t done = 0; done < got;) {
-    const ssize_t put = send(to, bytes.data() + done, static_cast<size_t>(got - done), MSG_NOSIGNAL);
-    if (put < 0) return false;
-    done += put;
-  }
-  return got > 0;
-}
-
 }  // namespace
 
 Relay::Relay(int target_port) : target_port_(target_port), listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -62,6 +49,20 @@ Relay::~Relay() {
 
 std::string Relay::address() const { return absl::StrCat("127.0.0.1:", port_); }
 
+// All of it: the kernel's buffers hold what a test sends.
+bool Relay::Pass(int from, int to) {
+  std::array<char, 65536> bytes{};
+  const ssize_t got = recv(from, bytes.data(), bytes.size(), MSG_DONTWAIT);
+  if (got < 0) return errno == EAGAIN;
+  for (ssize_t done = 0; done < got;) {
+    const ssize_t put = send(to, bytes.data() + done, static_cast<size_t>(got - done), MSG_NOSIGNAL);
+    if (put < 0) return false;
+    done += put;
+    passed_ += static_cast<uint64_t>(put);
+  }
+  return got > 0;
+}
+
 void Relay::Run() {
   std::vector<std::pair<UniqueFd, UniqueFd>> cables;
   while (!stop_) {
@@ -71,6 +72,10 @@ void Relay::Run() {
       fds.push_back({b.get(), POLLIN, 0});
     }
     if (frozen_) fds.clear();
+    if (cut_.exchange(false)) {
+      cables.clear();
+      continue;
+    }
     if (poll(fds.data(), fds.size(), kLookMs) <= 0) continue;
     for (size_t i = cables.size(); i-- > 0;) {
       const auto& [a, b] = cables[i];

@@ -21,15 +21,22 @@ class Relay {
 
   [[nodiscard]] std::string address() const;
   void Freeze(bool frozen) { frozen_ = frozen; }
+  // Everything that stands now; who connects again is connected.
+  void Cut() { cut_ = true; }
+  // Bytes, both ways.
+  [[nodiscard]] uint64_t passed() const { return passed_; }
 
  private:
   void Run();
+  [[nodiscard]] bool Pass(int from, int to);
 
   const int target_port_;
   int port_ = 0;
   UniqueFd listener_;
   std::atomic<bool> frozen_{false};
   std::atomic<bool> stop_{false};
+  std::atomic<bool> cut_{false};
+  std::atomic<uint64_t> passed_{0};
   std::optional<Thread> thread_;
 };
 

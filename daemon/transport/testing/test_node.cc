@@ -31,6 +31,9 @@ GrpcLinksOptions OptionsOf(const TestNode::Options& options) {
   out.first_pause = std::chrono::milliseconds(50);
   out.longest_pause = std::chrono::milliseconds(400);
   out.longest_connection = options.longest_connection;
+  out.copy_host = options.copy_host;
+  out.moves_out = options.moves_out;
+  out.moves_in = options.moves_in;
   return out;
 }
 

@@ -30,6 +30,9 @@ class TestNode final : private LinkSink {
     int port = 0;
     Nanos hello_patience = std::chrono::seconds(5);
     std::chrono::milliseconds longest_connection = std::chrono::hours(1);
+    CopyHost* copy_host = nullptr;
+    size_t moves_out = 4;
+    size_t moves_in = 4;
   };
   explicit TestNode(Options options);
   ~TestNode() override;
@@ -56,6 +59,8 @@ class TestNode final : private LinkSink {
   // Its loop does nothing until it is let go on.
   void Hold();
   void LetGo();
+  // Within Do.
+  [[nodiscard]] CopyCalls& copies() { return links_->copies(); }
   // On its loop's thread; returns when it has run.
   void Do(const std::function<void()>& work);
 
