@@ -119,6 +119,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(Config config, Files& files,
   agent->storage_watch_ = std::make_unique<StorageWatch>(*agent->loop_, clock, *agent->store_, *agent->calls_,
                                                          *agent->chore_work_, agent->config_.storage.timeout);
   agent->MakeGpuParts();
+  agent->MakeKeeper();
   agent->MakeLinks();
   agent->MakeServices();
   agent->AdoptAll();
@@ -137,6 +138,7 @@ absl::Status Agent::OpenRegion() {
   region.uid = geteuid();
   region.size_limit = config_.region.size.bytes;
   region.job_quota = config_.region.job_quota.bytes;
+  region.peers_memory = config_.peers.memory.bytes;
   CKPTD_ASSIGN_OR_RETURN(region_, region::Region::Open(files_, clock_, region));
   for (const std::string& warning : region_->warnings()) Log(kWarning, "region.warning").Field("text", warning);
   return absl::OkStatus();
@@ -212,7 +214,25 @@ void Agent::MakeLinks() {
   links_ = std::make_unique<PeerLinks>(
       *loop_, clock_, files_, config_.peers, peers_->membership(), std::move(self),
       PeerLinks::Handler{[this](const transport::LinkMessage& message) { OnPeerMessage(message); },
-                         [this] { OnMembersChanged(); }});
+                         [this] { OnMembersChanged(); }, keeper_.get()});
+}
+
+void Agent::MakeKeeper() {
+  keeper_ = std::make_unique<CopyKeeper>(
+      *loop_, clock_, *region_, *memory_work_,
+      CopyKeeper::Handler{[this](const std::string& job) {
+                            const JobRunner* runner = FindJob(job);
+                            return runner == nullptr ? nullptr : runner->last_state();
+                          },
+                          [this](const std::string& job, Rank rank, const SnapshotId& id) {
+                            JobRunner* runner = FindJob(job);
+                            if (runner != nullptr) return runner->OpenSealed(rank, id);
+                            return absl::StatusOr<HeldSnapshot>(
+                                Error(ErrorCode::NOT_FOUND, absl::StrCat("job ", job, " is not on this node")));
+                          },
+                          [this](const std::string& job) {
+                            if (JobRunner* runner = FindJob(job)) runner->OnCopies();
+                          }});
 }
 
 void Agent::MakeServices() {
@@ -235,6 +255,7 @@ void Agent::MakeServices() {
                                *registrar_,
                                *rescuer_,
                                *links_,
+                               *keeper_,
                                metrics_,
                                agent_id_,
                                incarnation_,

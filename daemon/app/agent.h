@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/app/copy_keeper.h"
 #include "daemon/app/job_runner.h"
 #include "daemon/app/peer_links.h"
 #include "daemon/app/peers.h"
@@ -92,11 +93,13 @@ class Agent final : public SessionHandler {
   void WatchCalls();
   absl::Status MakeServer();
   void MakeLinks();
+  void MakeKeeper();
   void MakeServices();
   // agent_jobs.cc
   void AdoptAll();
   absl::StatusOr<JobRunner*> ObtainJob(const std::string& job, uint32_t uid,
                                        const region::AdoptedJob* adopted = nullptr);
+  JobRunner* ObtainForCopies(const std::string& job, const std::string& user);
   void OnPeerMessage(const transport::LinkMessage& message);
   void OnMembersChanged();
   std::vector<region::JobFacts> JobsOf(uint32_t uid, const std::string& asked_for);
@@ -148,6 +151,7 @@ class Agent final : public SessionHandler {
   std::string agent_id_;  // in the job protocol
   std::unique_ptr<Services> services_;
   std::unique_ptr<job::Bystander> bystander_;
+  std::unique_ptr<CopyKeeper> keeper_;
   std::map<std::string, std::unique_ptr<JobRunner>> jobs_;
   std::unique_ptr<PeerLinks> links_;                        // what comes over it is for jobs_
   std::vector<std::shared_ptr<const uint64_t>> abandoned_;  // what forgotten jobs asked of the storage

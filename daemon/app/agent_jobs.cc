@@ -1,7 +1,9 @@
 // Which jobs this agent knows: what it found in its region, what trainers name, and what it forgets.
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/app/agent.h"
 #include "daemon/app/rescuer.h"
@@ -11,6 +13,13 @@ namespace ckptd {
 namespace {
 
 constexpr size_t kMostAbandoned = 64;
+
+// The agent is in a group of those who hold copies for each other.
+bool HoldsBy(const v1::State& state, const std::string& agent) {
+  return std::any_of(state.groups().begin(), state.groups().end(), [&](const v1::HolderGroup& group) {
+    return std::find(group.agents().begin(), group.agents().end(), agent) != group.agents().end();
+  });
+}
 
 }  // namespace
 
@@ -23,6 +32,20 @@ void Agent::AdoptAll() {
     auto runner = ObtainJob(adopted.job, adopted.uid, &adopted);
     if (!runner.ok()) Log(kError, "region.adopt").Job(adopted.job).Error(runner.status());
   }
+  for (const region::PeerEntry& entry : region_->peers().List()) ObtainForCopies(entry.job, std::to_string(entry.uid));
+  keeper_->VerifyAdopted();
+}
+
+// Null where the job's name is another user's here.
+JobRunner* Agent::ObtainForCopies(const std::string& job, const std::string& user) {
+  uint32_t uid = 0;
+  if (JobRunner* known = FindJob(job)) return known;
+  if (!absl::SimpleAtoi(user, &uid)) return nullptr;
+  auto runner = ObtainJob(job, uid);
+  if (!runner.ok()) Log(kWarning, "copy.no_job").Job(job).Error(runner.status());
+  if (!runner.ok()) return nullptr;
+  claims_.SetOwner(job, uid);
+  return *runner;
 }
 
 absl::StatusOr<JobRunner*> Agent::ObtainJob(const std::string& job, uint32_t uid, const region::AdoptedJob* adopted) {
@@ -35,9 +58,11 @@ absl::StatusOr<JobRunner*> Agent::ObtainJob(const std::string& job, uint32_t uid
   return runner.get();
 }
 
-// Of a job that has nothing here no runner is made for what others say: whose it would be here, only a trainer can say.
+// Of a job that has nothing here, and of which this node holds nothing, no runner is made for what others say.
 void Agent::OnPeerMessage(const transport::LinkMessage& message) {
   JobRunner* job = FindJob(message.job());
+  if (job == nullptr && message.state() && HoldsBy(*message.state(), agent_id_))
+    job = ObtainForCopies(message.job(), message.state()->user());
   if (job != nullptr && message.state()) return job->Post(job::StateReceived{message.state()});
   if (job != nullptr) return job->Post(job::ReportReceived{message.report()});
   if (message.state()) links_->Send(message.state()->coordinator(), bystander_->Heard(message.state()));

@@ -55,11 +55,7 @@ struct JobEffects {
     runner.region_.journal().SetSeen(e.attempt);
     CKPTD_FP("job.after_seen");
   }
-  void operator()(const job::ForwardState& e) const {
-    runner.last_state_ = e.state;
-    runner.metrics_.StateIs(*e.state);
-    for (auto& [rank, machine] : runner.ranks_) machine->Feed(snapshot::JobState{e.state});
-  }
+  void operator()(const job::ForwardState& e) const { runner.Forward(e.state); }
   void operator()(const job::SendState& e) const {
     if (e.agent == runner.services_.agent_id) return runner.Post(job::StateReceived{e.state});
     runner.services_.links.Send(e.agent, e.state);

@@ -44,15 +44,21 @@ void RankMetrics::WentOn() {
 
 void RankMetrics::LoadFailed() { metrics_.restores.With({job_, "failed"}).Add(); }
 
-void RankMetrics::Fetched(const absl::Status& status, uint64_t bytes) {
-  if (status.ok()) metrics_.read_bytes.With({"storage"}).Add(static_cast<double>(bytes));
-  if (CodeOf(status) == ErrorCode::CORRUPT) metrics_.verify_failures.With({"storage"}).Add();
+void RankMetrics::Fetched(const absl::Status& status, uint64_t bytes, const char* tier) {
+  if (status.ok()) metrics_.read_bytes.With({tier}).Add(static_cast<double>(bytes));
+  if (CodeOf(status) == ErrorCode::CORRUPT) metrics_.verify_failures.With({tier}).Add();
 }
 
 void RankMetrics::DamagedInRegion() { metrics_.verify_failures.With({"region"}).Add(); }
 
+void JobMetrics::Copied(const absl::Status& status, uint64_t bytes) {
+  metrics_.copies.With({job_, status.ok() ? "ok" : "failed"}).Add();
+  if (status.ok()) metrics_.copied_bytes.With({job_}).Add(static_cast<double>(bytes));
+}
+
 void JobMetrics::StateIs(const v1::State& state) {
   Reached(state.watermark(), &captured_);
+  Reached(state.protected_(), &protected_);
   Reached(state.durable(), &durable_);
   if (captured_.newest.none() || captured_.newest.step < durable_.newest.step) return;
   lag_.Set(static_cast<double>(captured_.newest.step - durable_.newest.step));

@@ -27,8 +27,8 @@ class RankMetrics {
   void WentOn();
   void LoadFailed();
 
-  // Bytes that came from storage for a restore, or why they did not.
-  void Fetched(const absl::Status& status, uint64_t bytes);
+  // Bytes that came for a restore, or why they did not. `tier`: "storage" or "peers".
+  void Fetched(const absl::Status& status, uint64_t bytes, const char* tier = "storage");
   void DamagedInRegion();
   void Superseded() { metrics_.flushes_superseded.With({job_}).Add(1); }
 
@@ -49,6 +49,8 @@ class JobMetrics {
   JobMetrics(AgentMetrics& metrics, const Clock& clock, std::string job)
       : metrics_(metrics), clock_(clock), job_(std::move(job)), lag_(metrics.tier_lag_steps.With({job_, "storage"})) {}
 
+  // A copy for another node: it is there, or why it is not.
+  void Copied(const absl::Status& status, uint64_t bytes);
   // What the coordinator says of the whole job.
   void StateIs(const v1::State& state);
 
@@ -67,6 +69,7 @@ class JobMetrics {
   const std::string job_;
   Gauge& lag_;
   Tier captured_{"region", {}};
+  Tier protected_{"peers", {}};
   Tier durable_{"storage", {}};
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/app/copy_placement.h"
 #include "daemon/app/peer_links.h"
 #include "daemon/app/registrar.h"
 #include "daemon/base/status_macros.h"
@@ -44,6 +45,8 @@ job::Config JobRunner::MachineConfig(const Services& services, region::JobRegion
   config.retention = ToRetention(services.config.retention);
   config.flush.every = services.config.durability.flush_every;
   config.flush.newest_only = services.config.durability.back_pressure == BackPressureChoice::kReplaceQueued;
+  config.copies = services.links.speaks() ? static_cast<uint32_t>(services.config.peers.copies) : 0;
+  config.place = PlacerOf(services.links.membership(), config.copies);
   return config;
 }
 
@@ -51,7 +54,8 @@ JobRunner::JobRunner(Services& services, region::JobRegion& region)
     : services_(services),
       region_(region),
       machine_(MachineConfig(services, region)),
-      metrics_(services.metrics, services.clock, region.job()) {}
+      metrics_(services.metrics, services.clock, region.job()),
+      sender_(services.loop, services.clock, region.job(), services.agent_id, SenderHandler()) {}
 
 JobRunner::~JobRunner() {
   for (Loop::TimerId timer : timers_) services_.loop.CancelTimer(timer);
@@ -60,6 +64,7 @@ JobRunner::~JobRunner() {
 void JobRunner::Start(const region::AdoptedJob* adopted) {
   SweepLeftovers();
   Push(job::Event(job::Started{region_.journal().seen(), services_.region.id(), region_.journal().lost()}));
+  OnCopies();
   if (adopted == nullptr) return;
   for (const region::AdoptedRank& rank : adopted->ranks) {
     auto runner = ObtainRank(rank.rank);
@@ -88,6 +93,7 @@ void JobRunner::SweepLeftovers() {
 
 void JobRunner::Stop() {
   stopped_ = true;
+  sender_.Stop();
   for (auto& [rank, runner] : ranks_) runner->Stop();
   const auto deletions = std::move(deletions_);
   for (const auto& [request, done] : deletions)
@@ -102,7 +108,10 @@ absl::StatusOr<RankRunner*> JobRunner::ObtainRank(Rank rank) {
   options.rank = rank;
   options.uid = uid();
   options.enqueue = [this](std::function<void()> call) { Push(std::move(call)); };
-  options.on_report = [this](snapshot::RankReportPtr report) { Push(job::Event(job::RankChanged{std::move(report)})); };
+  options.on_report = [this](snapshot::RankReportPtr report) {
+    Push(job::Event(job::RankChanged{std::move(report)}));
+    Push([this] { sender_.Refresh(); });
+  };
   auto runner = std::make_unique<RankRunner>(services_, *memory, std::move(options));
   return (ranks_[rank] = std::move(runner)).get();
 }
@@ -116,6 +125,56 @@ absl::StatusOr<RankRunner*> JobRunner::EnterRank(Rank rank) {
     if (last_state_) runner->Feed(snapshot::JobState{last_state_});
   });
   return runner;
+}
+
+// In this order: what is marked in the peer store holds before it is told.
+void JobRunner::Forward(const job::StatePtr& state) {
+  last_state_ = state;
+  metrics_.StateIs(*state);
+  for (auto& [rank, machine] : ranks_) machine->Feed(snapshot::JobState{state});
+  services_.keeper.Heard(*state);
+  OnCopies();
+  Push([this] { sender_.OnState(last_state_); });
+}
+
+void JobRunner::OnCopies() {
+  const AttemptId seen = last_state_ == nullptr ? region_.journal().seen() : last_state_->attempt();
+  Post(job::CopiesChanged{seen, services_.keeper.CopiesOf(name())});
+}
+
+absl::StatusOr<HeldSnapshot> JobRunner::OpenSealed(Rank rank, const SnapshotId& id) {
+  RankRunner* runner = FindRank(rank);
+  const snapshot::View view = runner == nullptr ? snapshot::View() : runner->view();
+  for (const snapshot::SlotView& slot : view.slots) {
+    if (slot.state != SlotStateCode::kSealed || slot.snapshot != id) continue;
+    region::LayoutSet* set = runner->region().FindLayout(slot.id.layout);
+    if (set == nullptr || set->FileOf(slot.id.index) == nullptr || !set->Slot(slot.id.index).record) continue;
+    PostToRank(rank, snapshot::ReadPinned{slot.id, id});
+    auto unpin = scope_.Bind([this, rank, slot = slot.id, id](int) {
+      PostToRank(rank, snapshot::ReadUnpinned{slot, id});
+    });
+    std::shared_ptr<void> keep(nullptr, [unpin](void*) mutable { unpin(0); });
+    return HeldSnapshot{set->head(), set->Slot(slot.id.index).record, set->FileOf(slot.id.index), std::move(keep)};
+  }
+  return Error(ErrorCode::NOT_FOUND,
+               absl::StrCat("job ", name(), " rank ", rank, ": step ", id.step, " is in no slot of this node"));
+}
+
+CopySender::Handler JobRunner::SenderHandler() {
+  return {[this] { return services_.links.copies(); },
+          [this](const SnapshotId& id) {
+            std::set<Rank> having;
+            for (const auto& [rank, runner] : ranks_) {
+              const snapshot::View view = runner->view();
+              if (std::any_of(view.slots.begin(), view.slots.end(), [&](const snapshot::SlotView& slot) {
+                    return slot.state == SlotStateCode::kSealed && slot.snapshot == id;
+                  }))
+                having.insert(rank);
+            }
+            return having;
+          },
+          [this](Rank rank, const SnapshotId& id) { return OpenSealed(rank, id); },
+          [this](const absl::Status& status, uint64_t bytes) { metrics_.Copied(status, bytes); }};
 }
 
 RankRunner* JobRunner::FindRank(Rank rank) {

@@ -58,6 +58,7 @@ void LayoutIntake::Take(Order order) {
     done(std::move(set), fresh);
   };
   auto shared = std::make_shared<Order>(std::move(order));
+  if (shared->headers == nullptr) return Continue(std::move(*shared), shared->facts);
   RunAsync<absl::StatusOr<HeaderFacts>>(
       services_.loop, services_.memory_work,
       [shared]() -> absl::StatusOr<HeaderFacts> {

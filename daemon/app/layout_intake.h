@@ -36,7 +36,8 @@ class LayoutIntake {
     uint32_t world = 0;
     uint64_t chunk_bytes = 0;  // 0 = choose
     region::Preparation preparation = region::Preparation::kPopulated;
-    std::function<absl::StatusOr<std::string>()> headers;                      // runs on a worker
+    std::function<absl::StatusOr<std::string>()> headers;                      // runs on a worker; or null, and
+    HeaderFacts facts;                                                         // what they say
     std::function<void(uint64_t prepared, uint64_t total)> progress;           // may be null
     std::function<bool()> wanted;                                              // may be null; false: forget it
     std::function<void(absl::StatusOr<region::LayoutSet*>, bool fresh)> done;  // once; fresh: made now

@@ -98,8 +98,10 @@ absl::StatusOr<std::unique_ptr<transport::Links>> PeerLinks::MakeLinks() {
     return transport::SelfStanding{std::move(self.name), self.generation, std::move(self.status)};
   };
   options.admit = [this](const std::string& name, uint64_t generation) { return membership_.Admit(name, generation); };
+  options.copy_host = handler_.copies;
   CKPTD_ASSIGN_OR_RETURN(auto links,
                          transport::GrpcLinks::Start(loop_, *this, std::move(credentials), std::move(options)));
+  copies_ = &links->copies();
   return links;
 }
 #else

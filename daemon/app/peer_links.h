@@ -23,6 +23,7 @@
 #include "daemon/config/config.h"
 #include "daemon/os/files.h"
 #include "daemon/os/loop.h"
+#include "daemon/transport/copies.h"
 #include "daemon/transport/links.h"
 #include "proto/ckptd/v1/status.pb.h"
 
@@ -41,6 +42,7 @@ class PeerLinks final : private transport::LinkSink {
     // From the agent of that name, proved by its certificate.
     std::function<void(const transport::LinkMessage& message)> received;
     std::function<void()> members_changed;
+    transport::CopyHost* copies = nullptr;  // what others ask of this node's memory; outlives it
   };
 
   // `loop`, `clock`, `files` and `membership` outlive it.
@@ -51,12 +53,21 @@ class PeerLinks final : private transport::LinkSink {
   // Once. Nothing is received before.
   void Start();
   // Nothing comes or goes any more.
-  void Stop() { links_.reset(); }
+  void Stop() {
+    copies_ = nullptr;
+    links_.reset();
+  }
+  // This node speaks to others, or would.
+  [[nodiscard]] bool speaks() const { return speaks_; }
+  [[nodiscard]] const membership::Membership& membership() const { return membership_; }
   // The agents of every job, this one among them.
   [[nodiscard]] const std::vector<std::string>& members() const { return members_; }
   // To another agent. What cannot be sent is said in the log, and sent again by whoever repeats it.
   void Send(const std::string& agent, const transport::StatePtr& state);
   void Send(const std::string& agent, const transport::ReportPtr& report);
+
+  // What this node asks of others' memory; null while there are no links.
+  [[nodiscard]] transport::CopyCalls* copies() { return copies_; }
 
   void Fill(v1::PeersStatus* out) const;
   // No links, and peers that are not reached.
@@ -86,6 +97,7 @@ class PeerLinks final : private transport::LinkSink {
   const bool speaks_;
   std::vector<std::string> members_;
   std::unique_ptr<transport::Links> links_;
+  transport::CopyCalls* copies_ = nullptr;            // of links_
   absl::Status why_not_;                              // there are no links
   std::optional<transport::LinkMessage> last_state_;  // a coordinator gives the same one to everybody: sized once
   std::optional<Loop::TimerId> retry_;

@@ -4,12 +4,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/app/rank_fetch.h"
 #include "daemon/app/rank_runner.h"
 #include "daemon/app/rescuer.h"
 #include "daemon/base/failpoint.h"
 #include "daemon/base/status_macros.h"
-#include "daemon/recover/step_check.h"
-#include "daemon/storage/step_files.h"
 
 namespace ckptd {
 namespace {
@@ -124,7 +123,7 @@ struct RankEffects {
     if (set == nullptr || found == runner.fetched_.end() || found->second.snapshot != e.snapshot) {
       return Error(ErrorCode::INTERNAL, "sealed what was not fetched");
     }
-    RankRunner::FetchedSlot fetched = std::move(found->second);
+    FetchedSlot fetched = std::move(found->second);
     runner.fetched_.erase(found);
     RecordHead head{};
     head.epoch = e.epoch;
@@ -202,88 +201,8 @@ struct RankEffects {
     }
   }
 
-  void operator()(const snapshot::FindLayout& e) const {
-    RankRunner* self = &runner;
-    using Read = absl::StatusOr<v1::Sidecar>;
-    RunAsync<Read>(
-        runner.services_.loop, runner.services_.fetch_work,
-        [&store = runner.services_.restore_store, job = runner.options_.job, id = e.snapshot,
-         rank = runner.options_.rank] { return CommittedSidecar(store, job, id, rank); },
-        runner.scope_.Bind([self, e](const Read& read) {
-          self->options_.enqueue([self, e, read] { RankEffects{*self}.PlaceLayout(e.snapshot, read); });
-        }));
-  }
-
-  void PlaceLayout(const SnapshotId& snapshot, absl::StatusOr<v1::Sidecar> sidecar) const {
-    RankRunner* self = &runner;
-    if (!sidecar.ok()) return runner.Feed(snapshot::LayoutFound{snapshot, 0, sidecar.status()});
-    LayoutIntake::Order order;
-    order.world = sidecar->world_size();
-    order.chunk_bytes = sidecar->chunk_bytes();
-    order.preparation = region::Preparation::kReserved;
-    order.headers = [&store = runner.services_.restore_store, job = runner.options_.job, side = *sidecar] {
-      return ReadHeaders(store, job, side, uint64_t{512} << 20);
-    };
-    order.done = [self, snapshot](absl::StatusOr<region::LayoutSet*> set, bool) {
-      uint32_t layout = set.ok() ? (*set)->layout() : 0;
-      uint32_t slots = set.ok() ? (*set)->slot_count() : 0;
-      self->options_.enqueue([self, snapshot, layout, slots, status = set.status()] {
-        if (status.ok()) self->Feed(snapshot::LayoutAdded{layout, slots});
-        self->Feed(snapshot::LayoutFound{snapshot, layout, status});
-      });
-    };
-    runner.intake_.Take(std::move(order));
-  }
-
-  void operator()(const snapshot::Fetch& e) const {
-    region::LayoutSet* set = runner.Set(e.slot);
-    std::shared_ptr<region::SlotFile> file = set == nullptr ? nullptr : set->FileOf(e.slot.index);
-    if (!file) return runner.Feed(snapshot::Fetched{e.slot, e.snapshot, Error(ErrorCode::INTERNAL, "no slot file")});
-    RankRunner* self = &runner;
-    using Result = absl::StatusOr<RankRunner::FetchedSlot>;
-    uint64_t slot_bytes = set->head().block.slot_bytes;
-    RunAsync<Result>(
-        runner.services_.loop, runner.services_.fetch_work,
-        [&store = runner.services_.restore_store, job = runner.options_.job, rank = runner.options_.rank,
-         id = e.snapshot, file, slot_bytes] { return FetchTwice(store, job, rank, id, *file, slot_bytes); },
-        runner.scope_.Bind([self, e, slot_bytes](const Result& result) {
-          self->options_.enqueue([self, e, slot_bytes, result] {
-            self->metrics_.Fetched(result.status(), slot_bytes);
-            if (result.ok()) self->fetched_[e.slot] = *result;
-            self->Feed(snapshot::Fetched{e.slot, e.snapshot, result.status()});
-          });
-        }));
-  }
-
-  // A read that fails once need not fail again, and the step before costs the training since then. What is damaged
-  // stays so.
-  static absl::StatusOr<RankRunner::FetchedSlot> FetchTwice(Store& store, const std::string& job, Rank rank,
-                                                            const SnapshotId& id, region::SlotFile& file,
-                                                            uint64_t slot_bytes) {
-    auto fetched = FetchInto(store, job, rank, id, file, slot_bytes);
-    if (CodeOf(fetched.status()) != ErrorCode::STORAGE_IO) return fetched;
-    Log(kWarning, "fetch.again").Job(job).Rank(rank).Snapshot(id).Error(fetched.status());
-    return FetchInto(store, job, rank, id, file, slot_bytes);
-  }
-
-  static absl::StatusOr<RankRunner::FetchedSlot> FetchInto(Store& store, const std::string& job, Rank rank,
-                                                           const SnapshotId& id, region::SlotFile& file,
-                                                           uint64_t slot_bytes) {
-    CKPTD_RETURN_IF_ERROR(CKPTD_FP_STATUS("fetch.begin"));
-    CKPTD_ASSIGN_OR_RETURN(auto sidecar, CommittedSidecar(store, job, id, rank));
-    if (sidecar.slot_bytes() != slot_bytes) return Error(ErrorCode::CORRUPT, "the sidecar changed under the fetch");
-    CheckedReadOptions options;
-    options.sink = [&file](uint64_t offset, std::span<const std::byte> bytes) { return file.Write(offset, bytes); };
-    CKPTD_RETURN_IF_ERROR(ReadChecked(store, ToStoredRank(job, sidecar), options));
-    CKPTD_FP("fetch.end");
-    RankRunner::FetchedSlot fetched;
-    fetched.snapshot = id;
-    fetched.parent = {sidecar.parent_attempt(), sidecar.parent_step()};
-    fetched.chunk_crcs.assign(sidecar.chunk_crc32c().begin(), sidecar.chunk_crc32c().end());
-    fetched.trace = sidecar.trace_id();
-    fetched.captured_unix_ns = sidecar.captured_unix_ns();
-    return fetched;
-  }
+  void operator()(const snapshot::FindLayout& e) const { RankFetch{runner}.Find(e); }
+  void operator()(const snapshot::Fetch& e) const { RankFetch{runner}.Fetch(e); }
 
   void operator()(const snapshot::StartFlush& e) const {
     region::LayoutSet* set = runner.Set(e.slot);

@@ -43,6 +43,7 @@ RankRunner::RankRunner(Services& services, region::RankRegion& region, Options o
              [this](snapshot::ProcessId process) { options_.enqueue([this, process] { OnHint(process); }); }),
       intake_(services, region, options_.job, options_.uid,
               [this](bool on) { options_.enqueue([this, on] { NeedRoom(on); }); }),
+      copy_fetch_(services, options_.job, options_.uid, options_.rank),
       metrics_(services.metrics, services.clock, options_.job) {}
 
 void RankRunner::Adopt(const region::AdoptedRank& adopted, AttemptId seen) {

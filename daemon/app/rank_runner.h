@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "daemon/app/bells.h"
+#include "daemon/app/copy_fetch.h"
 #include "daemon/app/job_metrics.h"
 #include "daemon/app/layout_intake.h"
 #include "daemon/app/services.h"
@@ -24,6 +25,15 @@
 #include "daemon/snapshot/machine.h"
 
 namespace ckptd {
+
+// What a fetch brought into a slot, until it is sealed.
+struct FetchedSlot {
+  SnapshotId snapshot;
+  SnapshotId parent;
+  std::vector<uint32_t> chunk_crcs;
+  uint64_t trace = 0;
+  int64_t captured_unix_ns = 0;
+};
 
 class RankRunner {
  public:
@@ -82,14 +92,7 @@ class RankRunner {
   };
 
   friend struct RankEffects;  // rank_effects.cc: one overload per effect
-
-  struct FetchedSlot {
-    SnapshotId snapshot;
-    SnapshotId parent;
-    std::vector<uint32_t> chunk_crcs;
-    uint64_t trace = 0;
-    int64_t captured_unix_ns = 0;
-  };
+  friend struct RankFetch;    // rank_fetch.cc
 
   void Execute(const snapshot::Effects& effects);
   [[nodiscard]] absl::Status MayRegister() const;
@@ -115,6 +118,7 @@ class RankRunner {
   TrainerChannel channel_;
   Bells bells_;
   LayoutIntake intake_;
+  CopyFetch copy_fetch_;
   absl::Status layout_problem_;
   RankMetrics metrics_;
   std::vector<snapshot::Event> queue_;  // emptied when all is worked off; keeps its memory, as effects_ does

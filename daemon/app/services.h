@@ -26,6 +26,7 @@
 namespace ckptd {
 
 class CopierRunner;
+class CopyKeeper;
 class PeerLinks;
 class Registrar;
 class Rescuer;
@@ -51,6 +52,7 @@ struct Services {
   Registrar& registrar;
   Rescuer& rescuer;
   PeerLinks& links;
+  CopyKeeper& keeper;
   AgentMetrics& metrics;
   std::string agent_id;
   uint64_t incarnation = 0;

@@ -10,6 +10,7 @@
 #include "daemon/app/health.h"
 #include "daemon/app/rescuer.h"
 #include "daemon/app/storage_watch.h"
+#include "daemon/job/lineage.h"
 
 namespace ckptd {
 namespace {
@@ -138,9 +139,26 @@ void FillRank(RankRunner& rank, const Services& services, v1::RankStatus* out) {
   FillRescue(services.rescuer.Find(UnpackProcess(view.process)), out);
 }
 
+using Steps = std::map<SnapshotId, v1::StepStatus, std::greater<>>;
+
+// What this node holds for others, and what the coordinator says is on enough nodes.
+void AddCopies(Agent& agent, const JobRunner& job, Steps* steps) {
+  for (const v1::HeldCopies& copies : agent.services().keeper.CopiesOf(job.name())) {
+    for (const v1::SnapshotRef& ref : copies.complete()) {
+      v1::StepStatus& step = (*steps)[job::ToId(ref)];
+      const auto& sources = step.sources();
+      if (std::find(sources.begin(), sources.end(), "replica") == sources.end()) step.add_sources("replica");
+    }
+  }
+  if (job.last_state() == nullptr) return;
+  const SnapshotId id = job::ToId(job.last_state()->protected_());
+  const auto at = steps->find(id);
+  if (at != steps->end()) at->second.set_protected_(job::ToId(job.last_state()->unprotected()) < id);
+}
+
 // Steps in memory on this node and steps on storage, as one list, newest attempt and step first.
 void FillSteps(Agent& agent, JobRunner& job, const job::View& view, v1::JobStatus* out) {
-  std::map<SnapshotId, v1::StepStatus, std::greater<>> steps;
+  Steps steps;
   for (const auto& [number, rank] : job.ranks()) {
     for (const snapshot::SlotView& slot : rank->view().slots) {
       if (slot.state != SlotStateCode::kSealed) continue;
@@ -159,6 +177,7 @@ void FillSteps(Agent& agent, JobRunner& job, const job::View& view, v1::JobStatu
       }
     }
   }
+  AddCopies(agent, job, &steps);
   for (const job::StoredStep& stored : view.stored) {
     if (stored.marker != 0 && !stored.committed) continue;
     v1::StepStatus& step = steps[stored.id];
@@ -166,6 +185,7 @@ void FillSteps(Agent& agent, JobRunner& job, const job::View& view, v1::JobStatu
     step.set_pinned(stored.pinned);
     step.set_ranks_flushed(stored.sidecars);
     if (stored.committed) step.add_sources("storage");
+    step.set_protected_(step.protected_() || stored.committed);
   }
   for (auto& [id, step] : steps) {
     step.set_attempt(id.attempt);

@@ -68,6 +68,7 @@ void RefreshPeersMetrics(Agent& agent) {
   metrics.members_source_up.With({}).Set(membership.view()->source.ok() ? 1 : 0);
   metrics.may_speak.With({}).Set(membership.self().status.ok() ? 1 : 0);
   const PeerLinks::Count links = agent.links().count();
+  metrics.peers_memory_used.With({}).Set(static_cast<double>(agent.services().region.peers().Usage().held));
   metrics.links.With({"up"}).Set(static_cast<double>(links.connected));
   metrics.links.With({"down"}).Set(static_cast<double>(links.wanted - links.connected));
 }

@@ -100,6 +100,8 @@ struct PeersConfig {
   std::string tls_ca;  // of kMutual: absolute paths of PEM files; all empty = this node speaks to no other
   std::string tls_cert;
   std::string tls_key;
+  uint64_t copies = 2;  // nodes that hold each snapshot, its own among them; 1 = no copies
+  AutoBytes memory;     // of this node, for what it holds for others; 0 = half of the region
   bool operator==(const PeersConfig&) const = default;
 };
 

@@ -349,6 +349,14 @@ void AddTlsKeys(std::vector<Key>* keys) {
                        "PEM file of its key."));
 }
 
+void AddCopiesKeys(std::vector<Key>* keys) {
+  keys->push_back(Count("peers.copies", Key::kRestart, CKPTD_FIELD(peers.copies), 1, 16,
+                        "Nodes that hold each snapshot in memory, its own among them, where peers.tls lets them speak: "
+                        "one fewer may be lost at once. What the agent of rank 0 says counts; 1 is no copies."));
+  keys->push_back(Size("peers.memory", CKPTD_FIELD(peers.memory), Key::kRestart, Shape::kAny, kMiB, 1024 * 1024 * kGiB,
+                       "Memory of this node for what it holds for others, within region.size; auto is half of that."));
+}
+
 void AddGpuKeys(std::vector<Key>* keys) {
   auto path = [](absl::string_view text) { return text.empty() || text == "off" || IsPath(text, kPathBytes); };
   keys->push_back(Text("gpu.copier", Key::kRestart, CKPTD_FIELD(gpu.copier), "absolute path, off, or empty", path,
@@ -388,7 +396,7 @@ absl::Span<const Key> Keys() {
   static const std::vector<Key>* const keys = [] {
     auto* all = new std::vector<Key>;  // never destroyed: used until the last instruction of main
     for (auto add : {AddAgentKeys, AddRegionKeys, AddStorageKeys, AddPolicyKeys, AddScrubKeys, AddPeersKeys,
-                     AddEtcdKeys, AddTlsKeys, AddGpuKeys, AddOutsideKeys})
+                     AddEtcdKeys, AddTlsKeys, AddCopiesKeys, AddGpuKeys, AddOutsideKeys})
       add(all);
     return all;
   }();

@@ -19,8 +19,8 @@ std::unique_ptr<Histogram> DurationHistogram() {
 
 AgentMetrics::AgentMetrics(absl::string_view version, absl::string_view revision) {
   build_info.With({std::string(version), std::string(revision)}).Set(1);
-  for (Family<Gauge>* family : {&flushes_queued, &region_size, &region_used, &clients, &copiers, &process_resident,
-                                &process_fds, &process_start})
+  for (Family<Gauge>* family : {&flushes_queued, &region_size, &region_used, &peers_memory_used, &clients, &copiers,
+                                &process_resident, &process_fds, &process_start})
     (void)family->With({});
   for (Family<Counter>* family : {&mended, &log_lines_dropped, &copier_starts, &copier_deaths, &process_cpu})
     (void)family->With({});
@@ -30,6 +30,7 @@ AgentMetrics::AgentMetrics(absl::string_view version, absl::string_view revision
   }
   for (const char* outcome : {"captured", "none", "xid", "late"}) (void)rescues.With({outcome});
   for (Family<Counter>* family : {&written_bytes, &read_bytes}) (void)family->With({"storage"});
+  (void)read_bytes.With({"peers"});
 }
 
 // Gauges of the last success are left out: zero would say that there was one in 1970.
@@ -37,9 +38,10 @@ void AgentMetrics::AddJob(absl::string_view job) {
   std::string name(job);
   for (const char* result : {"captured", "dropped"}) (void)saves.With({name, result});
   for (const char* result : {"ok", "failed"}) (void)restores.With({name, result});
-  for (const char* source : {"region", "storage"}) (void)restore_duration.With({name, source});
+  for (const char* result : {"ok", "failed"}) (void)copies.With({name, result});
+  for (const char* source : {"region", "replica", "storage"}) (void)restore_duration.With({name, source});
   for (Family<Histogram>* family : {&save_stall, &capture_duration}) (void)family->With({name});
-  for (Family<Counter>* family : {&captured_bytes, &flushes_superseded}) (void)family->With({name});
+  for (Family<Counter>* family : {&captured_bytes, &copied_bytes, &flushes_superseded}) (void)family->With({name});
   (void)persist_duration.With({name, "storage"});
   (void)tier_lag_steps.With({name, "storage"});
 }

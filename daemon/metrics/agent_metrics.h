@@ -37,6 +37,13 @@ struct AgentMetrics {
       DurationHistogram};
   Family<Counter> written_bytes{{"ckptd_written_bytes_total", "Bytes of images written.", {"tier"}}};
   Family<Counter> read_bytes{{"ckptd_read_bytes_total", "Bytes of images read back for restores.", {"tier"}}};
+  Family<Counter> copies{{"ckptd_copies_total",
+                          "Copies of one rank's snapshot to one other node, by how they ended.",
+                          {"training_job", "result"}}};
+  Family<Counter> copied_bytes{
+      {"ckptd_copied_bytes_total", "Bytes of snapshots that other nodes hold and have verified.", {"training_job"}}};
+  Family<Gauge> peers_memory_used{
+      {"ckptd_peers_memory_used_bytes", "Memory of this node that holds copies for other nodes.", {}}};
   Family<Gauge> flushes_queued{{"ckptd_flushes_queued", "Snapshots that wait to be flushed or are being flushed.", {}}};
 
   Family<Counter> flushes_superseded{

@@ -5,12 +5,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "daemon/base/errors.h"
 #include "daemon/os/mapping.h"
 #include "daemon/os/memfd.h"
 #include "daemon/os/posix_files.h"
+#include "daemon/os/scratch.h"
 #include "daemon/os/testing/huge_bytes.h"
 #include "daemon/os/testing/temp_dir.h"
 
@@ -82,6 +84,37 @@ TEST(HugePages, AreMappedAsSuchByOthers) {
   EXPECT_EQ(other->data()[0], std::byte{0});
   EXPECT_EQ(HugeBytesMapped(), before + kFour);
 }
+
+TEST(Scratch, PiecesAreGivenBackAsZeros) {
+  constexpr uint64_t kBytes = 64 * 4096 + 100;
+  auto scratch = Scratch::Make(kBytes);
+  ASSERT_TRUE(scratch.ok()) << scratch.status();
+  ASSERT_EQ(scratch->bytes().size(), kBytes);
+  std::fill(scratch->bytes().begin(), scratch->bytes().end(), std::byte{7});
+  scratch->Discard(4096, 8192);
+  EXPECT_EQ(scratch->bytes()[4095], std::byte{7});
+  EXPECT_EQ(scratch->bytes()[4096], std::byte{0});
+  EXPECT_EQ(scratch->bytes()[3 * 4096 - 1], std::byte{0});
+  EXPECT_EQ(scratch->bytes()[3 * 4096], std::byte{7});
+  Scratch moved = *std::move(scratch);
+  EXPECT_EQ(moved.bytes()[0], std::byte{7});
+  EXPECT_TRUE(scratch->bytes().empty());
+}
+
+// A page that is not all of the range stays.
+TEST(Scratch, PartsOfPagesStay) {
+  auto scratch = Scratch::Make(3 * 4096);
+  ASSERT_TRUE(scratch.ok()) << scratch.status();
+  std::fill(scratch->bytes().begin(), scratch->bytes().end(), std::byte{7});
+  scratch->Discard(100, 8191);
+  EXPECT_EQ(scratch->bytes()[101], std::byte{7});
+  EXPECT_EQ(scratch->bytes()[4096], std::byte{0});
+  EXPECT_EQ(scratch->bytes()[8192], std::byte{7});
+  scratch->Discard(2 * 4096, uint64_t{1} << 30);
+  EXPECT_EQ(scratch->bytes()[3 * 4096 - 1], std::byte{0});
+}
+
+TEST(Scratch, TooMuchIsAnError) { EXPECT_FALSE(Scratch::Make(uint64_t{1} << 60).ok()); }
 
 TEST(Memfd, SealedContentIsCopied) {
   UniqueFd fd = *CreateMemfd("header", 5);

@@ -6,7 +6,7 @@
 //
 // One line an event on stdout, flushed at once:
 //   RESTORED step=N source=N attempt=N snapshot_attempt=N | SKIPPED step=N code=NAME | STEP N | SAVE N | DROPPED N NAME
-//   GATE NAME | GROWN N | FORKED PID | CAPTURED N | DURABLE N | SUPERSEDED N | CLOSED NAME | DIGEST HEX
+//   GATE NAME | GROWN N | FORKED PID | CAPTURED N | PROTECTED N | DURABLE N | SUPERSEDED N | CLOSED NAME | DIGEST HEX
 // Exit: 0 done; 1 the state is wrong or could not be restored (a sentence on stderr); 2 wrong usage.
 
 #include <unistd.h>
@@ -316,6 +316,7 @@ class Trainer {
         Say("CAPTURED %" PRIu64, step);
         KillAt("captured", step);
       }
+      if ((state.flags & CKPT_PROTECTED) != 0 && protected_.insert(step).second) Say("PROTECTED %" PRIu64, step);
       if ((state.flags & CKPT_DROPPED) != 0) Say("DROPPED %" PRIu64 " %s", step, ckpt_code_name(state.code));
       if ((state.flags & CKPT_DURABLE) != 0) {
         Say("DURABLE %" PRIu64, step);
@@ -350,6 +351,7 @@ class Trainer {
   bool grown_ = false;  // what is being restored
   std::set<uint64_t> watched_;
   std::set<uint64_t> captured_;
+  std::set<uint64_t> protected_;
 };
 
 void Usage() {

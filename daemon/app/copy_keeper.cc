@@ -1,0 +1,301 @@
+#include "daemon/app/copy_keeper.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/app/copy_messages.h"
+#include "daemon/app/services.h"
+#include "daemon/base/failpoint.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/job/lineage.h"
+#include "daemon/region/verify.h"
+
+namespace ckptd {
+namespace {
+
+constexpr Nanos kTokenLife = std::chrono::seconds(30);        // from the answer to the connection
+constexpr Nanos kAbandoned = std::chrono::seconds(60);        // nobody moved it: its slot is given back
+constexpr Nanos kLongestTransfer = std::chrono::minutes(30);  // of one transfer
+constexpr Nanos kSweepEvery = std::chrono::seconds(10);
+
+transport::TransferName NameOf(const std::string& peer, const v1::CopyName& copy, uint32_t number) {
+  return {peer, copy.job(), copy.rank(), job::ToId(copy.snapshot()), number};
+}
+
+// What is let go of on the transport's threads goes home first.
+std::shared_ptr<void> OnLoop(Loop& loop, std::shared_ptr<void> held) {
+  auto box = std::make_shared<std::shared_ptr<void>>(std::move(held));
+  return {box.get(), [&loop, box](void*) mutable { (void)loop.Post([box] { box->reset(); }); }};
+}
+
+}  // namespace
+
+CopyKeeper::CopyKeeper(Loop& loop, const Clock& clock, region::Region& region, Executor& work, Handler handler)
+    : loop_(loop), clock_(clock), region_(region), work_(work), handler_(std::move(handler)) {
+  sweep_ = loop_.After(kSweepEvery, [this] { Sweep(); });
+}
+
+CopyKeeper::~CopyKeeper() { loop_.CancelTimer(sweep_); }
+
+// ------------------------------------------------------------------------------------------------------ what there is
+
+void CopyKeeper::VerifyAdopted() {
+  for (const region::PeerEntry& entry : region_.peers().List()) {
+    if (entry.complete && !entry.verified) Verify(entry);
+  }
+}
+
+void CopyKeeper::Verify(const region::PeerEntry& entry) {
+  const std::string job = entry.job;
+  auto copy = region_.peers().OpenCopy(job, entry.key, entry.id);
+  if (!copy.ok()) return;
+  auto held = std::make_shared<region::PeerCopy>(*std::move(copy));
+  RunAsync<absl::Status>(
+      loop_, work_,
+      [held] {
+        region::Progress progress(held->record->slot_bytes);
+        return region::VerifySlot(*held->file, *held->record, progress);
+      },
+      scope_.Bind([this, held, job, key = entry.key, id = entry.id](const absl::Status& status) {
+        if (status.ok()) return (void)region_.peers().MarkVerified(job, key, id);
+        Log(kError, "copy.damaged").Job(job).Rank(key.number).Snapshot(id).Error(status);
+        if (!region_.peers().Quarantine(job, key, id).ok()) return;
+        handler_.changed(job);
+      }));
+}
+
+void CopyKeeper::Heard(const v1::State& state) {
+  const absl::Status told = region_.peers().Tell(state.job(), ToMarks(MarksOf(state)));
+  if (!told.ok()) Log(kDebug, "copy.marks").Job(state.job()).Error(told);
+  const SnapshotId durable = job::ToId(state.durable());
+  if (!durable.none()) region_.peers().MarkDurable(state.job(), durable);
+}
+
+std::vector<v1::HeldCopies> CopyKeeper::CopiesOf(const std::string& job) const {
+  std::map<Rank, v1::HeldCopies> by_rank;
+  for (const region::PeerEntry& entry : region_.peers().List()) {
+    if (entry.job != job || entry.key.kind != region::PeerKind::kCopy || !entry.complete) continue;
+    v1::HeldCopies& copies = by_rank[entry.key.number];
+    copies.set_rank(entry.key.number);
+    job::SetRef(entry.id, copies.add_complete());
+  }
+  std::vector<v1::HeldCopies> out;
+  for (auto& [rank, copies] : by_rank) out.push_back(std::move(copies));
+  return out;
+}
+
+bool CopyKeeper::IsComplete(const std::string& job, Rank rank, const SnapshotId& id) const {
+  return region_.peers().OpenCopy(job, {region::PeerKind::kCopy, rank}, id).ok();
+}
+
+absl::StatusOr<HeldSnapshot> CopyKeeper::Open(const std::string& job, Rank rank, const SnapshotId& id) {
+  auto copy = region_.peers().OpenCopy(job, {region::PeerKind::kCopy, rank}, id);
+  if (!copy.ok()) return handler_.own(job, rank, id);
+  auto hold = std::make_shared<region::SlotHold>(std::move(copy->hold));
+  return HeldSnapshot{std::move(copy->head), std::move(copy->record), std::move(copy->file), std::move(hold)};
+}
+
+// --------------------------------------------------------------------------------------------------------- who may ask
+
+absl::Status CopyKeeper::MayAsk(const std::string& peer, const v1::CopyName& copy, AttemptId attempt,
+                                const std::string& user) const {
+  const std::string name = absl::StrCat("job ", copy.job(), " rank ", copy.rank(), ": ");
+  const auto state = handler_.state(copy.job());
+  if (state == nullptr || state->attempt() < attempt || (state->attempt() == attempt && !state->has_decision()))
+    return Error(ErrorCode::BUSY, absl::StrCat(name, "attempt ", attempt, " is not decided yet as this node knows"));
+  if (state->attempt() > attempt)
+    return Error(ErrorCode::FENCED, absl::StrCat(name, "attempt ", state->attempt(), " follows attempt ", attempt));
+  if (!user.empty() && state->user() != user)
+    return Error(ErrorCode::JOB_OWNED, absl::StrCat(name, "is uid ", state->user(), "'s, not uid ", user, "'s"));
+  for (const v1::RankClaim& claim : state->decision().ranks()) {
+    if (claim.rank() == copy.rank() && claim.agent() == peer) return absl::OkStatus();
+  }
+  return Error(ErrorCode::PERMISSION, absl::StrCat(name, "node ", peer, " does not have it in attempt ", attempt));
+}
+
+absl::StatusOr<transport::TransferToken> CopyKeeper::Issue(const transport::TransferName& name) {
+  const transport::TransferToken token = transport::RandomToken();
+  const Nanos now = clock_.Monotonic();
+  CKPTD_RETURN_IF_ERROR(tokens_.Issue(token, name, now + kTokenLife, now));
+  return token;
+}
+
+// ------------------------------------------------------------------------------------------------------------ incoming
+
+void CopyKeeper::Offer(const std::string& peer, const v1::OfferRequest& request,
+                       transport::CopyAnswer<v1::OfferResponse> answer) {
+  answer(Take(peer, request));
+}
+
+absl::StatusOr<v1::OfferResponse> CopyKeeper::Take(const std::string& peer, const v1::OfferRequest& request) {
+  CKPTD_RETURN_IF_ERROR(MayAsk(peer, request.copy(), request.attempt(), request.user()));
+  CKPTD_ASSIGN_OR_RETURN(const region::PeerSpec spec, SpecOf(request));
+  v1::OfferResponse response;
+  const SnapshotId id = job::ToId(request.copy().snapshot());
+  if (IsComplete(request.copy().job(), request.copy().rank(), id)) {
+    response.set_have(true);
+    return response;
+  }
+  if (!region_.peers().Ready(spec)) return Prepare(spec);
+  const Key key{request.copy().job(), request.copy().rank(), id, peer};
+  CKPTD_ASSIGN_OR_RETURN(Incoming * incoming, Begin(key, spec, request.marks()));
+  CKPTD_ASSIGN_OR_RETURN(const auto token, Issue(NameOf(peer, request.copy(), incoming->number)));
+  response.set_token(token.data(), token.size());
+  response.set_slot(incoming->number);
+  return response;
+}
+
+// Always an error: LAYOUT_PREPARING, or why it cannot be.
+absl::Status CopyKeeper::Prepare(const region::PeerSpec& spec) {
+  auto build = std::make_shared<std::unique_ptr<region::PeerBuild>>();
+  auto made = scope_.Bind([this, build, job = spec.layout.job](const absl::Status& status) {
+    const absl::Status finished =
+        status.ok() && *build != nullptr ? region_.peers().FinishLayout(std::move(*build)) : status;
+    build->reset();
+    if (!finished.ok()) Log(kWarning, "copy.no_memory").Job(job).Error(finished);
+  });
+  auto done = [&loop = loop_, made](const absl::Status& status) {
+    (void)loop.Post([made, status]() mutable { made(status); });
+  };
+  CKPTD_ASSIGN_OR_RETURN(*build,
+                         region_.peers().StartLayout(spec, region::Preparation::kPopulated, work_, std::move(done)));
+  return Error(ErrorCode::LAYOUT_PREPARING, absl::StrCat("job ", spec.layout.job, " rank ", spec.layout.rank,
+                                                         ": memory for copies is being prepared"));
+}
+
+absl::StatusOr<CopyKeeper::Incoming*> CopyKeeper::Begin(const Key& key, const region::PeerSpec& spec,
+                                                        const v1::CopyMarks& marks) {
+  const auto found = incoming_.find(key);
+  if (found != incoming_.end() && !found->second.fill->fenced()) {
+    found->second.touched = clock_.Monotonic();
+    return &found->second;
+  }
+  if (found != incoming_.end()) incoming_.erase(found);
+  CKPTD_ASSIGN_OR_RETURN(auto fill, region_.peers().Begin(spec, key.id, ToMarks(marks)));
+  // Of another owner, or an older snapshot: fenced by this one.
+  std::erase_if(incoming_, [](const auto& entry) { return entry.second.fill->fenced(); });
+  Incoming& incoming = incoming_[key];
+  incoming = {++last_number_, std::move(fill), clock_.Monotonic()};
+  return &incoming;
+}
+
+void CopyKeeper::Seal(const std::string& peer, const v1::SealRequest& request,
+                      transport::CopyAnswer<v1::SealResponse> answer) {
+  const absl::Status may = MayAsk(peer, request.copy(), request.attempt(), "");
+  if (!may.ok()) return answer(may);
+  const SnapshotId id = job::ToId(request.copy().snapshot());
+  if (IsComplete(request.copy().job(), request.copy().rank(), id)) return answer(v1::SealResponse());
+  const auto found = incoming_.find({request.copy().job(), request.copy().rank(), id, peer});
+  if (found == incoming_.end())
+    return answer(
+        Error(ErrorCode::NOT_FOUND, absl::StrCat("job ", request.copy().job(), " rank ", request.copy().rank(),
+                                                 ": nothing of this step is on its way here")));
+  CKPTD_FP("copy.seal");
+  const absl::Status sealed = region_.peers().Complete(*found->second.fill, SealOf(request));
+  if (!sealed.ok()) return answer(sealed);
+  incoming_.erase(found);
+  CKPTD_FP("copy.sealed");
+  Log(kInfo, "copy.complete").Job(request.copy().job()).Rank(request.copy().rank()).Snapshot(id).Field("of", peer);
+  handler_.changed(request.copy().job());
+  answer(v1::SealResponse());
+}
+
+// ------------------------------------------------------------------------------------------------------------ outgoing
+
+void CopyKeeper::Describe(const std::string& peer, const v1::DescribeRequest& request,
+                          transport::CopyAnswer<v1::DescribeResponse> answer) {
+  answer(Give(peer, request));
+}
+
+absl::StatusOr<v1::DescribeResponse> CopyKeeper::Give(const std::string& peer, const v1::DescribeRequest& request) {
+  const v1::CopyName& copy = request.copy();
+  CKPTD_RETURN_IF_ERROR(MayAsk(peer, copy, request.attempt(), request.user()));
+  const Key key{copy.job(), copy.rank(), job::ToId(copy.snapshot()), peer};
+  auto found = outgoing_.find(key);
+  if (found == outgoing_.end()) {
+    CKPTD_ASSIGN_OR_RETURN(HeldSnapshot held, Open(key.job, key.rank, key.id));
+    found = outgoing_.emplace(key, Outgoing{++last_number_, std::move(held), Nanos(0)}).first;
+  }
+  Outgoing& outgoing = found->second;
+  outgoing.touched = clock_.Monotonic();
+  CKPTD_ASSIGN_OR_RETURN(const auto token, Issue(NameOf(peer, copy, outgoing.number)));
+  v1::DescribeResponse response;
+  response.set_world_size(outgoing.held.head.block.world);
+  *response.mutable_layout() = LayoutOf(outgoing.held.head);
+  *response.mutable_record() = RecordOf(*outgoing.held.record);
+  response.set_token(token.data(), token.size());
+  response.set_slot(outgoing.number);
+  return response;
+}
+
+// ----------------------------------------------------------------------------------------------------------- the bytes
+
+absl::StatusOr<transport::BulkEnd> CopyKeeper::Redeem(const std::string& peer, const transport::Hello& hello) {
+  CKPTD_RETURN_IF_ERROR(tokens_.Redeem(hello.token, hello.name, clock_.Monotonic()));
+  const Key key{hello.name.job, hello.name.rank, hello.name.snapshot, peer};
+  const auto in = incoming_.find(key);
+  if (in != incoming_.end() && in->second.number == hello.name.slot) return EndOf(hello.name, in->second);
+  const auto out = outgoing_.find(key);
+  if (out != outgoing_.end() && out->second.number == hello.name.slot) return EndOf(hello.name, out->second);
+  return Error(ErrorCode::FENCED, absl::StrCat(transport::ToString(hello.name), ": is not wanted any more"));
+}
+
+transport::BulkEnd CopyKeeper::EndOf(const transport::TransferName& name, Incoming& incoming) {
+  incoming.touched = clock_.Monotonic();
+  const std::shared_ptr<region::PeerFill> fill = incoming.fill;
+  transport::BulkEnd end;
+  end.name = name;
+  end.image_bytes = fill->place().slot_bytes;
+  end.chunk_bytes = fill->place().chunk_bytes;
+  transport::ServedReceive receive;
+  receive.target.bytes = fill->bytes();
+  receive.target.keep = fill;
+  receive.target.verified = [fill](uint32_t chunk, uint32_t crc) { return fill->ChunkVerified(chunk, crc); };
+  receive.limits.deadline = clock_.Monotonic() + kLongestTransfer;
+  receive.limits.alone = kAbandoned;
+  end.end = std::move(receive);
+  return end;
+}
+
+transport::BulkEnd CopyKeeper::EndOf(const transport::TransferName& name, Outgoing& outgoing) {
+  outgoing.touched = clock_.Monotonic();
+  transport::BulkEnd end;
+  end.name = name;
+  end.image_bytes = outgoing.held.record->slot_bytes;
+  end.chunk_bytes = outgoing.held.record->chunk_bytes;
+  transport::ServedSend send;
+  send.source.read = [file = outgoing.held.file](uint64_t offset, std::span<std::byte> into) {
+    return file->Read(offset, into);
+  };
+  send.source.keep = OnLoop(loop_, outgoing.held.keep);
+  send.limits.deadline = clock_.Monotonic() + kLongestTransfer;
+  send.chunk_crcs = outgoing.held.record->chunk_crcs;
+  end.end = std::move(send);
+  return end;
+}
+
+// Whoever asked and does not come, or came and left in the middle, holds nothing for ever.
+void CopyKeeper::Sweep() {
+  sweep_ = loop_.After(kSweepEvery, [this] { Sweep(); });
+  const Nanos now = clock_.Monotonic();
+  std::erase_if(outgoing_, [&](const auto& entry) { return now - entry.second.touched > kAbandoned; });
+  for (auto at = incoming_.begin(); at != incoming_.end();) {
+    at = IsAbandoned(at->first, at->second) ? incoming_.erase(at) : std::next(at);
+  }
+}
+
+// Its slot is given back.
+bool CopyKeeper::IsAbandoned(const Key& key, Incoming& incoming) {
+  const Nanos now = clock_.Monotonic();
+  const size_t missing = incoming.fill->missing();
+  if (missing != incoming.missing) incoming.touched = now;
+  incoming.missing = missing;
+  if (incoming.fill->fenced()) return true;
+  if (now - incoming.touched <= kAbandoned) return false;
+  const absl::Status aborted = region_.peers().Abort(*incoming.fill);
+  Log(kWarning, "copy.abandoned").Job(key.job).Rank(key.rank).Snapshot(key.id).Error(aborted);
+  return true;
+}
+
+}  // namespace ckptd

@@ -1,0 +1,44 @@
+// Between the messages of copies.proto and what room region has.
+#ifndef CKPTD_DAEMON_APP_COPY_MESSAGES_H_
+#define CKPTD_DAEMON_APP_COPY_MESSAGES_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "daemon/base/ids.h"
+#include "daemon/region/peer_store.h"
+#include "daemon/region/record.h"
+#include "daemon/transport/transfer_token.h"
+#include "proto/ckptd/v1/copies.pb.h"
+#include "proto/ckptd/v1/job.pb.h"
+
+namespace ckptd {
+
+[[nodiscard]] v1::CopyName NameOfCopy(const std::string& job, Rank rank, const SnapshotId& id);
+
+[[nodiscard]] v1::CopyLayout LayoutOf(const region::CtlHead& head);
+// The images' places in the slot: back to back, in this order.
+[[nodiscard]] std::vector<ImageExtent> ExtentsOf(const v1::CopyLayout& layout);
+
+// With the list of checksums.
+[[nodiscard]] v1::CopyRecord RecordOf(const region::SlotRecord& record);
+
+[[nodiscard]] v1::SealRequest SealOf(const std::string& job, Rank rank, AttemptId attempt, const region::CtlHead& head,
+                                     const region::SlotRecord& record);
+[[nodiscard]] region::PeerSeal SealOf(const v1::SealRequest& request);
+
+[[nodiscard]] region::PeerMarks ToMarks(const v1::CopyMarks& marks);
+// Of the newest STATE that is heard. What stands for W is the step that all ranks copy now, which W may have left
+// behind.
+[[nodiscard]] v1::CopyMarks MarksOf(const v1::State& state);
+
+// INVALID_ARGUMENT when the user is no number. Nothing else is checked here.
+[[nodiscard]] absl::StatusOr<region::PeerSpec> SpecOf(const v1::OfferRequest& request);
+
+// PROTOCOL when it is none.
+[[nodiscard]] absl::StatusOr<transport::TransferToken> TokenOf(const std::string& bytes);
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_APP_COPY_MESSAGES_H_

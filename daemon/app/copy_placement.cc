@@ -1,0 +1,58 @@
+#include "daemon/app/copy_placement.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "daemon/base/log.h"
+#include "daemon/placement/placement.h"
+
+namespace ckptd {
+namespace {
+
+std::string DomainOf(const membership::Member& member, const char* level) {
+  const auto found = member.domains.find(level);
+  return found == member.domains.end() ? "" : found->second;
+}
+
+// An agent that is no member any more has no domains.
+std::vector<placement::Member> WithDomains(const membership::View& view, const std::vector<std::string>& agents) {
+  std::vector<placement::Member> members;
+  for (const std::string& agent : agents) {
+    placement::Member& member = members.emplace_back();
+    member.name = agent;
+    const membership::Member* known = view.Find(agent);
+    if (known == nullptr) continue;
+    member.zone = DomainOf(*known, "zone");
+    member.rack = DomainOf(*known, "rack");
+    member.host = DomainOf(*known, "host");
+  }
+  return members;
+}
+
+}  // namespace
+
+std::function<HolderGroups(const std::vector<std::string>& agents, const HolderGroups& before)> PlacerOf(
+    const membership::Membership& membership, uint32_t copies) {
+  return [&membership, copies](const std::vector<std::string>& agents, const HolderGroups& before) -> HolderGroups {
+    if (agents.size() < copies) return {};
+    const auto scheme = placement::Scheme::Copies(placement::Kind::kMixed, copies);
+    const std::vector<placement::Member> members = WithDomains(*membership.view(), agents);
+    auto placed = before.empty() ? placement::Place(scheme, members) : placement::Rearrange({scheme, before}, members);
+    if (placed.ok()) return std::move(placed->groups);
+    Log(kError, "copies.not_placed").Error(placed.status());
+    return {};
+  };
+}
+
+std::vector<std::string> HoldersOf(const HolderGroups& groups, const std::string& agent, uint32_t copies) {
+  for (const std::vector<std::string>& group : groups) {
+    const auto at = static_cast<size_t>(std::find(group.begin(), group.end(), agent) - group.begin());
+    if (at == group.size()) continue;
+    std::vector<std::string> holders;
+    for (size_t i = 1; i < copies && i < group.size(); ++i) holders.push_back(group[(at + i) % group.size()]);
+    return holders;
+  }
+  return {};
+}
+
+}  // namespace ckptd

@@ -1,0 +1,26 @@
+// Who holds copies for whom, as room job asks for it: placement over the failure domains that the membership knows.
+#ifndef CKPTD_DAEMON_APP_COPY_PLACEMENT_H_
+#define CKPTD_DAEMON_APP_COPY_PLACEMENT_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "daemon/membership/membership.h"
+
+namespace ckptd {
+
+using HolderGroups = std::vector<std::vector<std::string>>;
+
+// For job::Config::place: groups in which each snapshot is on `copies` nodes, its own among them; none where the agents
+// are fewer than that. `membership` outlives it; it is asked for domains each time.
+[[nodiscard]] std::function<HolderGroups(const std::vector<std::string>& agents, const HolderGroups& before)> PlacerOf(
+    const membership::Membership& membership, uint32_t copies);
+
+// The next `copies` - 1 agents of the group that `agent` is in; nobody when it is in none.
+[[nodiscard]] std::vector<std::string> HoldersOf(const HolderGroups& groups, const std::string& agent, uint32_t copies);
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_APP_COPY_PLACEMENT_H_

@@ -1,0 +1,203 @@
+#include "daemon/app/copy_sender.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/app/copy_messages.h"
+#include "daemon/app/copy_placement.h"
+#include "daemon/base/errors.h"
+#include "daemon/base/log.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/job/lineage.h"
+
+namespace ckptd {
+namespace {
+
+constexpr Nanos kPatience = std::chrono::seconds(20);  // with an answer
+constexpr Nanos kLongestCopy = std::chrono::minutes(30);
+
+HolderGroups GroupsOf(const v1::State& state) {
+  HolderGroups groups;
+  for (const v1::HolderGroup& group : state.groups()) groups.emplace_back(group.agents().begin(), group.agents().end());
+  return groups;
+}
+
+// A holder that has no room yet, or has not heard of the attempt, is no failure.
+bool IsWaiting(const absl::Status& status) {
+  const ErrorCode code = CodeOf(status);
+  return code == ErrorCode::BUSY || code == ErrorCode::LAYOUT_PREPARING || code == ErrorCode::CANCELLED;
+}
+
+}  // namespace
+
+CopySender::CopySender(Loop& loop, const Clock& clock, std::string job, std::string agent, Handler handler)
+    : loop_(loop), clock_(clock), job_(std::move(job)), agent_(std::move(agent)), handler_(std::move(handler)) {}
+
+CopySender::~CopySender() { Stop(); }
+
+void CopySender::Stop() {
+  if (wake_) loop_.CancelTimer(*wake_);
+  wake_.reset();
+  state_.reset();
+  sendings_.clear();
+}
+
+void CopySender::OnState(StatePtr state) {
+  state_ = std::move(state);
+  Refresh();
+}
+
+void CopySender::Refresh() {
+  if (state_ == nullptr) return;
+  const SnapshotId target = job::ToId(state_->protecting());
+  const auto holders = HoldersOf(GroupsOf(*state_), agent_, state_->copies());
+  if (target.none() && plan_.target().none()) return;
+  plan_.SetTarget(target, holders, target.none() ? std::set<Rank>() : handler_.sealed(target));
+  Work();
+}
+
+void CopySender::Work() {
+  if (wake_) loop_.CancelTimer(*wake_);
+  wake_.reset();
+  for (const protect::Order& order : plan_.Next(clock_.Monotonic())) {
+    if (order.kind == protect::Order::Kind::kStart) {
+      Start(order.to, order.snapshot);
+    } else {
+      Cancel(order.to);
+    }
+  }
+  const auto at = plan_.wake();
+  if (!at) return;
+  wake_ = loop_.After(std::max(Nanos(0), *at - clock_.Monotonic()), [this] {
+    wake_.reset();
+    Work();
+  });
+}
+
+CopySender::Sending* CopySender::Find(const Key& to, const SnapshotId& id) {
+  const auto at = sendings_.find(to);
+  return at == sendings_.end() || at->second.id != id ? nullptr : &at->second;
+}
+
+void CopySender::Start(const Key& to, const SnapshotId& id) {
+  auto held = handler_.open(to.rank, id);
+  if (!held.ok()) {
+    // In its own turn: the plan is being worked off.
+    loop_.After(Nanos(0), scope_.Bind([this, to, id, why = held.status()] { Ended(to, id, why); }));
+    return;
+  }
+  sendings_[to] = {id, *std::move(held), nullptr, false};
+  Offer(to);
+}
+
+void CopySender::Cancel(const Key& to) {
+  const auto at = sendings_.find(to);
+  if (at == sendings_.end()) return;
+  at->second.cancelled = true;
+  if (at->second.move != nullptr) at->second.move->Cancel();
+}
+
+v1::OfferRequest CopySender::RequestFor(Rank rank, const Sending& sending) const {
+  v1::OfferRequest request;
+  *request.mutable_copy() = NameOfCopy(job_, rank, sending.id);
+  request.set_user(state_->user());
+  request.set_world_size(sending.held.head.block.world);
+  request.set_attempt(state_->attempt());
+  *request.mutable_marks() = MarksOf(*state_);
+  *request.mutable_layout() = LayoutOf(sending.held.head);
+  return request;
+}
+
+void CopySender::Offer(const Key& to) {
+  const Sending& sending = sendings_.at(to);
+  transport::CopyCalls* calls = handler_.calls();
+  auto offered =
+      scope_.Bind([this, to, id = sending.id](absl::StatusOr<v1::OfferResponse> answer) { Offered(to, id, answer); });
+  if (calls != nullptr) return calls->Offer(to.agent, RequestFor(to.rank, sending), kPatience, std::move(offered));
+  loop_.After(Nanos(0), [offered]() mutable {
+    offered(
+        absl::StatusOr<v1::OfferResponse>(Error(ErrorCode::AGENT_UNREACHABLE, "there are no links to other nodes")));
+  });
+}
+
+void CopySender::Offered(const Key& to, const SnapshotId& id, const absl::StatusOr<v1::OfferResponse>& answer) {
+  Sending* sending = Find(to, id);
+  Log(kDebug, "copy.offered").Job(job_).Rank(to.rank).Snapshot(id).Field("holder", to.agent).Error(answer.status());
+  if (sending == nullptr) return;
+  if (!answer.ok()) return Ended(to, id, answer.status());
+  if (sending->cancelled) return Ended(to, id, Error(ErrorCode::CANCELLED, "not wanted any more"));
+  if (answer->have()) return Ended(to, id, absl::OkStatus());
+  const absl::Status moving = Move(to, *sending, *answer);
+  if (!moving.ok()) Ended(to, id, moving);
+}
+
+absl::Status CopySender::Move(const Key& to, Sending& sending, const v1::OfferResponse& answer) {
+  transport::CopyCalls* calls = handler_.calls();
+  if (calls == nullptr) return Error(ErrorCode::AGENT_UNREACHABLE, "there are no links to other nodes");
+  const region::SlotRecord& record = *sending.held.record;
+  transport::MoveOrder order;
+  order.peer = to.agent;
+  order.name = {to.agent, job_, to.rank, sending.id, answer.slot()};
+  order.image_bytes = record.slot_bytes;
+  order.chunk_bytes = record.chunk_bytes;
+  CKPTD_ASSIGN_OR_RETURN(order.token, TokenOf(answer.token()));
+  order.renew = scope_.Bind([this, to, id = sending.id](auto answered) {
+    Sending* still = Find(to, id);
+    transport::CopyCalls* links = handler_.calls();
+    if (still == nullptr || state_ == nullptr || links == nullptr)
+      return answered(Error(ErrorCode::CANCELLED, "not wanted any more"));
+    links->Offer(to.agent, RequestFor(to.rank, *still), kPatience, [answered](absl::StatusOr<v1::OfferResponse> again) {
+      if (!again.ok()) return answered(again.status());
+      answered(TokenOf(again->token()));
+    });
+  });
+  transport::BulkSource source;
+  source.read = [file = sending.held.file](uint64_t offset, std::span<std::byte> into) {
+    return file->Read(offset, into);
+  };
+  source.keep = sending.held.file;
+  transport::SenderLimits limits;
+  limits.deadline = clock_.Monotonic() + kLongestCopy;
+  CKPTD_ASSIGN_OR_RETURN(
+      sending.move,
+      calls->Send(std::move(order), std::move(source), limits,
+                  scope_.Bind([this, to, id = sending.id](const absl::Status& status) { Moved(to, id, status); })));
+  for (uint32_t chunk = 0; chunk < record.chunk_crcs.size(); ++chunk)
+    CKPTD_RETURN_IF_ERROR(sending.move->ChunkReady(chunk, record.chunk_crcs[chunk]));
+  return absl::OkStatus();
+}
+
+void CopySender::Moved(const Key& to, const SnapshotId& id, const absl::Status& status) {
+  const Sending* sending = Find(to, id);
+  transport::CopyCalls* calls = handler_.calls();
+  Log(kDebug, "copy.moved").Job(job_).Rank(to.rank).Snapshot(id).Field("holder", to.agent).Error(status);
+  if (sending == nullptr) return;
+  if (!status.ok()) return Ended(to, id, status);
+  if (calls == nullptr || state_ == nullptr) return Ended(to, id, Error(ErrorCode::CANCELLED, "not wanted any more"));
+  calls->Seal(
+      to.agent, SealOf(job_, to.rank, state_->attempt(), sending->held.head, *sending->held.record), kPatience,
+      scope_.Bind([this, to, id](const absl::StatusOr<v1::SealResponse>& answer) { Ended(to, id, answer.status()); }));
+}
+
+// With it goes the pin. The move perhaps not before its own call has returned.
+void CopySender::Drop(const Key& to) {
+  std::shared_ptr<transport::CopyMove> move = std::move(sendings_.at(to).move);
+  sendings_.erase(to);
+  if (move != nullptr) loop_.After(Nanos(0), [move] {});
+}
+
+void CopySender::Ended(const Key& to, const SnapshotId& id, const absl::Status& status) {
+  uint64_t bytes = 0;
+  if (const Sending* sending = Find(to, id)) {
+    bytes = sending->held.record->slot_bytes;
+    Drop(to);
+  }
+  if (!status.ok() && !IsWaiting(status))
+    Log(kWarning, "copy.failed").Job(job_).Rank(to.rank).Snapshot(id).Field("holder", to.agent).Error(status);
+  if (!IsWaiting(status)) handler_.ended(status, bytes);
+  plan_.Ended(to, id, status, clock_.Monotonic());
+  Work();
+}
+
+}  // namespace ckptd

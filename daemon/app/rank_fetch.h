@@ -1,0 +1,33 @@
+// A restore whose snapshot is in no slot of this node: effects FindLayout and Fetch of the snapshot machine. Other
+// agents' memory comes first (copy_fetch.h), in the coordinator's order, the storage last. Control thread.
+#ifndef CKPTD_DAEMON_APP_RANK_FETCH_H_
+#define CKPTD_DAEMON_APP_RANK_FETCH_H_
+
+#include <functional>
+
+#include "absl/status/statusor.h"
+#include "daemon/app/rank_runner.h"
+#include "proto/ckptd/v1/copies.pb.h"
+#include "proto/ckptd/v1/manifest.pb.h"
+
+namespace ckptd {
+
+struct RankFetch {
+  RankRunner& runner;
+
+  void Find(const snapshot::FindLayout& e) const;
+  void Fetch(const snapshot::Fetch& e) const;
+
+  using Placed = std::function<void(absl::StatusOr<region::LayoutSet*>, bool)>;
+
+  void FindLayoutOnStorage(const snapshot::FindLayout& e) const;
+  void PlaceLayout(const SnapshotId& snapshot, absl::StatusOr<v1::Sidecar> sidecar) const;
+  void PlaceLayoutOf(const SnapshotId& snapshot, const v1::DescribeResponse& copy) const;
+  [[nodiscard]] Placed WhenPlaced(const SnapshotId& snapshot) const;
+  void FetchFromStorage(const snapshot::Fetch& e) const;
+  void FetchedCopy(const snapshot::Fetch& e, const v1::CopyRecord& record) const;
+};
+
+}  // namespace ckptd
+
+#endif  // CKPTD_DAEMON_APP_RANK_FETCH_H_

@@ -1,0 +1,82 @@
+#include "daemon/protect/plan.h"
+
+#include <algorithm>
+
+namespace ckptd::protect {
+
+void Plan::SetTarget(const SnapshotId& snapshot, const std::vector<std::string>& holders, const std::set<Rank>& ranks) {
+  if (snapshot != target_) last_error_ = absl::OkStatus();
+  target_ = snapshot;
+  holders_ = {holders.begin(), holders.end()};
+  ranks_ = target_.none() ? std::set<Rank>() : ranks;
+  for (const Rank rank : ranks_) {
+    for (const std::string& agent : holders_) copies_.try_emplace({rank, agent});
+  }
+  std::erase_if(copies_,
+                [&](const auto& entry) { return entry.second.state != State::kUnderWay && !Wanted(entry.first); });
+  for (auto& [key, copy] : copies_) {
+    if (copy.state == State::kDone && copy.snapshot != target_) copy = {};
+  }
+}
+
+bool Plan::Wanted(const CopyKey& key) const { return ranks_.count(key.rank) != 0 && holders_.count(key.agent) != 0; }
+
+void Plan::Ended(const CopyKey& to, const SnapshotId& snapshot, const absl::Status& status, Nanos now) {
+  const auto at = copies_.find(to);
+  if (at == copies_.end() || at->second.state != State::kUnderWay || at->second.snapshot != snapshot) return;
+  Copy& copy = at->second;
+  if (!Wanted(to)) {
+    copies_.erase(at);
+    return;
+  }
+  if (snapshot != target_) {
+    copy = {};
+    return;
+  }
+  if (status.ok()) {
+    copy.state = State::kDone;
+    last_error_ = absl::OkStatus();
+    return;
+  }
+  last_error_ = status;
+  copy.pause = copy.pause == Nanos(0) ? pauses_.first : std::min(pauses_.longest, copy.pause * 2);
+  copy.state = State::kWaiting;
+  copy.cancelled = false;
+  copy.not_before = now + copy.pause;
+}
+
+std::vector<Order> Plan::Next(Nanos now) {
+  std::vector<Order> orders;
+  for (auto& [key, copy] : copies_) {
+    if (copy.state == State::kUnderWay && !copy.cancelled && (!Wanted(key) || copy.snapshot != target_)) {
+      copy.cancelled = true;
+      orders.push_back({Order::Kind::kCancel, key, copy.snapshot});
+    }
+    if (copy.state != State::kWaiting || copy.not_before > now) continue;
+    copy.state = State::kUnderWay;
+    copy.cancelled = false;
+    copy.snapshot = target_;
+    orders.push_back({Order::Kind::kStart, key, target_});
+  }
+  return orders;
+}
+
+std::optional<Nanos> Plan::wake() const {
+  std::optional<Nanos> first;
+  for (const auto& [key, copy] : copies_) {
+    if (copy.state == State::kWaiting && (!first || copy.not_before < *first)) first = copy.not_before;
+  }
+  return first;
+}
+
+Plan::Count Plan::count() const {
+  Count count;
+  count.owed = ranks_.size() * holders_.size();
+  for (const auto& [key, copy] : copies_) {
+    count.done += copy.state == State::kDone ? 1 : 0;
+    count.under_way += copy.state == State::kUnderWay ? 1 : 0;
+  }
+  return count;
+}
+
+}  // namespace ckptd::protect

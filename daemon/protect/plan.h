@@ -1,0 +1,96 @@
+// What this agent owes to others, as decisions: the step that the job protects now (State.protecting), of each rank
+// here, to each of its holders.
+//
+//   waiting ── Next ──► under way ── Ended(ok) ──► done
+//      ▲                    │
+//      └──── a pause ◄──────┘ Ended(error)
+//
+// A copy that fails is tried again after a pause that doubles; one that is not wanted any more (another step is
+// protected, the holder is another, the rank has lost the snapshot) is cancelled. What became of it still has to be
+// told: a key has one copy under way at a time.
+//
+// Pure: no I/O, no clock. One thread.
+#ifndef CKPTD_DAEMON_PROTECT_PLAN_H_
+#define CKPTD_DAEMON_PROTECT_PLAN_H_
+
+#include <compare>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "daemon/base/clock.h"
+#include "daemon/base/ids.h"
+
+namespace ckptd::protect {
+
+// Whose snapshot goes to whom.
+struct CopyKey {
+  Rank rank = 0;
+  std::string agent;
+  auto operator<=>(const CopyKey&) const = default;
+};
+
+struct Order {
+  enum class Kind { kStart, kCancel };
+  Kind kind = Kind::kStart;
+  CopyKey to;
+  SnapshotId snapshot;
+};
+
+struct Pauses {
+  Nanos first = std::chrono::milliseconds(200);
+  Nanos longest = std::chrono::seconds(10);
+};
+
+class Plan {
+ public:
+  explicit Plan(Pauses pauses = {}) : pauses_(pauses) {}
+
+  // All ranks copy `snapshot` now (none: nothing), those of this agent to each of `holders`. `ranks`: which of them
+  // have it sealed here.
+  void SetTarget(const SnapshotId& snapshot, const std::vector<std::string>& holders, const std::set<Rank>& ranks);
+
+  // An order to start `to` has ended: OK, the holder has verified it.
+  void Ended(const CopyKey& to, const SnapshotId& snapshot, const absl::Status& status, Nanos now);
+
+  // What is to be done now; each order is given once.
+  [[nodiscard]] std::vector<Order> Next(Nanos now);
+  // When Next() is worth asking again; nothing where only an event changes anything.
+  [[nodiscard]] std::optional<Nanos> wake() const;
+
+  [[nodiscard]] const SnapshotId& target() const { return target_; }
+  struct Count {
+    size_t owed = 0;  // copies of the target
+    size_t done = 0;
+    size_t under_way = 0;
+  };
+  [[nodiscard]] Count count() const;
+  // Why the last copy of the target that failed did so; OK when none has since the last that did not.
+  [[nodiscard]] const absl::Status& last_error() const { return last_error_; }
+
+ private:
+  enum class State { kWaiting, kUnderWay, kDone };
+  struct Copy {
+    State state = State::kWaiting;
+    SnapshotId snapshot;  // under way or done
+    bool cancelled = false;
+    Nanos not_before{0};
+    Nanos pause{0};  // the last one
+  };
+
+  [[nodiscard]] bool Wanted(const CopyKey& key) const;
+
+  const Pauses pauses_;
+  SnapshotId target_;
+  std::set<std::string> holders_;
+  std::set<Rank> ranks_;
+  std::map<CopyKey, Copy> copies_;
+  absl::Status last_error_;
+};
+
+}  // namespace ckptd::protect
+
+#endif  // CKPTD_DAEMON_PROTECT_PLAN_H_

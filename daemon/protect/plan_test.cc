@@ -1,0 +1,131 @@
+#include "daemon/protect/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/errors.h"
+
+namespace ckptd::protect {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr SnapshotId kTen{1, 10};
+constexpr SnapshotId kTwenty{1, 20};
+
+std::vector<std::string> Told(Plan& plan, Nanos now = Nanos(0)) {
+  std::vector<std::string> told;
+  for (const Order& order : plan.Next(now)) {
+    told.push_back(absl::StrCat(order.kind == Order::Kind::kStart ? "start " : "cancel ", order.to.rank, " to ",
+                                order.to.agent, " step ", order.snapshot.step));
+  }
+  return told;
+}
+
+absl::Status Broken() { return Error(ErrorCode::TIMEOUT, "node b is silent"); }
+
+TEST(Plan, EachRankGoesToEachHolderOnce) {
+  Plan plan;
+  EXPECT_THAT(Told(plan), IsEmpty());
+  plan.SetTarget(kTen, {"b", "c"}, {0, 4});
+  EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 10", "start 0 to c step 10", "start 4 to b step 10",
+                                      "start 4 to c step 10"));
+  EXPECT_THAT(Told(plan), IsEmpty());
+  EXPECT_EQ(plan.count().under_way, 4u);
+  for (const Rank rank : {0, 4}) {
+    for (const char* agent : {"b", "c"}) plan.Ended({rank, agent}, kTen, absl::OkStatus(), Nanos(1));
+  }
+  EXPECT_EQ(plan.count().done, 4u);
+  plan.SetTarget(kTen, {"b", "c"}, {0, 4});
+  EXPECT_THAT(Told(plan, milliseconds(60'000)), IsEmpty()) << "what is done stays done";
+  EXPECT_FALSE(plan.wake().has_value());
+}
+
+TEST(Plan, WhatFailsIsTriedAgainAfterPausesThatGrow) {
+  Plan plan({milliseconds(100), milliseconds(300)});
+  plan.SetTarget(kTen, {"b"}, {0});
+  Nanos now(0);
+  for (const int pause : {100, 200, 300, 300}) {
+    EXPECT_THAT(Told(plan, now), ElementsAre("start 0 to b step 10"));
+    plan.Ended({0, "b"}, kTen, Broken(), now);
+    EXPECT_EQ(plan.last_error(), Broken());
+    EXPECT_EQ(plan.wake(), now + milliseconds(pause));
+    EXPECT_THAT(Told(plan, now + milliseconds(pause) - Nanos(1)), IsEmpty());
+    now += milliseconds(pause);
+  }
+  EXPECT_THAT(Told(plan, now), ElementsAre("start 0 to b step 10"));
+  plan.Ended({0, "b"}, kTen, absl::OkStatus(), now);
+  EXPECT_TRUE(plan.last_error().ok());
+}
+
+TEST(Plan, ANewTargetCancelsTheOldAndWaitsForItsEnd) {
+  Plan plan;
+  plan.SetTarget(kTen, {"b"}, {0});
+  EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 10"));
+  plan.SetTarget(kTwenty, {"b"}, {0});
+  EXPECT_THAT(Told(plan), ElementsAre("cancel 0 to b step 10"));
+  EXPECT_THAT(Told(plan), IsEmpty()) << "once";
+  plan.Ended({0, "b"}, kTen, Error(ErrorCode::CANCELLED, "cancelled"), Nanos(0));
+  EXPECT_TRUE(plan.last_error().ok()) << "nobody needs to know";
+  EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 20")) << "without a pause";
+}
+
+TEST(Plan, ALateSuccessOfTheOldTargetIsNotTheNewOnes) {
+  Plan plan;
+  plan.SetTarget(kTen, {"b"}, {0});
+  EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 10"));
+  plan.SetTarget(kTwenty, {"b"}, {0});
+  plan.Ended({0, "b"}, kTen, absl::OkStatus(), Nanos(0));
+  EXPECT_EQ(plan.count().done, 0u);
+  EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 20"));
+}
+
+TEST(Plan, AfterTheLastTargetTheNextOneIsCopiedAnew) {
+  Plan plan;
+  plan.SetTarget(kTen, {"b"}, {0});
+  EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 10"));
+  plan.Ended({0, "b"}, kTen, absl::OkStatus(), Nanos(0));
+  plan.SetTarget({}, {"b"}, {0});
+  EXPECT_THAT(Told(plan), IsEmpty());
+  plan.SetTarget(kTwenty, {"b"}, {0});
+  EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 20"));
+}
+
+TEST(Plan, AnotherHolderGetsWhatTheOldOneHad) {
+  Plan plan;
+  plan.SetTarget(kTen, {"b", "c"}, {0});
+  EXPECT_EQ(Told(plan).size(), 2u);
+  plan.Ended({0, "b"}, kTen, absl::OkStatus(), Nanos(0));
+  plan.SetTarget(kTen, {"b", "d"}, {0});
+  EXPECT_THAT(Told(plan), ElementsAre("cancel 0 to c step 10", "start 0 to d step 10"));
+  plan.Ended({0, "c"}, kTen, Broken(), Nanos(0));
+  EXPECT_TRUE(plan.last_error().ok());
+  EXPECT_THAT(Told(plan, milliseconds(60'000)), IsEmpty());
+  EXPECT_EQ(plan.count().owed, 2u);
+}
+
+TEST(Plan, ARankThatLostItsSnapshotOwesNothing) {
+  Plan plan;
+  plan.SetTarget(kTen, {"b"}, {0, 1});
+  EXPECT_EQ(Told(plan).size(), 2u);
+  plan.SetTarget(kTen, {"b"}, {1});
+  EXPECT_THAT(Told(plan), ElementsAre("cancel 0 to b step 10"));
+  plan.SetTarget(kTen, {"b"}, {0, 1});
+  plan.Ended({0, "b"}, kTen, Broken(), Nanos(0));
+  EXPECT_THAT(Told(plan, milliseconds(200)), ElementsAre("start 0 to b step 10")) << "it was not lost after all";
+}
+
+TEST(Plan, WhatWasNotOrderedIsNotBelieved) {
+  Plan plan;
+  plan.Ended({0, "b"}, kTen, absl::OkStatus(), Nanos(0));
+  plan.SetTarget(kTen, {"b"}, {0});
+  plan.Ended({0, "b"}, kTen, absl::OkStatus(), Nanos(0));
+  EXPECT_EQ(plan.count().done, 0u);
+  EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 10"));
+}
+
+}  // namespace
+}  // namespace ckptd::protect
