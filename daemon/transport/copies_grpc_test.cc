@@ -403,6 +403,19 @@ TEST_F(CopiesGrpcTest, BothSidesMayCancel) {
   EXPECT_EQ(CodeOf(holder_.Ends()[1]), ErrorCode::NOT_FOUND) << holder_.Ends()[1];
 }
 
+TEST_F(CopiesGrpcTest, AHolderThatIsFencedIsSentNothingMore) {
+  Start();
+  const std::string image = TestImage(kBig);
+  SenderLimits limits = Sending();
+  limits.bytes_per_second = uint64_t{20} << 20;
+  limits.burst = kTestChunk;
+  Moving moving(*a_, "b", 3);
+  moving.Send(image, limits);
+  ASSERT_TRUE(moving.UntilProgress(2 * kTestChunk));
+  a_->SetPeers({b_->node()}, {{"b", 5}});
+  EXPECT_EQ(CodeOf(moving.Wait(seconds(5))), ErrorCode::FENCED) << moving.Wait();
+}
+
 TEST_F(CopiesGrpcTest, EitherNodeMayLeaveInTheMiddle) {
   for (const bool holder_leaves : {true, false}) {
     Start();

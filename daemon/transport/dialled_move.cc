@@ -23,8 +23,15 @@ bool MayPass(ErrorCode code) {
 }  // namespace
 
 void DialShared::AbortAll(const absl::Status& why) {
-  for (const auto& run : runs) {
-    if (const auto here = run.lock()) here->Abort(why);
+  for (const Run& one : runs) {
+    if (const auto here = one.run.lock()) here->Abort(why);
+  }
+}
+
+void DialShared::AbortPeer(const std::string& peer, const absl::Status& why) {
+  for (const Run& one : runs) {
+    const auto here = one.peer == peer ? one.run.lock() : nullptr;
+    if (here) here->Abort(why);
   }
 }
 
@@ -41,8 +48,8 @@ DialledMove::DialledMove(std::shared_ptr<DialShared> shared, MoveOrder order, He
       backoff_(shared_->first_pause, shared_->longest_pause, RandomId()),
       ordered_(Now()) {
   look_ = scope_.Bind([this] { Look(); });
-  std::erase_if(shared_->runs, [](const auto& one) { return one.expired(); });
-  shared_->runs.push_back(run_);
+  std::erase_if(shared_->runs, [](const DialShared::Run& one) { return one.run.expired(); });
+  shared_->runs.push_back({order_.peer, run_});
   SetAlarm();
   Wait();
 }

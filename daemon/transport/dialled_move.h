@@ -37,10 +37,15 @@ struct DialShared {
   Nanos longest_pause;
   // The loop's thread; `opened` once, there, never within the call.
   std::function<void(const std::string& peer, const Hello& hello, StreamOpened opened)> dial;
-  std::vector<std::weak_ptr<TransferRun>> runs;
+  struct Run {
+    std::string peer;
+    std::weak_ptr<TransferRun> run;
+  };
+  std::vector<Run> runs;
 
-  // Of all that are left: their threads let go.
+  // Of all that are left, or of those to one peer: their threads let go.
   void AbortAll(const absl::Status& why);
+  void AbortPeer(const std::string& peer, const absl::Status& why);
 };
 
 class DialledMove final : public CopyMove {

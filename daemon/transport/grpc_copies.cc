@@ -64,16 +64,24 @@ GrpcCopies::~GrpcCopies() {
   }
 }
 
-absl::Status GrpcCopies::CheckBy(const Card& self, const std::string& peer, const v1::HelloResponse& by) const {
-  CKPTD_ASSIGN_OR_RETURN(const Greeting greeting, CheckAnswer(self, peer, by));
-  return options_.admit(greeting.peer);
+void GrpcCopies::Rejudge() {
+  for (const auto& [peer, card] : answered_) {
+    const absl::Status admitted = options_.admit(card);
+    if (!admitted.ok()) shared_->AbortPeer(peer, AtNode(peer, admitted));
+  }
+}
+
+absl::StatusOr<Card> GrpcCopies::Believe(const Card& self, const std::string& peer, const v1::HelloResponse& by) const {
+  CKPTD_ASSIGN_OR_RETURN(Greeting greeting, CheckAnswer(self, peer, by));
+  CKPTD_RETURN_IF_ERROR(options_.admit(greeting.peer));
+  return std::move(greeting.peer);
 }
 
 template <typename Request, typename Response>
 absl::Status GrpcCopies::CheckAnswered(const Card& self, const std::string& peer, const Request& request,
                                        const absl::StatusOr<Response>& response) const {
   CKPTD_RETURN_IF_ERROR(response.status());
-  CKPTD_RETURN_IF_ERROR(CheckBy(self, peer, response->by()));
+  CKPTD_RETURN_IF_ERROR(Believe(self, peer, response->by()).status());
   return CheckResponse(request, *response);
 }
 
@@ -147,10 +155,12 @@ void GrpcCopies::Dial(const std::string& peer, const struct Hello& hello, Stream
     const std::shared_ptr<BulkStream> stream = dialled.mapped().lock();
     if (!answer.ok() || !stream)
       return opened(AtNode(peer, answer.ok() ? Error(ErrorCode::CANCELLED, "ended") : answer.status()));
-    if (absl::Status fits = CheckBy(self, peer, *answer); !fits.ok()) {
-      stream->Close(fits);
-      return opened(AtNode(peer, fits));
+    absl::StatusOr<Card> believed = Believe(self, peer, *answer);
+    if (!believed.ok()) {
+      stream->Close(believed.status());
+      return opened(AtNode(peer, believed.status()));
     }
+    answered_[peer] = *std::move(believed);
     opened(stream);
   });
   const std::shared_ptr<BulkStream> stream = MoveCall::Start(

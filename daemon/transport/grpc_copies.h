@@ -41,6 +41,9 @@ class GrpcCopies final : public CopyCalls {
   // After the mailbox was closed. Cancels all; waits for its threads, and for no peer.
   ~GrpcCopies() override;
 
+  // Ends the transfers with whoever would not be believed now.
+  void Rejudge();
+
   void Offer(const std::string& peer, v1::OfferRequest request, Nanos patience,
              CopyAnswer<v1::OfferResponse> answer) override;
   void Seal(const std::string& peer, v1::SealRequest request, Nanos patience,
@@ -58,7 +61,8 @@ class GrpcCopies final : public CopyCalls {
   template <typename Request, typename Response>
   [[nodiscard]] absl::Status CheckAnswered(const Card& self, const std::string& peer, const Request& request,
                                            const absl::StatusOr<Response>& response) const;
-  [[nodiscard]] absl::Status CheckBy(const Card& self, const std::string& peer, const v1::HelloResponse& by) const;
+  [[nodiscard]] absl::StatusOr<Card> Believe(const Card& self, const std::string& peer,
+                                             const v1::HelloResponse& by) const;
   [[nodiscard]] absl::StatusOr<Hello> HelloOf(MoveOrder& order, Nanos deadline) const;
   void Dial(const std::string& peer, const Hello& hello, StreamOpened opened);
 
@@ -68,6 +72,7 @@ class GrpcCopies final : public CopyCalls {
   const std::shared_ptr<DialShared> shared_;
   std::map<uint64_t, std::weak_ptr<grpc::ClientContext>> asking_;
   std::map<uint64_t, std::weak_ptr<BulkStream>> dialling_;
+  std::map<std::string, Card> answered_;  // peers of a Move, as they were believed last
   uint64_t last_ = 0;
   CallbackScope scope_;
 };

@@ -263,6 +263,7 @@ void GrpcLinks::SetPeers(const std::vector<PeerNode>& peers) {
   }
   impl_->door.Rejudge();
   impl_->copies_desk->Rejudge();
+  impl_->copies->Rejudge();
   impl_->door.ForgetCounts(is_peer);
 }
 
