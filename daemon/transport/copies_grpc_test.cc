@@ -9,6 +9,7 @@
 #include "client/core/copy/crc32c.h"
 #include "daemon/base/errors.h"
 #include "daemon/transport/copy_request.h"
+#include "daemon/transport/testing/moving.h"
 #include "daemon/transport/testing/raw_move.h"
 #include "daemon/transport/testing/raw_peer.h"
 #include "daemon/transport/testing/relay.h"
@@ -26,106 +27,6 @@ using ::testing::HasSubstr;
 constexpr size_t kBig = size_t{64} << 20;
 
 Nanos MonoNow() { return SystemClock().Monotonic(); }
-
-// One transfer of node `a`, from beginning to end, watched by the test's thread.
-class Moving {
- public:
-  Moving(TestNode& node, std::string peer, uint32_t rank) : node_(node), peer_(std::move(peer)), rank_(rank) {}
-  ~Moving() {
-    node_.Do([this] { move_.reset(); });
-  }
-
-  void Send(const std::string& image, const SenderLimits& limits, bool all_ready = true) {
-    node_.Do([&] {
-      node_.copies().Offer(
-          peer_, OfferOf(rank_, image.size()), seconds(10), [this, &image, limits, all_ready](auto offer) {
-            if (!offer.ok()) return Done(offer.status());
-            BulkSource source;
-            source.read = [&image](uint64_t offset, std::span<std::byte> into) {
-              std::memcpy(into.data(), image.data() + offset, into.size());
-              return absl::OkStatus();
-            };
-            auto made = node_.copies().Send(OrderOf(image.size(), offer->token(), false), source, limits, DoneHere());
-            if (!made.ok()) return Done(made.status());
-            Keep(*std::move(made));
-            const std::vector<uint32_t> crcs = CrcsOf(image);
-            for (uint32_t i = 0; all_ready && i < crcs.size(); ++i) EXPECT_TRUE(move_->ChunkReady(i, crcs[i]).ok());
-          });
-    });
-  }
-  void Receive(std::string& place, const ReceiverLimits& limits, std::string token = "") {
-    node_.Do([&] {
-      node_.copies().Describe(peer_, DescribeOf(rank_), seconds(10), [this, &place, limits, token](auto found) {
-        if (!found.ok()) return Done(found.status());
-        place.assign(found->layout().slot_bytes(), '~');
-        BulkTarget target;
-        target.bytes = std::span<std::byte>(reinterpret_cast<std::byte*>(place.data()), place.size());
-        auto made = node_.copies().Receive(OrderOf(place.size(), token.empty() ? found->token() : token, true), target,
-                                           limits, DoneHere());
-        if (!made.ok()) return Done(made.status());
-        Keep(*std::move(made));
-      });
-    });
-  }
-  [[nodiscard]] absl::Status Wait(Nanos patience = seconds(60)) {
-    const auto deadline = std::chrono::steady_clock::now() + patience;
-    MutexLock lock(mutex_);
-    while (!done_) {
-      if (!changed_.WaitUntil(mutex_, deadline)) return absl::UnknownError("the test waited in vain");
-    }
-    return *done_;
-  }
-  [[nodiscard]] bool UntilProgress(uint64_t bytes) {
-    const auto deadline = std::chrono::steady_clock::now() + seconds(30);
-    MutexLock lock(mutex_);
-    while (!done_ && (!move_ || move_->Progress() < bytes)) {
-      const auto now = std::chrono::steady_clock::now();
-      if (now > deadline) return false;
-      (void)changed_.WaitUntil(mutex_, now + milliseconds(2));
-    }
-    return move_ && move_->Progress() >= bytes;
-  }
-  CopyMove& move() { return *move_; }
-  void Drop() {
-    node_.Do([this] { move_.reset(); });
-  }
-
- private:
-  MoveOrder OrderOf(uint64_t bytes, const std::string& token, bool receive) {
-    MoveOrder order{peer_, NameOfCopy(peer_, rank_), bytes, kTestChunk, *TokenOf(token), nullptr};
-    order.renew = [this, bytes, receive](auto answer) {
-      const auto pass = [answer](const auto& response) {
-        response.ok() ? answer(TokenOf(response->token())) : answer(response.status());
-      };
-      if (receive)
-        node_.copies().Describe(peer_, DescribeOf(rank_), seconds(5), pass);
-      else
-        node_.copies().Offer(peer_, OfferOf(rank_, bytes), seconds(5), pass);
-    };
-    return order;
-  }
-  MoveDone DoneHere() {
-    return [this](const absl::Status& status) { Done(status); };
-  }
-  void Done(const absl::Status& status) {
-    MutexLock lock(mutex_);
-    EXPECT_FALSE(done_.has_value()) << "once";
-    done_ = status;
-    changed_.NotifyAll();
-  }
-  void Keep(std::unique_ptr<CopyMove> move) {
-    MutexLock lock(mutex_);
-    move_ = std::move(move);
-  }
-
-  TestNode& node_;
-  const std::string peer_;
-  const uint32_t rank_;
-  Mutex mutex_;
-  CondVar changed_;
-  std::optional<absl::Status> done_;
-  std::unique_ptr<CopyMove> move_;
-};
 
 class CopiesGrpcTest : public ::testing::Test {
  protected:

@@ -218,11 +218,12 @@ TEST_F(TransferRunTest, NonsenseFromTheOtherEndIsAProtocolError) {
             ErrorCode::PROTOCOL);
   EXPECT_EQ(fails([&](BulkStream& a) {
               a.SendHeader({0, 1, 0, kPiece});
-              data(a, kPiece);
-              data(a, 1);
+              data(a, kPiece - 1);
+              data(a, 2);
             }),
             ErrorCode::PROTOCOL)
       << "one more than the chunk has";
+  EXPECT_EQ(place_.substr(kPiece), std::string(place_.size() - kPiece, '~')) << "nothing was written behind it";
 }
 
 TEST_F(TransferRunTest, EitherEndMayGiveUpAndTheOtherHearsWhy) {
@@ -230,7 +231,7 @@ TEST_F(TransferRunTest, EitherEndMayGiveUpAndTheOtherHearsWhy) {
     Make(Sending(), Receiving());
     EXPECT_TRUE(sender_->ChunkReady(2, CrcOf(2)).ok());
     Thread later("later", [this, by_sender] {
-      Wake().WaitUntil(Now() + milliseconds(50));
+      while (receiver_->verified_bytes() == 0) Wake().WaitUntil(Now() + milliseconds(2));
       const absl::Status why = Error(ErrorCode::CANCELLED, "enough");
       by_sender ? sender_->Abort(why) : receiver_->Abort(why);
     });
