@@ -342,6 +342,20 @@ TEST_F(CopiesGrpcTest, EitherNodeMayLeaveInTheMiddle) {
   }
 }
 
+TEST_F(CopiesGrpcTest, AHandleThatIsGoneBeforeTheAnswerLeavesNoCallBehind) {
+  Start();
+  const std::string image = TestImage(4 * kTestChunk);
+  auto moving = std::make_unique<Moving>(*a_, "b", 3);
+  moving->Send(image, Sending());
+  ASSERT_TRUE(moving->UntilProgress(0));
+  moving->Drop();
+  moving.reset();
+  Moving another(*a_, "b", 4);
+  another.Send(image, Sending());
+  EXPECT_TRUE(another.Wait().ok());
+  ASSERT_TRUE(holder_.UntilEnds(1));  // and the nodes end, which waits for all calls
+}
+
 TEST_F(CopiesGrpcTest, OfEightAtOnceTwoMoveAndTheRestWait) {
   Start(/*moves_out=*/2, /*moves_in=*/8);
   const std::string image = TestImage(8 * kTestChunk);

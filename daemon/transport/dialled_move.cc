@@ -72,6 +72,7 @@ void DialledMove::Cancel() {
 }
 
 void DialledMove::SetAlarm() {
+  shared_->loop.CancelTimer(std::exchange(alarm_, 0));
   const Nanos due = run_->NextDeadline();
   if (due != Nanos::max()) alarm_ = shared_->loop.At(due, look_);
 }
@@ -80,7 +81,8 @@ void DialledMove::SetAlarm() {
 void DialledMove::Look() {
   if (phase_ == Phase::kDriven || phase_ == Phase::kOver) return;
   run_->Tick();
-  if (Over()) Finish();
+  if (Over()) return Finish();
+  SetAlarm();
 }
 
 void DialledMove::Wait() {
@@ -146,6 +148,7 @@ void DialledMove::Drive(std::shared_ptr<BulkStream> stream) {
 
 void DialledMove::Returned() {
   if (Over()) return Finish();
+  SetAlarm();
   phase_ = Phase::kPausing;  // the slot goes back by itself
   if (run_->verified_bytes() != progress_) backoff_.Reset();
   vain_ = run_->verified_bytes() != progress_ ? 0 : vain_ + 1;

@@ -1,5 +1,6 @@
 #include "daemon/transport/grpc_copies.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -19,6 +20,11 @@ namespace {
 
 absl::Status AtNode(const std::string& peer, const absl::Status& why) {
   return Error(CodeOf(why), absl::StrCat("node ", peer, ": ", why.message()));
+}
+
+// Whoever lets go of it last closes it: nobody may want it any more when it is answered.
+std::shared_ptr<BulkStream> ClosedWhenLetGo(const std::shared_ptr<BulkStream>& stream) {
+  return {stream.get(), [stream](BulkStream* last) { last->Close(Error(ErrorCode::CANCELLED, "nobody wants it")); }};
 }
 
 }  // namespace
@@ -161,7 +167,7 @@ void GrpcCopies::Dial(const std::string& peer, const struct Hello& hello, Stream
       return opened(AtNode(peer, believed.status()));
     }
     answered_[peer] = *std::move(believed);
-    opened(stream);
+    opened(ClosedWhenLetGo(stream));
   });
   const std::shared_ptr<BulkStream> stream = MoveCall::Start(
       *std::move(channel), first,
@@ -212,7 +218,9 @@ absl::StatusOr<std::unique_ptr<CopyMove>> GrpcCopies::Receive(MoveOrder order, B
   if (target.bytes.size() != order.image_bytes)
     return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat(ToString(order.name), ": a target of ", target.bytes.size(),
                                                            " bytes for ", order.image_bytes));
-  auto run = std::make_shared<ReceiveRun>(loop_.clock(), order.name, shape, std::move(target), limits);
+  ReceiverLimits own = limits;  // while it waits for its turn it is alone, too
+  own.alone = std::max(own.alone, limits.deadline - loop_.clock().Monotonic());
+  auto run = std::make_shared<ReceiveRun>(loop_.clock(), order.name, shape, std::move(target), own);
   return std::make_unique<DialledMove>(shared_, std::move(order), std::move(hello), run, nullptr,
                                        SenderLimits{}.vain_connections, std::move(done));
 }
