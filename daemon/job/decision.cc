@@ -86,7 +86,9 @@ class Chooser {
     }
     known.committed = Committed(id);
     const size_t enough = rules_.intersection ? in_.world_size : 1;
-    if (const auto it = in_.excluded.find(id); it != in_.excluded.end() && known.ranks.size() < enough) {
+    if (BeingDeleted(id)) {
+      known.unusable = "it is being deleted";
+    } else if (const auto it = in_.excluded.find(id); it != in_.excluded.end() && known.ranks.size() < enough) {
       known.unusable = it->second;
     } else if (!known.committed && known.ranks.size() < enough) {
       known.unusable = OfNewerFormat(id)
@@ -98,6 +100,15 @@ class Chooser {
     }
     return known;
   }
+
+  // Its files may go at any moment. Who took it from memory would flush it under the deletion.
+  bool BeingDeleted(const SnapshotId& id) const {
+    return Copying() && std::any_of(in_.steps.begin(), in_.steps.end(), [&](const StoredStep& step) {
+             return step.id == id && MarkerHolds(step, in_.decisions, rules_.void_markers);
+           });
+  }
+
+  bool Copying() const { return !in_.copied.empty(); }
 
   bool CopyOf(Rank rank, const SnapshotId& id) const {
     return rank < in_.copied.size() && in_.copied[rank].count(id) != 0;
@@ -191,6 +202,7 @@ class Chooser {
   // (Lossy).
   bool NeverCaptured(const SnapshotId& id) const {
     const v1::DecisionRecord* decision = DecisionOf(id.attempt);
+    if (Copying() && WasParent(id)) return false;  // owners of then may have freed it, and others took it from copies
     if (decision == nullptr || in_.elsewhere.count(id) != 0 || in_.quarantined.count(id) != 0) return false;
     return std::any_of(decision->ranks().begin(), decision->ranks().end(), [&](const v1::RankClaim& claim) {
       const auto answer = in_.answered.find(claim.agent());
@@ -199,6 +211,11 @@ class Chooser {
       const bool same_world = claim.rank() < in_.sealed.size();
       return same_region && same_world && in_.sealed[claim.rank()].count(id) == 0 && !CopyOf(claim.rank(), id);
     });
+  }
+
+  bool WasParent(const SnapshotId& id) const {
+    return std::any_of(in_.decisions.begin(), in_.decisions.end(),
+                       [&](const v1::DecisionRecord& decision) { return ToId(decision.parent()) == id; });
   }
 
   bool NothingExists() const {

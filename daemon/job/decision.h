@@ -33,8 +33,8 @@ struct Inventory {
   uint32_t world_size = 0;
   std::vector<v1::DecisionRecord> decisions;
   std::vector<StoredStep> steps;
-  std::vector<std::set<SnapshotId>> sealed;     // by rank
-  std::vector<std::set<SnapshotId>> copied;     // by rank: any agent has it and can give it; may be empty as a whole
+  std::vector<std::set<SnapshotId>> sealed;  // by rank
+  std::vector<std::set<SnapshotId>> copied;  // by rank: any agent has it and can give it; empty as a whole: no copies
   std::map<SnapshotId, std::string> elsewhere;  // sealed at an agent where its rank did not join: not servable
   std::set<SnapshotId> quarantined;             // a part of it was found damaged in memory
   std::map<std::string, Memory> answered;       // agents whose REPORT of this attempt came

@@ -128,7 +128,7 @@ Inventory Coordinator::TakeInventory() const {
   inventory.excluded = excluded_;
   inventory.excluded_copies = excluded_copies_;
   inventory.sealed.resize(world_size_);
-  inventory.copied.resize(world_size_);
+  if (context_.config.copying()) inventory.copied.resize(world_size_);
   for (const auto& [agent, report] : reports_.by_agent()) {
     inventory.answered[agent] = {report->region_id(), report->lost()};
     for (const v1::RankReport& facts : report->ranks()) {

@@ -48,6 +48,7 @@ void Coordinator::MembersChanged() {
 // still keep everything. So it asks like one that has to decide, before it tells.
 bool Coordinator::NeedsSurvey() {
   if (!context_.config.copying() || !adopted_ || surveying_) return false;
+  if (!context_.config.rules.survey_after_restart) return false;
   surveying_ = true;
   gather_over_ = false;
   reports_.Clear();

@@ -63,6 +63,9 @@ struct Rules {
   bool drop_after_all_reported = true;     // I3 after a coordinator's restart
   bool all_ranks_protect = true;           // I9
   bool only_other_agents_protect = true;   // I9
+  bool copies_stated_under_seen = true;    // I9
+  bool survey_after_restart = true;        // I9
+  bool target_before_protected = true;     // I9
 };
 
 // Groups of agents that hold copies for each other: State.groups.

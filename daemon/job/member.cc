@@ -145,7 +145,7 @@ void Member::On(const CopiesChanged& event) {
 }
 
 bool Member::FactsAreCurrent() const {
-  if (copies_ && copies_->seen != seen_) return false;
+  if (copies_ && copies_->seen != seen_ && context_.config.rules.copies_stated_under_seen) return false;
   return std::all_of(seats_.begin(), seats_.end(), [&](const auto& seat) {
     return seat.second.facts != nullptr && seat.second.facts->seen() == seen_;
   });

@@ -119,6 +119,7 @@ bool Protection::Update(const Holdings& holdings, const Facts& facts, const Rule
   if (kept && lacking_.empty()) marks_.complete = std::max(marks_.complete, marks_.target);
   if (facts.hopeless && facts.settled) marks_.given_up = std::max(marks_.given_up, marks_.complete);
   ChooseTarget(facts);
+  if (!rules.target_before_protected) marks_.target = facts.watermark;
   return marks_.complete != before.complete || marks_.target != before.target || marks_.given_up != before.given_up;
 }
 

@@ -308,7 +308,8 @@ bool World::FireTimer() {
   if (agent->timers.empty()) return false;
   const size_t index = random_.Below(agent->timers.size());
   const job::StartTimer timer = agent->timers[index];
-  const bool patient = timer.kind == job::TimerKind::kJoin || (timer.kind == job::TimerKind::kDecide && healing_);
+  const bool patient =
+      timer.kind == job::TimerKind::kJoin || (timer.kind == job::TimerKind::kDecide && (healing_ || copying()));
   if (patient && !random_.Chance(healing_ ? 2 : 50)) return false;
   agent->timers.erase(agent->timers.begin() + static_cast<ptrdiff_t>(index));
   Feed(node, job::TimerFired{timer.kind, timer.key});

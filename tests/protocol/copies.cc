@@ -1,6 +1,7 @@
 // Copies of a rank's snapshots on other agents: who owes what to whom comes from STATE, which slot a copy may take from
 // room region's own rules. An order and its bytes take their time, and are lost with either agent.
 #include <algorithm>
+#include <utility>
 
 #include "daemon/job/lineage.h"
 #include "daemon/placement/placement.h"
@@ -76,10 +77,20 @@ void World::FeedCopies(int node) {
   Feed(node, event);
 }
 
+// Another thread may have the copies: then they are frozen a little later, and CopiesChanged says when.
 void World::HearMarks(int node, const job::StatePtr& state) {
   if (!copying()) return;
   Agent& agent = *nodes_[node].agent;
   agent.state = state;
+  if (random_.Chance(200)) {
+    agent.late = state;
+  } else {
+    TakeMarks(node, state);
+  }
+}
+
+void World::TakeMarks(int node, const job::StatePtr& state) {
+  Agent& agent = *nodes_[node].agent;
   region::PeerMarks told{state->attempt(), job::ToId(state->protected_()), job::ToId(state->protecting()),
                          state->floor()};
   if (!options_.rules.copies_frozen) told.floor = std::max<StepId>(told.floor, 1);
@@ -89,6 +100,11 @@ void World::HearMarks(int node, const job::StatePtr& state) {
 }
 
 bool World::CopyStep() {
+  const int node = static_cast<int>(random_.Below(nodes_.size()));
+  if (Agent* agent = nodes_[node].agent.get(); agent != nullptr && agent->late != nullptr) {
+    TakeMarks(node, std::exchange(agent->late, nullptr));
+    return true;
+  }
   if (!transfers_.empty() && (transfers_.size() == kMaxTransfers || random_.Chance(600))) {
     const size_t index = random_.Below(transfers_.size());
     Transfer transfer = transfers_[index];
@@ -100,7 +116,7 @@ bool World::CopyStep() {
     }
     return true;
   }
-  return OrderCopy(static_cast<int>(random_.Below(nodes_.size())));
+  return OrderCopy(node);
 }
 
 // An owner sends what one of its slots has sealed to one of its holders.
@@ -150,22 +166,30 @@ bool World::MoveOn(Transfer& transfer) {
 bool World::BeginCopy(Transfer& transfer) {
   Agent& agent = *nodes_[transfer.to].agent;
   const AttemptId before = agent.marks.attempt;
-  if (!region::Advance(agent.marks, transfer.marks).ok()) return false;
+  if (!region::Advance(agent.marks, transfer.marks).ok() && options_.rules.orders_fenced) return false;
+  const bool taken = TakeSlot(transfer);
+  if (taken || before != agent.marks.attempt) FeedCopies(transfer.to);
+  return taken;
+}
+
+bool World::TakeSlot(Transfer& transfer) {
+  Agent& agent = *nodes_[transfer.to].agent;
   std::vector<CopySlot>& slots = nodes_[transfer.to].region.copies[transfer.rank];
   slots.resize(2);
   const std::vector<SnapshotId> complete = CompleteOf(slots);
   std::vector<region::PeerSlotFacts> facts;
-  for (const CopySlot& slot : slots) facts.push_back({slot.state, slot.id, slot.held});
-  const bool wanted = region::CheckWanted(transfer.id, complete, agent.marks).ok();
-  const auto slot = region::ChooseSlot(facts, complete, agent.marks);
-  if (wanted && slot.ok()) {
-    transfer.slot = *slot;
-    transfer.holder = agent.incarnation;
-    slots[*slot].state = SlotStateCode::kFilling;
-    slots[*slot].held = true;
+  for (const CopySlot& slot : slots) {
+    facts.push_back({slot.state, slot.id, slot.held});
+    if (slot.held && slot.id == transfer.id) return false;  // is on its way already
   }
-  if (transfer.holder != 0 || before != agent.marks.attempt) FeedCopies(transfer.to);
-  return transfer.holder != 0;
+  const auto slot = region::ChooseSlot(facts, complete, agent.marks);
+  if (!region::CheckWanted(transfer.id, complete, agent.marks).ok() || !slot.ok()) return false;
+  transfer.slot = *slot;
+  transfer.holder = agent.incarnation;
+  slots[*slot].state = SlotStateCode::kFilling;
+  slots[*slot].held = true;
+  slots[*slot].id = transfer.id;
+  return true;
 }
 
 // What `agent` can give of a rank, as a copy or from the rank's own slots there.

@@ -19,15 +19,16 @@ ckptd::sim::Worlds WorldsOf(const char* name) {
   return std::strcmp(name, "copies") == 0 ? ckptd::sim::Worlds::kCopies : ckptd::sim::Worlds::kAlone;
 }
 
-int RunMutants(uint64_t steps) {
+int RunMutants(uint64_t steps, const char* only) {
   using namespace ckptd::sim;
   int missed = 0;
   for (const Mutant& mutant : Mutants()) {
+    if (std::strcmp(mutant.breaks, only) != 0 && *only != 0) continue;
     Rules rules;
     mutant.apply(&rules);
     const uint64_t limit = steps != 0 ? steps : 4 * mutant.steps;
     if (limit == 0) continue;
-    const Outcome outcome = RunWorlds(1, limit, rules);
+    const Outcome outcome = RunWorlds(1, limit, rules, mutant.worlds);
     const bool caught = !outcome.violation.empty();
     missed += caught ? 0 : 1;
     std::printf("%-56s %-3s %10lu steps  world %-5lu %s\n", mutant.rule, mutant.breaks, outcome.steps, outcome.seed,
@@ -48,7 +49,7 @@ int main(int argc, char** argv) {
     return outcome.violation.empty() ? 0 : 1;
   }
   if (argc >= 2 && std::strcmp(argv[1], "--mutants") == 0) {
-    return RunMutants(argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 0);
+    return RunMutants(argc > 2 ? std::strtoull(argv[2], nullptr, 10) : 0, argc > 3 ? argv[3] : "");
   }
   const char* night = std::getenv("CKPTD_STEPS");
   const char* given = night != nullptr ? night : argc > 1 ? argv[1] : "10000000";

@@ -44,6 +44,20 @@ const std::vector<Mutant>& Mutants() {
       {"a rank is gone only when it was reaped", "D", 20000, [](Rules* r) { r->snapshot.gone_when_reaped = false; }},
       {"seen persisted", "D", 20000, [](Rules* r) { r->job.persist_seen = false; }},
       {"a marker is void after a later choice", "D", 35000000, [](Rules* r) { r->job.void_markers = false; }},
+      {"protected only when every rank's copies are there", "I9", 1000000,
+       [](Rules* r) { r->job.all_ranks_protect = false; }, Worlds::kCopies},
+      {"only copies on other agents protect", "I9", 1000000, [](Rules* r) { r->job.only_other_agents_protect = false; },
+       Worlds::kCopies},
+      {"holders give nothing up before the decision, and obey no older order", "I9", 10000000,
+       [](Rules* r) { r->copies_frozen = r->orders_fenced = false; }, Worlds::kCopies},
+      {"copies are REPORTed as they are under seen", "I9", 10000000,
+       [](Rules* r) { r->job.copies_stated_under_seen = false; }, Worlds::kCopies},
+      {"a coordinator that restarted asks before it tells", "I9", 10000000,
+       [](Rules* r) { r->job.survey_after_restart = false; }, Worlds::kCopies},
+      {"protected only what all owners keep", "I9", 10000000, [](Rules* r) { r->job.target_before_protected = false; },
+       Worlds::kCopies},
+      {"owners keep what is protected", "I9", 1000000, [](Rules* r) { r->snapshot.keep_protected = false; },
+       Worlds::kCopies},
   };
   return mutants;
 }

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "tests/protocol/world.h"
+#include "tests/protocol/run.h"
 
 namespace ckptd::sim {
 
@@ -14,6 +14,7 @@ struct Mutant {
   const char* breaks;  // invariant that protocol.md names, or D
   uint64_t steps;      // within which it is caught
   void (*apply)(Rules* rules);
+  Worlds worlds = Worlds::kAlone;  // where it is looked for
 };
 
 [[nodiscard]] const std::vector<Mutant>& Mutants();

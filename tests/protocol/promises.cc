@@ -55,6 +55,8 @@ const World::Promise* World::PromiseTo(AttemptId attempt, const v1::DecisionReco
   const auto promise = promises_.find(before.attempt());
   if (promise == promises_.end() || late_decisions_.count(before.attempt()) != 0) return nullptr;
   if (store_.records.at(attempt).want().kind() != v1::Want::NEWEST || !EveryoneAnswered(attempt)) return nullptr;
+  const auto stored = store_.steps.find(promise->second.id);
+  if (stored != store_.steps.end() && stored->second.marker != 0) return nullptr;  // its end was wanted
   return LossesSince(promise->second.base) < options_.copies ? &promise->second : nullptr;
 }
 
@@ -78,14 +80,14 @@ void World::CheckPromise(const v1::DecisionRecord& decision) {
   promises_[decision.attempt()] = {known->second.id, known->second.base, true};
 }
 
-// A restore that is refused has not taken it either.
+// A restore that is refused has not taken it either. The STATE that says so is repeated: the first one counts.
 void World::CheckRefused(const v1::State& state) {
   if (!copying() || state.phase() != v1::State::GATHER || store_.decisions.empty()) return;
   const bool nothing = std::any_of(state.refusals().begin(), state.refusals().end(), [](const v1::Refusal& refusal) {
     return refusal.code() == static_cast<uint32_t>(ErrorCode::RESTORE_FAILED);
   });
   const v1::DecisionRecord* before = store_.NewestDecision();
-  if (!nothing || before->attempt() >= state.attempt()) return;
+  if (!nothing || before->attempt() >= state.attempt() || !refused_in_.insert(state.attempt()).second) return;
   if (const Promise* promise = PromiseTo(state.attempt(), *before)) {
     Fail("I9", "attempt " + std::to_string(state.attempt()) + " finds nothing, and " + ToString(promise->id) +
                    " was protected");

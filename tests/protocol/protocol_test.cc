@@ -42,7 +42,7 @@ TEST(Protocol, NoticesWhatIsTakenAway) {
     if (mutant.steps == 0 || mutant.steps > Steps(400'000)) continue;  // protocol_run --mutants looks longer
     Rules rules;
     mutant.apply(&rules);
-    const Outcome outcome = RunWorlds(1, 2 * mutant.steps, rules);
+    const Outcome outcome = RunWorlds(1, 2 * mutant.steps, rules, mutant.worlds);
     EXPECT_NE(outcome.violation, "") << mutant.rule;
     ++caught;
   }

@@ -33,7 +33,7 @@ void AddCopies(Random& random, Options* options) {
   options->copies = 2 + (options->nodes > 2 && random.Chance(300) ? 1 : 0);
   options->slots = 2 + static_cast<uint32_t>(random.Below(2));
   options->cut_slots = false;
-  options->faults.lose_node = random.Chance(700) ? 60 : 0;
+  options->faults.lose_node = random.Chance(700) ? 300 : 0;
   if (random.Chance(500)) options->faults.membership = 0;
   if (random.Chance(500)) options->faults.hang_storage = 0;
 }
@@ -82,7 +82,8 @@ Outcome RunWorlds(uint64_t seed, uint64_t steps, const Rules& rules, Worlds worl
     World world(options);
     bool sound = true;
     for (uint64_t i = 0; i < kFaultySteps && sound; ++i, ++outcome.steps) sound = world.Act();
-    if (sound) outcome.steps += world.Heal(kHealSteps);
+    // With copies saves are dropped while the one before is on its way to the holders.
+    if (sound) outcome.steps += world.Heal(worlds == Worlds::kCopies ? 4 * kHealSteps : kHealSteps);
     Add(world.counts(), &outcome.counts);
     ++outcome.worlds;
     outcome.violation = world.violation();

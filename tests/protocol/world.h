@@ -30,7 +30,8 @@ namespace ckptd::sim {
 struct Rules {
   snapshot::Rules snapshot;
   job::Rules job;
-  bool copies_frozen = true;  // I9: holders give nothing up before the decision is known
+  bool copies_frozen = true;  // I9: holders give nothing up before the decision is known,
+  bool orders_fenced = true;  // and obey no order of a lower attempt than they have seen
 };
 
 // How often what happens, out of 10,000 steps.
@@ -172,6 +173,7 @@ struct Agent {
   std::optional<job::Removal> removal;
   region::PeerMarks marks;
   job::StatePtr state;  // heard last, with copies on
+  job::StatePtr late;   // its marks are still to be taken over
 };
 inline constexpr Rank kRemoval = ~Rank{0};  // in StoreOp and StoreAnswer: it is the removal's
 struct Node {
@@ -248,10 +250,12 @@ class World {
   void AdoptCopies(int node);
   void FeedCopies(int node);
   void HearMarks(int node, const job::StatePtr& state);
+  void TakeMarks(int node, const job::StatePtr& state);
   bool CopyStep();
   bool OrderCopy(int node);
   bool MoveOn(Transfer& transfer);
   bool BeginCopy(Transfer& transfer);
+  bool TakeSlot(Transfer& transfer);
   std::optional<Image> GiveCopy(const std::string& agent, Rank rank, const SnapshotId& id);
   std::optional<Image> FirstCopy(const std::vector<std::string>& sources, Rank rank, const SnapshotId& id);
   [[nodiscard]] static bool HasCopy(const Node& node, Rank rank, const SnapshotId& id);
@@ -387,6 +391,7 @@ class World {
   std::set<SnapshotId> told_dropped_;
   std::map<uint64_t, std::set<std::string>> answered_;  // by the coordinator's incarnation: agents that answered it
   std::map<AttemptId, std::set<std::string>> answered_in_;
+  std::set<AttemptId> refused_in_;
   std::vector<int> losses_;                                       // nodes, as they were lost
   std::map<std::pair<AttemptId, StepId>, size_t> losses_before_;  // the snapshot was captured; step 0: the attempt
   std::map<AttemptId, Promise> promises_;                         // of the attempt, to the next one
