@@ -136,10 +136,12 @@ std::string World::Judge(const v1::DecisionRecord& decision, const v1::DecisionR
   }
   if (store_.records.at(decision.attempt()).want().kind() != v1::Want::NEWEST) return "";
   const SnapshotId safe = NewestSafe(before);
-  if (parent.none() && !safe.none() && Recoverable(safe)) {
+  // Who is not among the members is not asked: with copies the last part may be there.
+  const bool overlooks = copying() && options_.faults.membership != 0;
+  if (parent.none() && !safe.none() && !overlooks && Recoverable(safe)) {
     return "I8: " + name + " starts afresh, although " + ToString(safe) + " exists";
   }
-  if (parent.none() && !safe.none() && PartLeft(safe)) {
+  if (parent.none() && !safe.none() && !overlooks && PartLeft(safe)) {
     return "I8: " + name + " starts afresh, although a part of " + ToString(safe) + " is left";
   }
   if (!lossy_ && !safe.none() && parent < safe) {
