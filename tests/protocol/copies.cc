@@ -251,4 +251,9 @@ void World::LoseNodes(int node) {
   RestartAll({});
 }
 
+void World::Strike() {
+  strike_at_ = 0;
+  if (!healing_ && random_.Chance(500)) LoseNodes(static_cast<int>(random_.Below(nodes_.size())));
+}
+
 }  // namespace ckptd::sim

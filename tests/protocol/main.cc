@@ -1,4 +1,5 @@
-// protocol_run [STEPS [SEED]]        worlds from SEED, else from a random one, until STEPS steps were taken. With
+// protocol_run [STEPS [SEED [copies]]]        worlds from SEED, else from a random one, until STEPS steps were taken.
+// With
 //                                    $CKPTD_STEPS, for the night, that many and a random SEED. It is printed
 // protocol_run --replay SEED         one world again, with every event and effect on stderr
 // protocol_run --mutants [STEPS]     each rule taken away: how many steps until the checker notices. Without STEPS only

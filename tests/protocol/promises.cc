@@ -37,6 +37,7 @@ void World::NoteProtection(const v1::State& state) {
   if (base == losses_before_.end()) return;
   promises_[state.attempt()] = {told, base->second, false};
   ++counts_.protections;
+  if (options_.faults.lose_node != 0 && strike_at_ == 0) strike_at_ = steps_ + random_.Below(500);
 }
 
 // How many nodes were lost since.

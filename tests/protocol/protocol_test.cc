@@ -28,6 +28,15 @@ TEST(Protocol, HoldsUnderRandomFaults) {
   EXPECT_GT(outcome.counts.attempts, 3 * outcome.worlds) << "three and more attempts a run";
 }
 
+TEST(Protocol, WhatIsProtectedSurvivesLostNodes) {
+  const Outcome outcome = RunWorlds(1, Steps(1'000'000), Rules(), Worlds::kCopies);
+  EXPECT_EQ(outcome.violation, "") << "protocol_run --replay " << outcome.seed << " copies";
+  EXPECT_GT(outcome.counts.copies, outcome.worlds);
+  EXPECT_GT(outcome.counts.protections, outcome.worlds / 2);
+  EXPECT_GT(outcome.counts.survived, outcome.worlds / 20) << "restores after a loss within what was promised";
+  EXPECT_GT(outcome.counts.replicas, outcome.worlds / 10) << "restores from copies";
+}
+
 TEST(Protocol, EveryRunIsItsSeed) {
   const Outcome first = RunWorlds(7, 20'000, Rules());
   const Outcome second = RunWorlds(7, 20'000, Rules());

@@ -33,7 +33,8 @@ void AddCopies(Random& random, Options* options) {
   options->copies = 2 + (options->nodes > 2 && random.Chance(300) ? 1 : 0);
   options->slots = 2 + static_cast<uint32_t>(random.Below(2));
   options->cut_slots = false;
-  options->faults.lose_node = random.Chance(700) ? 300 : 0;
+  if (random.Chance(500)) options->copy_rate = random.Chance(500) ? 40 : 15;
+  options->faults.lose_node = random.Chance(800) ? 60 : 0;
   if (random.Chance(600)) options->faults.flush_errors = 990;  // else the storage has what memory lost
   if (random.Chance(500)) options->faults.membership = 0;
   if (random.Chance(500)) options->faults.hang_storage = 0;

@@ -28,8 +28,9 @@ bool World::Act() {
       if (nodes_[node].agent == nullptr && (healing_ || random_.Chance(options_.agent_back))) StartAgent(node);
     }
   }
+  if (strike_at_ != 0 && steps_ >= strike_at_) Strike();
   for (int tries = 0; tries < 8; ++tries) {
-    if (copying() && random_.Chance(150) && CopyStep()) break;
+    if (copying() && random_.Chance(options_.copy_rate) && CopyStep()) break;
     const size_t dice = random_.Below(100);
     bool acted = false;
     if (dice < 25) {

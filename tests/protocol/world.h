@@ -62,6 +62,7 @@ struct Options {
   size_t at_once = 64;     // job::Config
   uint32_t copies = 0;     // job::Config; 0 = agents keep nothing for each other
   uint32_t slots = 2;      // of a layout
+  int copy_rate = 150;     // of 1000 steps
   int agent_back = 300;    // of 1000, every 64 steps
   int slow_ops = 20;       // of 1000 storage operations take long
   bool bad_parts = false;  // some parts are written wrong
@@ -261,6 +262,7 @@ class World {
   [[nodiscard]] static bool HasCopy(const Node& node, Rank rank, const SnapshotId& id);
   void CheckCopies();
   void LoseNodes(int node);
+  void Strike();
 
   // promises.cc
   struct Promise {
@@ -373,6 +375,7 @@ class World {
   v1::Want want_;                  // of the present generation of trainers
   uint64_t steps_ = 0;
   uint64_t last_id_ = 0;
+  uint64_t strike_at_ = 0;  // a promise was made, and is put to the test then
   int refusals_in_a_row_ = 0;
   bool healing_ = false;
 

@@ -1,0 +1,181 @@
+// An attempt whose agents keep copies for each other.
+#include "daemon/job/machine_test_util.h"
+#include "gmock/gmock.h"
+
+namespace ckptd::job {
+namespace {
+
+using testing::ElementsAre;
+
+v1::HeldCopies Held(Rank rank, const std::vector<SnapshotId>& ids) {
+  v1::HeldCopies held;
+  held.set_rank(rank);
+  for (const SnapshotId& id : ids) SetRef(id, held.add_complete());
+  return held;
+}
+
+// A has rank 0 of 1; B, another agent, is played by hand.
+class CopiesTest : public JobTest {
+ protected:
+  CopiesTest() {
+    Config config = MakeConfig();
+    config.members = {"A", "B"};
+    config.copies = 2;
+    config.place = [this](const std::vector<std::string>& agents, const Groups& before) {
+      before_ = before;
+      return Groups{agents};
+    };
+    machine_ = Machine(std::move(config));
+    Feed(Started{0, 7});
+  }
+
+  void FromB(const std::vector<v1::HeldCopies>& copies, AttemptId seen = 0) {
+    auto report = std::make_shared<v1::Report>();
+    report->set_agent("B");
+    report->set_seen(seen != 0 ? seen : machine_.view().attempt);
+    report->set_answers(5);
+    report->set_incarnation(9);
+    report->set_seq(++seq_);
+    report->mutable_copies()->Assign(copies.begin(), copies.end());
+    Feed(ReportReceived{report});
+  }
+  // Attempt 2 after attempt 1, whose rank was at A; its region is a new one where `lost`.
+  void Gather() {
+    JoinRankZero();
+    NewestRead read{Last<ReadNewest>().op, absl::OkStatus(), true, {}, true, OfOne()};
+    read.record.set_attempt(1);
+    read.record.set_coordinator("B");
+    Feed(read);
+    Feed(AttemptCreated{Last<CreateAttempt>().op, absl::OkStatus()});
+    Feed(Listed{Last<List>().op, absl::OkStatus(), {OfOne()}, {}});
+    Rank(v1::RankReport::WAIT);
+  }
+  static v1::DecisionRecord OfOne() {
+    v1::DecisionRecord decision;
+    decision.set_attempt(1);
+    v1::RankClaim* claim = decision.add_ranks();
+    claim->set_agent("A");
+    claim->set_region_id(6);  // lost since
+    return decision;
+  }
+  void Decide() {
+    const CreateDecision create = Last<CreateDecision>();
+    Feed(DecisionCreated{create.op, absl::OkStatus(), create.decision});
+    Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), create.decision.attempt()});
+  }
+  // Attempt 2 runs from step 10, which B had a copy of.
+  void RunFromTen() {
+    Gather();
+    FromB({Held(0, {{1, 10}})});
+    Decide();
+    Rank(v1::RankReport::WAIT, {{1, 10}});
+    Rank(v1::RankReport::LOADED, {{1, 10}});
+    Rank(v1::RankReport::RUN, {{1, 10}});
+  }
+
+  Groups before_;
+  uint64_t seq_ = 0;
+};
+
+TEST_F(CopiesTest, ALostRankIsRestoredFromItsCopy) {
+  Gather();
+  FromB({Held(0, {{1, 10}})});
+  EXPECT_EQ(ToId(Last<CreateDecision>().decision.parent()), (SnapshotId{1, 10}));
+  Decide();
+  ASSERT_EQ(state_->phase(), v1::State::LOAD);
+  ASSERT_EQ(state_->sources_size(), 1);
+  EXPECT_THAT(state_->sources(0).agents(), ElementsAre("B"));
+  ASSERT_EQ(state_->groups_size(), 1);
+  EXPECT_THAT(state_->groups(0).agents(), ElementsAre("A", "B")) << "one rank's agent is too few: all members";
+}
+
+TEST_F(CopiesTest, CopiesOfAnotherAttemptAreNotCounted) {
+  Gather();
+  FromB({Held(0, {{1, 10}})}, 1);
+  EXPECT_FALSE(Has<CreateDecision>()) << "B has not answered this attempt";
+  Feed(TimerFired{TimerKind::kDecide, 2});
+  EXPECT_FALSE(Has<CreateDecision>());
+  ASSERT_EQ(state_->refusals_size(), 1) << "B may hold copies, so 0 is not certain";
+  EXPECT_THAT(state_->refusals(0).message(), testing::HasSubstr("no answer from agents B"));
+}
+
+TEST_F(CopiesTest, ACopyThatCannotBeReadIsNotTakenAgain) {
+  Gather();
+  FromB({Held(0, {{1, 10}, {1, 8}})});
+  Decide();
+  auto report = std::make_shared<v1::RankReport>();
+  report->set_seen(2);
+  report->set_ticket(7);
+  report->set_load(v1::RankReport::FAILED);
+  report->set_failed_source(v1::RankReport::REPLICA);
+  report->set_failure_code(static_cast<uint32_t>(ErrorCode::NOT_FOUND));
+  report->set_failure("nobody could give it");
+  Feed(RankChanged{report});
+  Feed(AttemptCreated{Last<CreateAttempt>().op, absl::OkStatus()});
+  Feed(Listed{Last<List>().op, absl::OkStatus(), {OfOne()}, {}});
+  Rank(v1::RankReport::WAIT);
+  FromB({Held(0, {{1, 10}, {1, 8}})});
+  const v1::DecisionRecord decision = Last<CreateDecision>().decision;
+  EXPECT_EQ(ToId(decision.parent()), (SnapshotId{1, 8}));
+  ASSERT_EQ(decision.skipped_size(), 1);
+  EXPECT_THAT(decision.skipped(0).reason(), testing::HasSubstr("nobody could give it"));
+}
+
+TEST_F(CopiesTest, ProtectedIsToldWhenTheCopyIsThere) {
+  RunFromTen();
+  FromB({Held(0, {{1, 10}})});
+  EXPECT_EQ(machine_.view().protected_, (SnapshotId{1, 10})) << "its parent";
+  Rank(v1::RankReport::RUN, {{1, 10}, {2, 12}});
+  EXPECT_EQ(machine_.view().watermark, (SnapshotId{2, 12}));
+  EXPECT_EQ(machine_.view().protecting, (SnapshotId{2, 12}));
+  FromB({Held(0, {{1, 10}})});
+  EXPECT_THAT(machine_.view().unprotected, ElementsAre(0));
+  EXPECT_EQ(ToId(state_->protected_()), (SnapshotId{1, 10}));
+  FromB({Held(0, {{1, 10}, {2, 12}})});
+  EXPECT_EQ(ToId(state_->protected_()), (SnapshotId{2, 12}));
+  EXPECT_TRUE(machine_.view().protected_now);
+  Feed(MembersChanged{{"A"}});
+  EXPECT_EQ(machine_.view().protected_, (SnapshotId{2, 12}));
+  EXPECT_FALSE(machine_.view().protected_now) << "B left";
+}
+
+TEST_F(CopiesTest, WhoIsSilentForLongHoldsNothing) {
+  RunFromTen();
+  FromB({Held(0, {{1, 10}})});
+  ASSERT_TRUE(machine_.view().protected_now);
+  for (int i = 0; i < 5; ++i) Feed(TimerFired{TimerKind::kResend, 0});
+  EXPECT_FALSE(machine_.view().protected_now);
+  EXPECT_EQ(ToId(state_->unprotected()), (SnapshotId{1, 10}));
+}
+
+TEST_F(CopiesTest, PlacesAgainWhenAMemberOfThePlacementLeavesOrIsNeeded) {
+  RunFromTen();
+  Feed(MembersChanged{{"A", "B", "C"}});
+  EXPECT_THAT(machine_.view().groups, ElementsAre(ElementsAre("A", "B"))) << "nobody needs C";
+  Feed(MembersChanged{{"A", "C"}});
+  EXPECT_THAT(machine_.view().groups, ElementsAre(ElementsAre("A", "C")));
+  EXPECT_THAT(before_, ElementsAre(ElementsAre("A", "B")));
+}
+
+TEST_F(CopiesTest, NothingIsReportedBeforeTheCopiesAreFrozen) {
+  Feed(CopiesChanged{0, {Held(3, {{1, 10}})}});
+  Gather();
+  EXPECT_FALSE(Has<SendReport>());
+  Feed(CopiesChanged{2, {Held(3, {{1, 10}})}});
+  ASSERT_TRUE(Has<SendReport>());
+  EXPECT_EQ(Last<SendReport>().report->copies(0).rank(), 3u);
+}
+
+TEST_F(CopiesTest, WhoHasNoRankReportsItsCopiesToo) {
+  Feed(CopiesChanged{4, {Held(3, {{1, 10}})}});
+  auto state = std::make_shared<v1::State>();
+  state->set_attempt(4);
+  state->set_coordinator("B");
+  Feed(StateReceived{state});
+  ASSERT_TRUE(Has<SendReport>());
+  EXPECT_EQ(Last<SendReport>().report->ranks_size(), 0);
+  EXPECT_EQ(Last<SendReport>().report->copies_size(), 1);
+}
+
+}  // namespace
+}  // namespace ckptd::job
