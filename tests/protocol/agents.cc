@@ -125,6 +125,7 @@ void World::Execute(int node, const job::Effect& effect) {
     CheckSeen(node, persist->attempt);
     nodes_[node].region.seen = persist->attempt;
   } else if (const auto* forward = std::get_if<job::ForwardState>(&effect)) {
+    NoteMarks(node, *forward->state);
     for (auto& [rank, machine] : agent.ranks) StepRank(node, rank, snapshot::JobState{forward->state});
     HearMarks(node, forward->state);
   } else if (const auto* state = std::get_if<job::SendState>(&effect)) {
@@ -167,6 +168,7 @@ void World::Execute(int node, Rank rank, const snapshot::Effect& effect) {
     CheckSeal(*seal, agent.ranks.at(rank).view().seen);
     Seal(node, rank, *seal);
   } else if (const auto* set = std::get_if<snapshot::SetSlotState>(&effect)) {
+    CheckFreed(node, *SlotOf(node, rank, set->slot));
     SlotOf(node, rank, set->slot)->state = set->state;
     regions_dirty_ = true;
   } else if (const auto* persisted = std::get_if<snapshot::SetPersisted>(&effect)) {

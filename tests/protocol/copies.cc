@@ -77,6 +77,15 @@ void World::FeedCopies(int node) {
   Feed(node, event);
 }
 
+void World::NoteMarks(int node, const v1::State& state) {
+  Agent& agent = *nodes_[node].agent;
+  if (state.attempt() < agent.marked) return;
+  if (state.attempt() > agent.marked) agent.protected_ = agent.unprotected = {};
+  agent.marked = state.attempt();
+  agent.protected_ = std::max(agent.protected_, job::ToId(state.protected_()));
+  agent.unprotected = std::max(agent.unprotected, job::ToId(state.unprotected()));
+}
+
 // Another thread may have the copies: then they are frozen a little later, and CopiesChanged says when.
 void World::HearMarks(int node, const job::StatePtr& state) {
   if (!copying()) return;

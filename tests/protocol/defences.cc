@@ -40,6 +40,15 @@ void World::CheckGone(AttemptId attempt, Rank rank) {
   }
 }
 
+// What is protected stays in its slots, until that is over or something newer is protected. (A coordinator that sees it
+// go tells that the protection is incomplete, so I9 need not break.)
+void World::CheckFreed(int node, const RegionSlot& slot) {
+  const Agent& agent = *nodes_[node].agent;
+  const bool kept = slot.record == agent.protected_ && agent.protected_ > agent.unprotected;
+  const bool sound = slot.state == SlotStateCode::kSealed && files_[slot.file] == slot.crcs;
+  if (kept && sound) Fail("D", AgentName(node) + " gives up " + ToString(slot.record) + ", which is protected");
+}
+
 // A fill of a fenced owner is never sealed.
 void World::CheckSeal(const snapshot::SealSlot& seal, AttemptId seen) {
   const bool fill = seal.source != snapshot::Source::kStorage && seal.source != snapshot::Source::kReplica;

@@ -173,8 +173,10 @@ struct Agent {
   std::vector<int> pin_files;
   std::optional<job::Removal> removal;
   region::PeerMarks marks;
-  job::StatePtr state;  // heard last, with copies on
-  job::StatePtr late;   // its marks are still to be taken over
+  job::StatePtr state;   // heard last, with copies on
+  job::StatePtr late;    // its marks are still to be taken over
+  AttemptId marked = 0;  // of protected_ and unprotected: the newest heard
+  SnapshotId protected_, unprotected;
 };
 inline constexpr Rank kRemoval = ~Rank{0};  // in StoreOp and StoreAnswer: it is the removal's
 struct Node {
@@ -252,6 +254,7 @@ class World {
   void FeedCopies(int node);
   void HearMarks(int node, const job::StatePtr& state);
   void TakeMarks(int node, const job::StatePtr& state);
+  void NoteMarks(int node, const v1::State& state);
   bool CopyStep();
   bool OrderCopy(int node);
   bool MoveOn(Transfer& transfer);
@@ -349,6 +352,7 @@ class World {
   void CheckSeen(int node, AttemptId attempt);
   void CheckReport(int node, const v1::Report& report);
   void CheckGone(AttemptId attempt, Rank rank);
+  void CheckFreed(int node, const RegionSlot& slot);
   void CheckSeal(const snapshot::SealSlot& seal, AttemptId seen);
   void CheckActedUpon(const v1::State& state);
   void NoteReport(const Agent& coordinator, const v1::Report& report);
