@@ -21,6 +21,9 @@ void World::CheckReport(int node, const v1::Report& report) {
   if (report.seen() > nodes_[node].region.seen) {
     Fail("D", absl::StrCat(AgentName(node), " reports under attempt ", report.seen(), ", not yet persisted"));
   }
+  if (report.copies_size() != 0 && nodes_[node].agent->marks.attempt != report.seen()) {
+    Fail("D", absl::StrCat(AgentName(node), " reports copies that are not frozen under attempt ", report.seen()));
+  }
   for (const v1::RankReport& rank : report.ranks()) {
     if (rank.gone()) CheckGone(report.seen(), rank.rank());
   }
