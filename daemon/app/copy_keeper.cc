@@ -177,6 +177,7 @@ absl::StatusOr<CopyKeeper::Incoming*> CopyKeeper::Begin(const Key& key, const re
   std::erase_if(incoming_, [](const auto& entry) { return entry.second.fill->fenced(); });
   Incoming& incoming = incoming_[key];
   incoming = {++last_number_, std::move(fill), clock_.Monotonic()};
+  handler_.changed(key.job);  // before the copy that gave its slot is written over
   return &incoming;
 }
 
@@ -255,6 +256,10 @@ transport::BulkEnd CopyKeeper::EndOf(const transport::TransferName& name, Incomi
   receive.limits.deadline = clock_.Monotonic() + kLongestTransfer;
   receive.limits.alone = kAbandoned;
   end.end = std::move(receive);
+  end.done = scope_.Bind([this, key = Key{name.job, name.rank, name.snapshot, name.peer},
+                          number = incoming.number](const absl::Status& status) {
+    if (!status.ok()) Failed(key, number, status);
+  });
   return end;
 }
 
@@ -283,6 +288,16 @@ void CopyKeeper::Sweep() {
   for (auto at = incoming_.begin(); at != incoming_.end();) {
     at = IsAbandoned(at->first, at->second) ? incoming_.erase(at) : std::next(at);
   }
+}
+
+// A new transfer would write chunks that count already: it begins with an empty fill.
+void CopyKeeper::Failed(const Key& key, uint32_t number, const absl::Status& why) {
+  const auto found = incoming_.find(key);
+  if (found == incoming_.end() || found->second.number != number) return;
+  Log(kWarning, "copy.not_received").Job(key.job).Rank(key.rank).Snapshot(key.id).Field("of", key.peer).Error(why);
+  const absl::Status aborted = region_.peers().Abort(*found->second.fill);
+  if (!aborted.ok()) Log(kWarning, "copy.abort").Job(key.job).Rank(key.rank).Error(aborted);
+  incoming_.erase(found);
 }
 
 // Its slot is given back.

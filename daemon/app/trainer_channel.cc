@@ -95,6 +95,7 @@ void TrainerChannel::News(const snapshot::SendNews& news) {
   message.attempt = news.attempt;
   message.fenced_by = news.fenced_by;
   message.captured_step = news.captured;
+  message.protected_step = news.protected_step;
   message.durable_step = news.durable;
   for (const StepOutcome& outcome : news.outcomes) message.outcomes[message.outcome_count++] = outcome;
   if (!last_problem_.ok()) {
