@@ -24,7 +24,7 @@ v1::SnapshotEntry ToEntry(const std::string& job, const CatalogStep& step) {
   if (step.committed()) entry.add_sources("storage");
   entry.set_bytes(step.bytes());
   entry.set_captured(step.in_region() || step.committed());
-  entry.set_protected_(step.committed());  // one node: only storage survives its loss
+  entry.set_protected_(step.committed());  // by storage; what copies protect, status tells
   entry.set_durable(step.committed());
   entry.set_pinned(step.stored && step.stored->pinned);
   entry.set_on_lineage(step.on_lineage);

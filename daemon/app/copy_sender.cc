@@ -23,12 +23,6 @@ HolderGroups GroupsOf(const v1::State& state) {
   return groups;
 }
 
-// A holder that has no room yet, or has not heard of the attempt, is no failure.
-bool IsWaiting(const absl::Status& status) {
-  const ErrorCode code = CodeOf(status);
-  return code == ErrorCode::BUSY || code == ErrorCode::LAYOUT_PREPARING || code == ErrorCode::CANCELLED;
-}
-
 }  // namespace
 
 CopySender::CopySender(Loop& loop, const Clock& clock, std::string job, std::string agent, Handler handler)
@@ -193,9 +187,9 @@ void CopySender::Ended(const Key& to, const SnapshotId& id, const absl::Status& 
     bytes = sending->held.record->slot_bytes;
     Drop(to);
   }
-  if (!status.ok() && !IsWaiting(status))
+  if (!status.ok() && !protect::IsWaiting(status))
     Log(kWarning, "copy.failed").Job(job_).Rank(to.rank).Snapshot(id).Field("holder", to.agent).Error(status);
-  if (!IsWaiting(status)) handler_.ended(status, bytes);
+  if (!protect::IsWaiting(status)) handler_.ended(status, bytes);
   plan_.Ended(to, id, status, clock_.Monotonic());
   Work();
 }

@@ -37,6 +37,21 @@ void AddRank(RankRunner& rank, const std::string& job, std::vector<Problem>& pro
   }
 }
 
+void AddCopies(const JobRunner& job, std::vector<Problem>& problems) {
+  constexpr char kNext[] = "training goes on unprotected; correct what is named, it is tried again every few seconds";
+  constexpr char kNextTooFew[] =
+      "let more nodes be members ([peers]), or set peers.copies lower on all of them: 1 is no copies";
+  const absl::Status& failed = job.sender().plan().last_error();
+  if (!failed.ok())
+    problems.push_back(
+        {Error(CodeOf(failed), absl::StrCat("copies of job ", job.name(), ": ", failed.message())), job.name(), kNext});
+  const job::StatePtr& state = job.last_state();
+  if (state == nullptr || state->phase() != v1::State::RUN || state->copies() < 2 || !state->groups().empty()) return;
+  problems.push_back({Error(ErrorCode::REFUSED, absl::StrCat("copies of job ", job.name(), ": peers.copies is ",
+                                                             state->copies(), ", and there are fewer nodes")),
+                      job.name(), kNextTooFew});
+}
+
 }  // namespace
 
 std::vector<Problem> ProblemsOf(Agent& agent) {
@@ -48,6 +63,7 @@ std::vector<Problem> ProblemsOf(Agent& agent) {
   for (const auto& [item, damage] : agent.scrubber().damage()) problems.push_back({damage, item.job});
   for (const auto& [name, job] : agent.jobs()) {
     for (const auto& [number, rank] : job->ranks()) AddRank(*rank, name, problems);
+    AddCopies(*job, problems);
   }
   return problems;
 }

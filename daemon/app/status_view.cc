@@ -139,6 +139,11 @@ void FillRank(RankRunner& rank, const Services& services, v1::RankStatus* out) {
   FillRescue(services.rescuer.Find(UnpackProcess(view.process)), out);
 }
 
+bool IsProtectionLost(const v1::State& state) {
+  const SnapshotId id = job::ToId(state.protected_());
+  return !id.none() && id <= job::ToId(state.unprotected());
+}
+
 using Steps = std::map<SnapshotId, v1::StepStatus, std::greater<>>;
 
 // What this node holds for others, and what the coordinator says is on enough nodes.
@@ -153,7 +158,7 @@ void AddCopies(Agent& agent, const JobRunner& job, Steps* steps) {
   if (job.last_state() == nullptr) return;
   const SnapshotId id = job::ToId(job.last_state()->protected_());
   const auto at = steps->find(id);
-  if (at != steps->end()) at->second.set_protected_(job::ToId(job.last_state()->unprotected()) < id);
+  if (at != steps->end()) at->second.set_protected_(!IsProtectionLost(*job.last_state()));
 }
 
 // Steps in memory on this node and steps on storage, as one list, newest attempt and step first.
@@ -194,6 +199,16 @@ void FillSteps(Agent& agent, JobRunner& job, const job::View& view, v1::JobStatu
   }
 }
 
+void FillProtection(const JobRunner& job, v1::JobStatus* out) {
+  if (job.last_state() == nullptr) return;
+  const v1::State& state = *job.last_state();
+  out->set_copies(state.copies());
+  out->set_protected_attempt(state.protected_().attempt());
+  out->set_protected_step(state.protected_().step());
+  out->set_protection_lost(IsProtectionLost(state));
+  out->set_copy_error(std::string(job.sender().plan().last_error().message()));
+}
+
 void FillJob(Agent& agent, JobRunner& job, v1::JobStatus* out) {
   job::View view = job.view();
   bool connected = false;
@@ -214,6 +229,7 @@ void FillJob(Agent& agent, JobRunner& job, v1::JobStatus* out) {
   out->set_watermark_attempt(view.watermark.attempt);
   out->set_watermark_step(view.watermark.step);
   out->set_floor_step(view.floor);
+  FillProtection(job, out);
   out->set_durable_attempt(view.durable.attempt);
   out->set_durable_step(view.durable.step);
   out->set_world_size(view.world_size);

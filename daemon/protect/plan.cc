@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "daemon/base/errors.h"
+
 namespace ckptd::protect {
 
 void Plan::SetTarget(const SnapshotId& snapshot, const std::vector<std::string>& holders, const std::set<Rank>& ranks) {
@@ -17,6 +19,11 @@ void Plan::SetTarget(const SnapshotId& snapshot, const std::vector<std::string>&
   for (auto& [key, copy] : copies_) {
     if (copy.state == State::kDone && copy.snapshot != target_) copy = {};
   }
+}
+
+bool IsWaiting(const absl::Status& status) {
+  const ErrorCode code = CodeOf(status);
+  return code == ErrorCode::BUSY || code == ErrorCode::LAYOUT_PREPARING || code == ErrorCode::CANCELLED;
 }
 
 bool Plan::Wanted(const CopyKey& key) const { return ranks_.count(key.rank) != 0 && holders_.count(key.agent) != 0; }
@@ -38,7 +45,7 @@ void Plan::Ended(const CopyKey& to, const SnapshotId& snapshot, const absl::Stat
     last_error_ = absl::OkStatus();
     return;
   }
-  last_error_ = status;
+  if (!IsWaiting(status)) last_error_ = status;
   copy.pause = copy.pause == Nanos(0) ? pauses_.first : std::min(pauses_.longest, copy.pause * 2);
   copy.state = State::kWaiting;
   copy.cancelled = false;

@@ -40,6 +40,9 @@ struct Order {
   SnapshotId snapshot;
 };
 
+// A holder that has no room yet, or has not heard of the attempt, is no failure.
+[[nodiscard]] bool IsWaiting(const absl::Status& status);
+
 struct Pauses {
   Nanos first = std::chrono::milliseconds(200);
   Nanos longest = std::chrono::seconds(10);
@@ -68,7 +71,7 @@ class Plan {
     size_t under_way = 0;
   };
   [[nodiscard]] Count count() const;
-  // Why the last copy of the target that failed did so; OK when none has since the last that did not.
+  // Why the last copy of the target that failed did so; OK when none has since the last that did not. Not IsWaiting().
   [[nodiscard]] const absl::Status& last_error() const { return last_error_; }
 
  private:

@@ -61,6 +61,15 @@ TEST(Plan, WhatFailsIsTriedAgainAfterPausesThatGrow) {
   EXPECT_TRUE(plan.last_error().ok());
 }
 
+TEST(Plan, AHolderWithoutRoomYetIsNoError) {
+  Plan plan;
+  plan.SetTarget(kTen, {"b"}, {0});
+  EXPECT_EQ(Told(plan).size(), 1u);
+  plan.Ended({0, "b"}, kTen, Error(ErrorCode::LAYOUT_PREPARING, "not yet"), Nanos(0));
+  EXPECT_TRUE(plan.last_error().ok());
+  EXPECT_THAT(Told(plan, milliseconds(200)), ElementsAre("start 0 to b step 10"));
+}
+
 TEST(Plan, ANewTargetCancelsTheOldAndWaitsForItsEnd) {
   Plan plan;
   plan.SetTarget(kTen, {"b"}, {0});

@@ -186,6 +186,30 @@ TEST_F(CopiesTest, StatusTellsWhatIsProtected) {
   const Said said = cluster_->Ctl(0, "status -o json");
   EXPECT_TRUE(said.Has("\"protected\": true")) << said;
   EXPECT_TRUE(said.Has("\"replica\"")) << said;
+  const Said table = cluster_->Ctl(0, "status");
+  EXPECT_TRUE(table.Has("  protected step ")) << table;
+  EXPECT_TRUE(table.Has("  on 2 nodes\n")) << table;
+  EXPECT_EQ(table.code, 0) << table;
+}
+
+// Three copies are asked for where there are two nodes: training goes on, and the operator is told.
+TEST_F(CopiesTest, TooFewNodesAreAProblemThatIsTold) {
+  ASSERT_NO_FATAL_FAILURE(Make(2, {{"peers.copies", "3"}}));
+  Ranks ranks = cluster_->Train({0, 1}, kForever);
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(ranks[0]->WaitFor("CAPTURED")) << cluster_->Logs();
+  const Said said = cluster_->AwaitStatus(0, [](const Said& each) { return each.Has("peers.copies is 3"); });
+  EXPECT_TRUE(said.Has("peers.copies is 3, and there are fewer nodes")) << said;
+  EXPECT_EQ(said.code, 1) << said;
+}
+
+// A holder without memory for copies: the same.
+TEST_F(CopiesTest, AHolderWithoutMemoryIsAProblemThatIsTold) {
+  ASSERT_NO_FATAL_FAILURE(Make(2, {{"peers.memory", Quoted("1 MiB")}}));
+  Ranks ranks = cluster_->Train({0, 1}, kForever);
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(ranks[0]->WaitFor("CAPTURED")) << cluster_->Logs();
+  const Said said = cluster_->AwaitStatus(0, [](const Said& each) { return each.Has("peers.memory is"); });
+  EXPECT_TRUE(said.Has("copies of job trainer: node node-b: job trainer rank 0: two slots need")) << said;
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(ranks[0]->WaitFor("STEP")) << "training waits for memory of another node";
 }
 
 // One copy is no copy.

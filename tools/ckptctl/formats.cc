@@ -172,6 +172,16 @@ std::string RescueLines(const v1::JobStatus& job) {
   return out;
 }
 
+// What survives the loss of nodes without the storage; nothing where there are no copies.
+std::string ProtectedLine(const v1::JobStatus& job) {
+  if (job.copies() < 2) return "";
+  std::string out = StepLine(job, "protected", job.protected_attempt(), job.protected_step());
+  out.pop_back();
+  absl::StrAppend(&out, "  on ", Count(job.copies(), "node"));
+  if (job.protection_lost()) absl::StrAppend(&out, "  ", Coloured(Tone::kWarn, "a node with a part of it is lost"));
+  return out + "\n";
+}
+
 std::string JobLines(const v1::JobStatus& job) {
   std::string out = absl::StrCat("\njob      ", Coloured(Tone::kStrong, job.name()), "  ",
                                  Lower(v1::JobStatus::State_Name(job.state())), "  attempt ", job.attempt());
@@ -179,7 +189,7 @@ std::string JobLines(const v1::JobStatus& job) {
     absl::StrAppend(&out, " from step ", job.parent_step(), " of attempt ", job.parent_attempt());
   }
   absl::StrAppend(&out, "  ", Count(job.world_size(), "rank"), "  ", FormatBytes(job.region_bytes()), " of memory\n",
-                  StepLine(job, "captured", job.watermark_attempt(), job.watermark_step()),
+                  StepLine(job, "captured", job.watermark_attempt(), job.watermark_step()), ProtectedLine(job),
                   StepLine(job, "durable", job.durable_attempt(), job.durable_step()));
   if (job.saves().dropped() != 0) {
     absl::StrAppend(&out, "  dropped   ", job.saves().dropped(), " of ", job.saves().started() + job.saves().dropped(),

@@ -58,6 +58,19 @@ TEST(FormatStatus, WhatATiredOperatorLooksFor) {
   EXPECT_THAT(text, Not(HasSubstr("error")));
 }
 
+TEST(FormatStatus, WhatOtherNodesHold) {
+  v1::StatusView view = View();
+  v1::JobStatus* job = view.mutable_jobs(0);
+  EXPECT_THAT(FormatStatus(view), Not(HasSubstr("protected"))) << "without copies";
+  job->set_copies(2);
+  EXPECT_THAT(FormatStatus(view), HasSubstr("protected none yet  on 2 nodes\n"));
+  job->set_protected_attempt(3);
+  job->set_protected_step(120);
+  EXPECT_THAT(FormatStatus(view), HasSubstr("protected step 120, 4.0 s ago  on 2 nodes\n"));
+  job->set_protection_lost(true);
+  EXPECT_THAT(FormatStatus(view), HasSubstr("on 2 nodes  a node with a part of it is lost\n"));
+}
+
 TEST(FormatStatus, ARegionThatMayLeaveMemory) {
   v1::StatusView view = View();
   EXPECT_THAT(FormatStatus(view), Not(HasSubstr("swap")));
