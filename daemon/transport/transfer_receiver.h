@@ -84,7 +84,8 @@ class TransferReceiver {
   void PassOver(const Chunk& chunk, const ChunkHeader& header);
   void Verify(Chunk& chunk, const ChunkHeader& header);
   void Refuse(Chunk& chunk, const ChunkHeader& header);
-  void Say(ConnectionId connection, TransferMessage message);
+  template <typename Message>
+  void Say(ConnectionId connection, Message message);
   void Fail(const absl::Status& why, bool tell);
   [[nodiscard]] absl::Status FailProtocol(absl::string_view what);
 
