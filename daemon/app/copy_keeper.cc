@@ -171,12 +171,14 @@ absl::StatusOr<CopyKeeper::Incoming*> CopyKeeper::Begin(const Key& key, const re
     found->second.touched = clock_.Monotonic();
     return &found->second;
   }
-  if (found != incoming_.end()) incoming_.erase(found);
-  CKPTD_ASSIGN_OR_RETURN(auto fill, region_.peers().Begin(spec, key.id, ToMarks(marks)));
-  // Of another owner, or an older snapshot: fenced by this one.
-  std::erase_if(incoming_, [](const auto& entry) { return entry.second.fill->fenced(); });
+  auto fill = region_.peers().Begin(spec, key.id, ToMarks(marks));
+  // Of another owner, or an older snapshot: this one has fenced it, and perhaps waits for just its slot.
+  const auto fenced = std::erase_if(incoming_, [](const auto& entry) { return entry.second.fill->fenced(); });
+  if (fenced != 0 && CodeOf(fill.status()) == ErrorCode::BUSY)
+    fill = region_.peers().Begin(spec, key.id, ToMarks(marks));
+  CKPTD_RETURN_IF_ERROR(fill.status());
   Incoming& incoming = incoming_[key];
-  incoming = {++last_number_, std::move(fill), clock_.Monotonic()};
+  incoming = {++last_number_, *std::move(fill), clock_.Monotonic()};
   handler_.changed(key.job);  // before the copy that gave its slot is written over
   return &incoming;
 }
