@@ -218,7 +218,7 @@ absl::StatusOr<v1::DescribeResponse> CopyKeeper::Give(const std::string& peer, c
   auto found = outgoing_.find(key);
   if (found == outgoing_.end()) {
     CKPTD_ASSIGN_OR_RETURN(HeldSnapshot held, Open(key.job, key.rank, key.id));
-    found = outgoing_.emplace(key, Outgoing{++last_number_, std::move(held), Nanos(0)}).first;
+    found = outgoing_.emplace(key, Outgoing{++last_number_, std::move(held), Nanos(0), {}}).first;
   }
   Outgoing& outgoing = found->second;
   outgoing.touched = clock_.Monotonic();
@@ -275,17 +275,22 @@ transport::BulkEnd CopyKeeper::EndOf(const transport::TransferName& name, Outgoi
   send.source.read = [file = outgoing.held.file](uint64_t offset, std::span<std::byte> into) {
     return file->Read(offset, into);
   };
-  send.source.keep = OnLoop(loop_, outgoing.held.keep);
+  send.source.keep = outgoing.moving.lock();
+  if (send.source.keep == nullptr) outgoing.moving = send.source.keep = OnLoop(loop_, outgoing.held.keep);
   send.limits.deadline = clock_.Monotonic() + kLongestTransfer;
   send.chunk_crcs = outgoing.held.record->chunk_crcs;
   end.end = std::move(send);
   return end;
 }
 
-// Whoever asked and does not come, or came and left in the middle, holds nothing for ever.
+// Whoever asked and does not come, or came and left in the middle, holds nothing for ever. What still moves keeps its
+// number: whoever reads it asks under that for the next connection.
 void CopyKeeper::Sweep() {
   sweep_ = loop_.After(kSweepEvery, [this] { Sweep(); });
   const Nanos now = clock_.Monotonic();
+  for (auto& [key, outgoing] : outgoing_) {
+    if (!outgoing.moving.expired()) outgoing.touched = now;
+  }
   std::erase_if(outgoing_, [&](const auto& entry) { return now - entry.second.touched > kAbandoned; });
   for (auto at = incoming_.begin(); at != incoming_.end();) {
     at = IsAbandoned(at->first, at->second) ? incoming_.erase(at) : std::next(at);

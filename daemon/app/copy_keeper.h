@@ -93,6 +93,7 @@ class CopyKeeper final : public transport::CopyHost {
     uint32_t number = 0;
     HeldSnapshot held;
     Nanos touched{0};
+    std::weak_ptr<void> moving;  // a transport's end, as long as it has one
   };
 
   [[nodiscard]] absl::Status MayAsk(const std::string& peer, const v1::CopyName& copy, AttemptId attempt,

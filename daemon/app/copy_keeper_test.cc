@@ -293,6 +293,29 @@ TEST_F(CopyKeeperTest, WhatIsDescribedStaysUntilItWasRead) {
   EXPECT_EQ(CodeOf(Dial(kTen, *described).status()), ErrorCode::PERMISSION) << "the token is too old";
 }
 
+// A transfer takes longer than any patience with one that was only announced; then its connection breaks. It goes on
+// under the name that it has.
+TEST_F(CopyKeeperTest, ALongTransferKeepsItsName) {
+  ASSERT_NO_FATAL_FAILURE(Bring(kTen));
+  const auto first = Describe(kTen);
+  ASSERT_TRUE(first.ok()) << first.status();
+  auto end = Dial(kTen, *first);
+  ASSERT_TRUE(end.ok()) << end.status();
+  Pass(seconds(300));
+  const auto again = Describe(kTen);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->slot(), first->slot());
+  auto next = Dial(kTen, *again);
+  ASSERT_TRUE(next.ok()) << next.status();
+  next = absl::CancelledError();  // the transport goes on with the end that it has
+  Pass(seconds(300));
+  EXPECT_EQ(Describe(kTen)->slot(), first->slot());
+  end = absl::CancelledError();
+  Settle();
+  Pass(seconds(90));
+  EXPECT_FALSE(Held(kTen));
+}
+
 TEST_F(CopyKeeperTest, ACopyThatWasDamagedWhileTheAgentWasAwayIsOfferedToNobody) {
   ASSERT_NO_FATAL_FAILURE(Bring(kTen));
   keeper_.reset();
