@@ -47,7 +47,8 @@ void CopySender::Refresh() {
   const SnapshotId target = job::ToId(state_->protecting());
   const auto holders = HoldersOf(GroupsOf(*state_), agent_, state_->copies());
   if (target.none() && plan_.target().none()) return;
-  plan_.SetTarget(target, holders, target.none() ? std::set<Rank>() : handler_.sealed(target));
+  const bool counted = job::ToId(state_->protected_()) >= target && job::ToId(state_->unprotected()) < target;
+  plan_.SetTarget(target, holders, target.none() ? std::set<Rank>() : handler_.sealed(target), counted);
   Work();
 }
 
@@ -181,15 +182,18 @@ void CopySender::Drop(const Key& to) {
   if (move != nullptr) loop_.After(Nanos(0), [move] {});
 }
 
+// What a holder has already was counted when it came.
 void CopySender::Ended(const Key& to, const SnapshotId& id, const absl::Status& status) {
   uint64_t bytes = 0;
+  bool moved = false;
   if (const Sending* sending = Find(to, id)) {
     bytes = sending->held.record->slot_bytes;
+    moved = sending->move != nullptr;
     Drop(to);
   }
   if (!status.ok() && !protect::IsWaiting(status))
     Log(kWarning, "copy.failed").Job(job_).Rank(to.rank).Snapshot(id).Field("holder", to.agent).Error(status);
-  if (!protect::IsWaiting(status)) handler_.ended(status, bytes);
+  if (!protect::IsWaiting(status) && (moved || !status.ok())) handler_.ended(status, bytes);
   plan_.Ended(to, id, status, clock_.Monotonic());
   Work();
 }

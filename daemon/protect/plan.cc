@@ -6,9 +6,11 @@
 
 namespace ckptd::protect {
 
-void Plan::SetTarget(const SnapshotId& snapshot, const std::vector<std::string>& holders, const std::set<Rank>& ranks) {
+void Plan::SetTarget(const SnapshotId& snapshot, const std::vector<std::string>& holders, const std::set<Rank>& ranks,
+                     bool counted) {
   if (snapshot != target_) last_error_ = absl::OkStatus();
   target_ = snapshot;
+  counted_ = counted;
   holders_ = {holders.begin(), holders.end()};
   ranks_ = target_.none() ? std::set<Rank>() : ranks;
   for (const Rank rank : ranks_) {
@@ -28,6 +30,10 @@ bool IsWaiting(const absl::Status& status) {
 
 bool Plan::Wanted(const CopyKey& key) const { return ranks_.count(key.rank) != 0 && holders_.count(key.agent) != 0; }
 
+bool Plan::Startable(const Copy& copy) const {
+  return copy.state == State::kWaiting || (copy.state == State::kDone && !counted_);
+}
+
 void Plan::Ended(const CopyKey& to, const SnapshotId& snapshot, const absl::Status& status, Nanos now) {
   const auto at = copies_.find(to);
   if (at == copies_.end() || at->second.state != State::kUnderWay || at->second.snapshot != snapshot) return;
@@ -42,6 +48,8 @@ void Plan::Ended(const CopyKey& to, const SnapshotId& snapshot, const absl::Stat
   }
   if (status.ok()) {
     copy.state = State::kDone;
+    copy.pause = Nanos(0);
+    copy.not_before = now + pauses_.longest;
     last_error_ = absl::OkStatus();
     return;
   }
@@ -59,7 +67,7 @@ std::vector<Order> Plan::Next(Nanos now) {
       copy.cancelled = true;
       orders.push_back({Order::Kind::kCancel, key, copy.snapshot});
     }
-    if (copy.state != State::kWaiting || copy.not_before > now) continue;
+    if (!Startable(copy) || copy.not_before > now) continue;
     copy.state = State::kUnderWay;
     copy.cancelled = false;
     copy.snapshot = target_;
@@ -71,7 +79,7 @@ std::vector<Order> Plan::Next(Nanos now) {
 std::optional<Nanos> Plan::wake() const {
   std::optional<Nanos> first;
   for (const auto& [key, copy] : copies_) {
-    if (copy.state == State::kWaiting && (!first || copy.not_before < *first)) first = copy.not_before;
+    if (Startable(copy) && (!first || copy.not_before < *first)) first = copy.not_before;
   }
   return first;
 }

@@ -5,6 +5,8 @@
 //      ▲                    │
 //      └──── a pause ◄──────┘ Ended(error)
 //
+// What is done may be lost again, with its holder's memory; only the coordinator sees that. So as long as it has not
+// counted all copies of the step, those that are done are started again now and then: a holder that has one says so.
 // A copy that fails is tried again after a pause that doubles; one that is not wanted any more (another step is
 // protected, the holder is another, the rank has lost the snapshot) is cancelled. What became of it still has to be
 // told: a key has one copy under way at a time.
@@ -45,7 +47,7 @@ struct Order {
 
 struct Pauses {
   Nanos first = std::chrono::milliseconds(200);
-  Nanos longest = std::chrono::seconds(10);
+  Nanos longest = std::chrono::seconds(10);  // also between a copy and the question whether it is still there
 };
 
 class Plan {
@@ -53,8 +55,9 @@ class Plan {
   explicit Plan(Pauses pauses = {}) : pauses_(pauses) {}
 
   // All ranks copy `snapshot` now (none: nothing), those of this agent to each of `holders`. `ranks`: which of them
-  // have it sealed here.
-  void SetTarget(const SnapshotId& snapshot, const std::vector<std::string>& holders, const std::set<Rank>& ranks);
+  // have it sealed here. `counted`: the coordinator knows of all copies.
+  void SetTarget(const SnapshotId& snapshot, const std::vector<std::string>& holders, const std::set<Rank>& ranks,
+                 bool counted);
 
   // An order to start `to` has ended: OK, the holder has verified it.
   void Ended(const CopyKey& to, const SnapshotId& snapshot, const absl::Status& status, Nanos now);
@@ -85,11 +88,13 @@ class Plan {
   };
 
   [[nodiscard]] bool Wanted(const CopyKey& key) const;
+  [[nodiscard]] bool Startable(const Copy& copy) const;
 
   const Pauses pauses_;
   SnapshotId target_;
   std::set<std::string> holders_;
   std::set<Rank> ranks_;
+  bool counted_ = false;
   std::map<CopyKey, Copy> copies_;
   absl::Status last_error_;
 };

@@ -15,6 +15,7 @@ using ::testing::IsEmpty;
 
 constexpr SnapshotId kTen{1, 10};
 constexpr SnapshotId kTwenty{1, 20};
+constexpr bool kCounted = true;
 
 std::vector<std::string> Told(Plan& plan, Nanos now = Nanos(0)) {
   std::vector<std::string> told;
@@ -30,7 +31,7 @@ absl::Status Broken() { return Error(ErrorCode::TIMEOUT, "node b is silent"); }
 TEST(Plan, EachRankGoesToEachHolderOnce) {
   Plan plan;
   EXPECT_THAT(Told(plan), IsEmpty());
-  plan.SetTarget(kTen, {"b", "c"}, {0, 4});
+  plan.SetTarget(kTen, {"b", "c"}, {0, 4}, kCounted);
   EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 10", "start 0 to c step 10", "start 4 to b step 10",
                                       "start 4 to c step 10"));
   EXPECT_THAT(Told(plan), IsEmpty());
@@ -39,14 +40,14 @@ TEST(Plan, EachRankGoesToEachHolderOnce) {
     for (const char* agent : {"b", "c"}) plan.Ended({rank, agent}, kTen, absl::OkStatus(), Nanos(1));
   }
   EXPECT_EQ(plan.count().done, 4u);
-  plan.SetTarget(kTen, {"b", "c"}, {0, 4});
+  plan.SetTarget(kTen, {"b", "c"}, {0, 4}, kCounted);
   EXPECT_THAT(Told(plan, milliseconds(60'000)), IsEmpty()) << "what is done stays done";
   EXPECT_FALSE(plan.wake().has_value());
 }
 
 TEST(Plan, WhatFailsIsTriedAgainAfterPausesThatGrow) {
   Plan plan({milliseconds(100), milliseconds(300)});
-  plan.SetTarget(kTen, {"b"}, {0});
+  plan.SetTarget(kTen, {"b"}, {0}, kCounted);
   Nanos now(0);
   for (const int pause : {100, 200, 300, 300}) {
     EXPECT_THAT(Told(plan, now), ElementsAre("start 0 to b step 10"));
@@ -72,9 +73,9 @@ TEST(Plan, AHolderWithoutRoomYetIsNoError) {
 
 TEST(Plan, ANewTargetCancelsTheOldAndWaitsForItsEnd) {
   Plan plan;
-  plan.SetTarget(kTen, {"b"}, {0});
+  plan.SetTarget(kTen, {"b"}, {0}, kCounted);
   EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 10"));
-  plan.SetTarget(kTwenty, {"b"}, {0});
+  plan.SetTarget(kTwenty, {"b"}, {0}, kCounted);
   EXPECT_THAT(Told(plan), ElementsAre("cancel 0 to b step 10"));
   EXPECT_THAT(Told(plan), IsEmpty()) << "once";
   plan.Ended({0, "b"}, kTen, Error(ErrorCode::CANCELLED, "cancelled"), Nanos(0));
@@ -84,9 +85,9 @@ TEST(Plan, ANewTargetCancelsTheOldAndWaitsForItsEnd) {
 
 TEST(Plan, ALateSuccessOfTheOldTargetIsNotTheNewOnes) {
   Plan plan;
-  plan.SetTarget(kTen, {"b"}, {0});
+  plan.SetTarget(kTen, {"b"}, {0}, kCounted);
   EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 10"));
-  plan.SetTarget(kTwenty, {"b"}, {0});
+  plan.SetTarget(kTwenty, {"b"}, {0}, kCounted);
   plan.Ended({0, "b"}, kTen, absl::OkStatus(), Nanos(0));
   EXPECT_EQ(plan.count().done, 0u);
   EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 20"));
@@ -94,21 +95,21 @@ TEST(Plan, ALateSuccessOfTheOldTargetIsNotTheNewOnes) {
 
 TEST(Plan, AfterTheLastTargetTheNextOneIsCopiedAnew) {
   Plan plan;
-  plan.SetTarget(kTen, {"b"}, {0});
+  plan.SetTarget(kTen, {"b"}, {0}, kCounted);
   EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 10"));
   plan.Ended({0, "b"}, kTen, absl::OkStatus(), Nanos(0));
-  plan.SetTarget({}, {"b"}, {0});
+  plan.SetTarget({}, {"b"}, {0}, kCounted);
   EXPECT_THAT(Told(plan), IsEmpty());
-  plan.SetTarget(kTwenty, {"b"}, {0});
+  plan.SetTarget(kTwenty, {"b"}, {0}, kCounted);
   EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 20"));
 }
 
 TEST(Plan, AnotherHolderGetsWhatTheOldOneHad) {
   Plan plan;
-  plan.SetTarget(kTen, {"b", "c"}, {0});
+  plan.SetTarget(kTen, {"b", "c"}, {0}, kCounted);
   EXPECT_EQ(Told(plan).size(), 2u);
   plan.Ended({0, "b"}, kTen, absl::OkStatus(), Nanos(0));
-  plan.SetTarget(kTen, {"b", "d"}, {0});
+  plan.SetTarget(kTen, {"b", "d"}, {0}, kCounted);
   EXPECT_THAT(Told(plan), ElementsAre("cancel 0 to c step 10", "start 0 to d step 10"));
   plan.Ended({0, "c"}, kTen, Broken(), Nanos(0));
   EXPECT_TRUE(plan.last_error().ok());
@@ -118,19 +119,34 @@ TEST(Plan, AnotherHolderGetsWhatTheOldOneHad) {
 
 TEST(Plan, ARankThatLostItsSnapshotOwesNothing) {
   Plan plan;
-  plan.SetTarget(kTen, {"b"}, {0, 1});
+  plan.SetTarget(kTen, {"b"}, {0, 1}, kCounted);
   EXPECT_EQ(Told(plan).size(), 2u);
-  plan.SetTarget(kTen, {"b"}, {1});
+  plan.SetTarget(kTen, {"b"}, {1}, kCounted);
   EXPECT_THAT(Told(plan), ElementsAre("cancel 0 to b step 10"));
-  plan.SetTarget(kTen, {"b"}, {0, 1});
+  plan.SetTarget(kTen, {"b"}, {0, 1}, kCounted);
   plan.Ended({0, "b"}, kTen, Broken(), Nanos(0));
   EXPECT_THAT(Told(plan, milliseconds(200)), ElementsAre("start 0 to b step 10")) << "it was not lost after all";
+}
+
+// Rank 0's copy was there; its holder lost its memory before the last rank's copy came. The coordinator waits for both.
+TEST(Plan, UntilAllAreCountedWhatIsDoneIsAskedForAgain) {
+  Plan plan({milliseconds(100), milliseconds(300)});
+  plan.SetTarget(kTen, {"b"}, {0}, !kCounted);
+  EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 10"));
+  plan.Ended({0, "b"}, kTen, absl::OkStatus(), Nanos(0));
+  EXPECT_EQ(plan.wake(), milliseconds(300));
+  EXPECT_THAT(Told(plan, milliseconds(300) - Nanos(1)), IsEmpty());
+  EXPECT_THAT(Told(plan, milliseconds(300)), ElementsAre("start 0 to b step 10"));
+  plan.Ended({0, "b"}, kTen, absl::OkStatus(), milliseconds(300));
+  plan.SetTarget(kTen, {"b"}, {0}, kCounted);
+  EXPECT_FALSE(plan.wake().has_value());
+  EXPECT_THAT(Told(plan, milliseconds(60'000)), IsEmpty());
 }
 
 TEST(Plan, WhatWasNotOrderedIsNotBelieved) {
   Plan plan;
   plan.Ended({0, "b"}, kTen, absl::OkStatus(), Nanos(0));
-  plan.SetTarget(kTen, {"b"}, {0});
+  plan.SetTarget(kTen, {"b"}, {0}, kCounted);
   plan.Ended({0, "b"}, kTen, absl::OkStatus(), Nanos(0));
   EXPECT_EQ(plan.count().done, 0u);
   EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 10"));

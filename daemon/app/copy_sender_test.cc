@@ -1,0 +1,273 @@
+// Copies on their way out: what is asked of the holder, in which order, and what stays pinned meanwhile. The other
+// node is the test; time stands still until it moves it.
+#include "daemon/app/copy_sender.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <deque>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/app/copy_messages.h"
+#include "daemon/job/lineage.h"
+#include "daemon/region/region_test_util.h"
+
+namespace ckptd {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// What is asked of other nodes, until the test answers it.
+class HolderCalls final : public transport::CopyCalls {
+ public:
+  struct Move final : transport::CopyMove {
+    explicit Move(bool* exists) : exists(exists) { *exists = true; }
+    ~Move() override { *exists = false; }
+    absl::Status ChunkReady(uint32_t chunk, uint32_t crc) override {
+      ready.emplace_back(chunk, crc);
+      return absl::OkStatus();
+    }
+    void Cancel() override { cancelled = true; }
+    [[nodiscard]] uint64_t Progress() const override { return 0; }
+    std::vector<std::pair<uint32_t, uint32_t>> ready;
+    bool cancelled = false;
+    bool* exists;
+  };
+  template <typename Request, typename Response>
+  struct Asked {
+    std::string peer;
+    Request request;
+    transport::CopyAnswer<Response> answer;
+  };
+  struct Sent {
+    transport::MoveOrder order;
+    transport::MoveDone done;
+    Move* move = nullptr;
+  };
+
+  void Offer(const std::string& peer, v1::OfferRequest request, Nanos,
+             transport::CopyAnswer<v1::OfferResponse> answer) override {
+    offers.push_back({peer, std::move(request), std::move(answer)});
+  }
+  void Seal(const std::string& peer, v1::SealRequest request, Nanos,
+            transport::CopyAnswer<v1::SealResponse> answer) override {
+    seals.push_back({peer, std::move(request), std::move(answer)});
+  }
+  void Describe(const std::string&, v1::DescribeRequest, Nanos, transport::CopyAnswer<v1::DescribeResponse>) override {}
+  absl::StatusOr<std::unique_ptr<transport::CopyMove>> Send(transport::MoveOrder order, transport::BulkSource,
+                                                            const transport::SenderLimits&,
+                                                            transport::MoveDone done) override {
+    auto move = std::make_unique<Move>(&move_exists);
+    sent.push_back({std::move(order), std::move(done), move.get()});
+    return move;
+  }
+  absl::StatusOr<std::unique_ptr<transport::CopyMove>> Receive(transport::MoveOrder, transport::BulkTarget,
+                                                               const transport::ReceiverLimits&,
+                                                               transport::MoveDone) override {
+    return Error(ErrorCode::INTERNAL, "nothing is received here");
+  }
+
+  std::deque<Asked<v1::OfferRequest, v1::OfferResponse>> offers;
+  std::deque<Asked<v1::SealRequest, v1::SealResponse>> seals;
+  std::deque<Sent> sent;
+  bool move_exists = false;
+};
+
+v1::OfferResponse TokenFor(uint32_t slot, char byte = 't') {
+  v1::OfferResponse response;
+  response.set_token(std::string(16, byte));
+  response.set_slot(slot);
+  return response;
+}
+
+class CopySenderTest : public ::testing::Test {
+ protected:
+  CopySenderTest() { sealed_[10] = {7}; }
+
+  CopySender::Handler MakeHandler() {
+    return {[this] { return linked_ ? &calls_ : nullptr; }, [this](const SnapshotId& id) { return sealed_[id.step]; },
+            [this](Rank rank, const SnapshotId& id) { return Open(rank, id); },
+            [this](const absl::Status& status, uint64_t bytes) {
+              ended_.push_back(absl::StrCat(InfoOf(CodeOf(status)).name, " ", bytes));
+            }};
+  }
+  absl::StatusOr<HeldSnapshot> Open(Rank rank, const SnapshotId& id) {
+    if (!sealed_[id.step].contains(rank)) return Error(ErrorCode::NOT_FOUND, "in no slot");
+    region::LayoutSpec spec = region::TestSpec();
+    spec.rank = rank;
+    spec.world = 16;
+    auto head = region::MakeCtlHead(spec, 1, 1, 1);
+    EXPECT_TRUE(head.ok()) << head.status();
+    RecordHead owner{};
+    owner.epoch = 1;
+    owner.attempt = id.attempt;
+    owner.step = id.step;
+    auto record = region::MakeRecord(*head, owner, {1, 2, 3});
+    EXPECT_TRUE(record.ok()) << record.status();
+    ++pins_;
+    std::shared_ptr<void> keep(nullptr, [this](void*) {
+      --pins_;
+      if (unpinned_) unpinned_();
+    });
+    return HeldSnapshot{*head, std::make_shared<region::SlotRecord>(*record), nullptr, std::move(keep)};
+  }
+  void Protect(StepId step, StepId complete = 0) {
+    auto state = std::make_shared<v1::State>();
+    state->set_job("gpt");
+    state->set_attempt(1);
+    state->set_user("1000");
+    state->set_copies(2);
+    state->add_groups()->mutable_agents()->Add("a");
+    state->mutable_groups(0)->mutable_agents()->Add("b");
+    job::SetRef({1, step}, state->mutable_protecting());
+    if (complete != 0) job::SetRef({1, complete}, state->mutable_protected_());
+    sender_->OnState(state);
+    Settle();
+  }
+  void Settle() {
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE(loop_->RunOnce(Nanos(0)).ok());
+  }
+  void Pass(Nanos time) {
+    clock_.Advance(time);
+    Settle();
+  }
+  template <typename Asked>
+  static auto Take(std::deque<Asked>& asked) {
+    EXPECT_FALSE(asked.empty());
+    if (asked.empty()) return Asked();
+    Asked first = std::move(asked.front());
+    asked.pop_front();
+    return first;
+  }
+  // Offer and Move of the next one, which the holder takes.
+  HolderCalls::Sent Begin() {
+    const auto offer = Take(calls_.offers);
+    if (offer.answer) offer.answer(TokenFor(3));
+    return Take(calls_.sent);
+  }
+
+  FakeClock clock_;
+  std::unique_ptr<Loop> loop_ = *Loop::Create(clock_, 64);
+  HolderCalls calls_;
+  bool linked_ = true;
+  std::map<StepId, std::set<Rank>> sealed_;
+  int pins_ = 0;
+  std::function<void()> unpinned_;
+  std::vector<std::string> ended_;
+  std::unique_ptr<CopySender> sender_ = std::make_unique<CopySender>(*loop_, clock_, "gpt", "a", MakeHandler());
+};
+
+TEST_F(CopySenderTest, OffersMovesAndSealsAndKeepsTheSlotUntilThen) {
+  Protect(10);
+  ASSERT_EQ(calls_.offers.size(), 1u);
+  EXPECT_EQ(calls_.offers[0].peer, "b");
+  EXPECT_EQ(calls_.offers[0].request.copy().rank(), 7u);
+  EXPECT_EQ(calls_.offers[0].request.user(), "1000");
+  const HolderCalls::Sent sent = Begin();
+  EXPECT_EQ(sent.order.name.slot, 3u);
+  EXPECT_THAT(sent.move->ready, ElementsAre(std::pair(0, 1), std::pair(1, 2), std::pair(2, 3)));
+  EXPECT_EQ(pins_, 1);
+  sent.done(absl::OkStatus());
+  EXPECT_TRUE(calls_.move_exists) << "this may be its own call";
+  const auto seal = Take(calls_.seals);
+  EXPECT_EQ(seal.request.root_crc(), region::RootCrc(std::vector<uint32_t>{1, 2, 3}));
+  EXPECT_THAT(ended_, IsEmpty()) << "the holder has not said that it has verified it";
+  EXPECT_EQ(pins_, 1);
+  seal.answer(v1::SealResponse());
+  Settle();
+  EXPECT_THAT(ended_, ElementsAre(absl::StrCat("OK ", region::kTestSlotBytes)));
+  EXPECT_EQ(pins_, 0);
+  EXPECT_FALSE(calls_.move_exists);
+  EXPECT_EQ(sender_->plan().count().done, 1u);
+  Protect(10, 10);
+  Pass(seconds(60));
+  EXPECT_TRUE(calls_.offers.empty());
+}
+
+TEST_F(CopySenderTest, AMoveThatFailsIsNotSealed) {
+  Protect(10);
+  const HolderCalls::Sent sent = Begin();
+  sent.done(Error(ErrorCode::CORRUPT, "chunk 1"));
+  Settle();
+  EXPECT_TRUE(calls_.seals.empty());
+  EXPECT_EQ(pins_, 0);
+  EXPECT_THAT(ended_, ElementsAre(absl::StrCat("CORRUPT ", region::kTestSlotBytes)));
+  EXPECT_TRUE(calls_.offers.empty());
+  Pass(milliseconds(200));
+  EXPECT_EQ(calls_.offers.size(), 1u) << "tried again";
+}
+
+TEST_F(CopySenderTest, AHolderThatHasNoRoomYetIsAskedAgainAndIsNoFailure) {
+  Protect(10);
+  Take(calls_.offers).answer(Error(ErrorCode::BUSY, "no slot is free yet"));
+  Settle();
+  EXPECT_THAT(ended_, IsEmpty());
+  Pass(milliseconds(200));
+  Take(calls_.offers).answer(Error(ErrorCode::LAYOUT_PREPARING, "memory is prepared"));
+  Settle();
+  Pass(milliseconds(400));
+  EXPECT_EQ(calls_.offers.size(), 1u);
+}
+
+TEST_F(CopySenderTest, WithoutLinksItIsTriedAgainUntilThereAreSome) {
+  linked_ = false;
+  Protect(10);
+  Pass(milliseconds(200));
+  EXPECT_EQ(pins_, 0);
+  linked_ = true;
+  Pass(seconds(10));
+  EXPECT_EQ(calls_.offers.size(), 1u);
+}
+
+TEST_F(CopySenderTest, AnotherStepWaitsUntilTheOldMoveHasEnded) {
+  sealed_[20] = {7};
+  Protect(10);
+  const HolderCalls::Sent sent = Begin();
+  Protect(20);
+  EXPECT_TRUE(sent.move->cancelled);
+  EXPECT_TRUE(calls_.offers.empty());
+  sent.done(Error(ErrorCode::CANCELLED, "cancelled here"));
+  Settle();
+  ASSERT_EQ(calls_.offers.size(), 1u);
+  EXPECT_EQ(calls_.offers[0].request.copy().snapshot().step(), 20u);
+  EXPECT_EQ(pins_, 1);
+}
+
+TEST_F(CopySenderTest, AnOfferThatIsAnsweredTooLateMovesNothing) {
+  sealed_[20] = {7};
+  Protect(10);
+  const auto late = Take(calls_.offers);
+  Protect(20);
+  late.answer(TokenFor(3));
+  Settle();
+  EXPECT_TRUE(calls_.sent.empty());
+  ASSERT_EQ(calls_.offers.size(), 1u);
+  EXPECT_EQ(calls_.offers[0].request.copy().snapshot().step(), 20u);
+}
+
+// The holder's memory went after it had said that it has the copy; the coordinator waits for it.
+TEST_F(CopySenderTest, WhatTheCoordinatorDoesNotCountIsOfferedAgain) {
+  Protect(10);
+  Begin().done(absl::OkStatus());
+  Take(calls_.seals).answer(v1::SealResponse());
+  Pass(seconds(10));
+  v1::OfferResponse have;
+  have.set_have(true);
+  Take(calls_.offers).answer(have);
+  Settle();
+  EXPECT_THAT(ended_, ElementsAre(absl::StrCat("OK ", region::kTestSlotBytes))) << "it was copied once";
+  Pass(seconds(10));
+  const HolderCalls::Sent sent = Begin();
+  EXPECT_NE(sent.move, nullptr) << "it is not there any more";
+}
+
+// With the last pin the slot is free, which is news for whoever asks what is sealed: in the middle of the end of a
+// copy.
+// The holder began anew, so the token is for a transfer that this one cannot become.
+}  // namespace
+}  // namespace ckptd
