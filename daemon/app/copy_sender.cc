@@ -53,6 +53,7 @@ void CopySender::Refresh() {
 }
 
 void CopySender::Work() {
+  if (state_ == nullptr) return;
   if (wake_) loop_.CancelTimer(*wake_);
   wake_.reset();
   for (const protect::Order& order : plan_.Next(clock_.Monotonic())) {
@@ -175,11 +176,12 @@ void CopySender::Moved(const Key& to, const SnapshotId& id, const absl::Status& 
       scope_.Bind([this, to, id](const absl::StatusOr<v1::SealResponse>& answer) { Ended(to, id, answer.status()); }));
 }
 
-// With it goes the pin. The move perhaps not before its own call has returned.
+// With it goes the pin, in its own turn: what that sets free may change what is sealed, and begin the next copy. The
+// move not before its own call has returned.
 void CopySender::Drop(const Key& to) {
-  std::shared_ptr<transport::CopyMove> move = std::move(sendings_.at(to).move);
+  const auto ended = std::make_shared<Sending>(std::move(sendings_.at(to)));
   sendings_.erase(to);
-  if (move != nullptr) loop_.After(Nanos(0), [move] {});
+  loop_.After(Nanos(0), [ended] {});
 }
 
 // What a holder has already was counted when it came.

@@ -268,6 +268,42 @@ TEST_F(CopySenderTest, WhatTheCoordinatorDoesNotCountIsOfferedAgain) {
 
 // With the last pin the slot is free, which is news for whoever asks what is sealed: in the middle of the end of a
 // copy.
+TEST_F(CopySenderTest, WhatAPinSetsFreeMayBeginTheNextCopy) {
+  Protect(10);
+  const HolderCalls::Sent sent = Begin();
+  unpinned_ = [this] {
+    unpinned_ = nullptr;
+    sealed_[10].insert(8);
+    sender_->Refresh();
+  };
+  sent.done(Error(ErrorCode::TIMEOUT, "silent"));
+  Settle();
+  ASSERT_EQ(calls_.offers.size(), 1u);
+  EXPECT_EQ(calls_.offers[0].request.copy().rank(), 8u);
+  EXPECT_EQ(pins_, 1);
+  EXPECT_TRUE(sender_->busy());
+  const HolderCalls::Sent next = Begin();
+  EXPECT_NE(next.move, nullptr) << "the answer found its copy";
+}
+
+TEST_F(CopySenderTest, NothingIsSentAfterItsEnd) {
+  sealed_[10] = {7, 8};
+  Protect(10);
+  const auto offer = Take(calls_.offers);
+  const HolderCalls::Sent sent = Begin();
+  sent.done(absl::OkStatus());
+  const auto seal = Take(calls_.seals);
+  sender_->Stop();
+  EXPECT_EQ(pins_, 0);
+  EXPECT_FALSE(calls_.move_exists);
+  offer.answer(TokenFor(4));
+  seal.answer(Error(ErrorCode::TIMEOUT, "silent"));
+  Pass(seconds(60));
+  EXPECT_TRUE(calls_.offers.empty());
+  EXPECT_TRUE(calls_.sent.empty());
+  EXPECT_EQ(pins_, 0);
+}
+
 // The holder began anew, so the token is for a transfer that this one cannot become.
 }  // namespace
 }  // namespace ckptd
