@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# The distribution's packages this repository needs, in five sets, and one function that installs what is missing.
+# The distribution's packages this repository needs, in six sets, and one function that installs what is missing.
 # Source this, then: packages_ensure build sanitize test. Needs root or sudo only when something is missing.
 
 # Prints the packages of one set; fails on a distribution or set we do not know.
@@ -25,6 +25,7 @@ packages_list() {
     sanitize) echo clang clang-tidy clang-format "libclang-rt-$clang-dev" llvm ;;
     deb) echo debhelper dh-python dpkg-dev fakeroot lintian python3-numpy ;;
     bench) echo fio ;;
+    nodes) echo iproute2 ;; # tools/quickstart --nodes
     test) echo binutils openssl procps python3-dev strace systemd util-linux "${guest[@]}" ;;
     *) echo "packages_list: no set named $1" >&2; return 1 ;;
   esac

@@ -61,12 +61,25 @@ def kill_tree(process):
     process.wait()
 
 
-class Agent:
-    """ckptd with its own sockets, region (in /dev/shm) and storage, all under one name."""
+def toml(settings):
+    """The text of a configuration: {"section.key": text or number}."""
+    sections = {}
+    for name, value in settings.items():
+        section, _, key = name.partition(".")
+        sections.setdefault(section, []).append(f"{key} = {value}" if isinstance(value, int) else f'{key} = "{value}"')
+    return "".join(f"[{section}]\n" + "\n".join(lines) + "\n" for section, lines in sections.items())
 
-    def __init__(self, base, region_root=Path("/dev/shm")):
+
+class Agent:
+    """ckptd with its own sockets, region (in /dev/shm) and storage, all under one name.
+
+    `settings`: more of its configuration, by "section.key". `prefix`: what its command line begins with.
+    """
+
+    def __init__(self, base, region_root=Path("/dev/shm"), storage=None, settings=None, prefix=()):
         self.base = base
-        self.storage = base / "storage"
+        self.prefix = prefix
+        self.storage = storage or base / "storage"
         # A socket's path has at most 107 characters, and nobody knows how deep this checkout lies.
         self.socket = Path(tempfile.mkdtemp(prefix="ckptd-", dir="/tmp")) / "ckptd.sock"
         self.region = region_root / f"ckptd-quickstart-{os.getpid()}-{base.name}"
@@ -75,16 +88,16 @@ class Agent:
         for folder in (self.storage, self.region):
             folder.mkdir(parents=True, exist_ok=True)
         self.region.chmod(0o700)
-        self.config.write_text(
-            f'[agent]\nsocket = "{self.socket}"\nadmin_socket = "{self.socket.parent}/admin.sock"\n'
-            f'[region]\ndir = "{self.region}"\n[storage]\nroot = "{self.storage}"\n[metrics]\nlisten = "off"\n'
-        )
+        self.config.write_text(toml({
+            "agent.socket": self.socket, "agent.admin_socket": f"{self.socket.parent}/admin.sock",
+            "region.dir": self.region, "storage.root": self.storage, "metrics.listen": "off", **(settings or {}),
+        }))  # fmt: skip
 
     def start(self):
         log = open(self.base / "agent.log", "ab")
         began = time.monotonic()
-        self.process = subprocess.Popen([BUILD / "bin" / "ckptd", "--config", self.config], stdout=log, stderr=log,
-                                        stdin=subprocess.DEVNULL, start_new_session=True)
+        command = [*self.prefix, BUILD / "bin" / "ckptd", "--config", self.config]
+        self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
         wait_for(f"the agent (see {self.base}/agent.log)", 10, self._answers, every=0.002)
         return time.monotonic() - began
 
@@ -144,14 +157,19 @@ class Run:
         if self.ranks > 1:
             python += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.ranks}",
                        "--max-restarts=1", "--monitor-interval=0.1"]
-        job = ["--job", self.job] if self.job else []
-        command = [*python, HERE / "train.py", "--out", self.out, f"--batch={8 // self.ranks}", *job, *extra]
-        log = open(self.out / "trainer.log", "ab")
-        self.process = subprocess.Popen(command, env=self._environment(), stdout=log, stderr=log,
-                                        stdin=subprocess.DEVNULL, start_new_session=True)
+        self.process = self.start([*python, *self.script(*extra)], self.environment(self.agent))
         return self
 
-    def _environment(self):
+    def script(self, *extra):
+        job = ["--job", self.job] if self.job else []
+        return [HERE / "train.py", "--out", self.out, f"--batch={8 // self.ranks}", *job, *extra]
+
+    def start(self, command, environment, log="trainer.log"):
+        log = open(self.out / log, "ab")
+        return subprocess.Popen(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                                start_new_session=True)  # fmt: skip
+
+    def environment(self, agent):
         threads = 1 if self.ranks > 1 else min(2, os.cpu_count())
         environment = {
             **os.environ,
@@ -163,8 +181,8 @@ class Run:
             # torch 2.10's gloo meets the dead ranks' addresses when torchrun restarts on its own store.
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         }
-        if self.agent:
-            environment["CKPTD_SOCKET"] = str(self.agent.socket)
+        if agent:
+            environment["CKPTD_SOCKET"] = str(agent.socket)
         return environment
 
     def events(self, name, rank=0):
@@ -178,9 +196,17 @@ class Run:
             found = [self.events(name, rank) for rank in range(self.ranks)]
             if all(len(events) >= number for events in found):
                 return found[0][number - 1]
-            if self.process.poll() is not None:
-                raise Failed(f"the trainer ended with {self.process.returncode}, see {self.out}/trainer.log")
+            self.check()
         return wait_for(f"'{name}' of the trainer", seconds, seen)
+
+    def check(self):
+        """Failed when the trainer has ended."""
+        if self.process.poll() is not None:
+            raise Failed(f"the trainer ended with {self.process.returncode}, see {self.out}/trainer.log")
+
+    def kill(self):
+        if self.process:
+            kill_tree(self.process)
 
     def ended(self):
         return self.process.poll() is not None

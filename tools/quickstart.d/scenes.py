@@ -172,25 +172,39 @@ SCENES = [
 def play(work, name, scene, title, reference):
     say(f"Scene: {title} ({reference.ranks} rank{'s' * (reference.ranks > 1)})")
     stage = Stage(work, name, title, reference)
-    try:
+
+    def on_stage():
         say(f"  agent serves after {1000 * stage.agent.start():.0f} ms")
         scene(stage)
+
+    try:
+        judge(stage, on_stage)
+    finally:
+        stage.agent.remove()
+    return stage.row
+
+
+def judge(stage, scene):
+    """Plays it and fills the row's verdict; no trainer is left."""
+    try:
+        scene()
         stage.run.finish()
-        different = stage.run.differences(reference)
+        different = stage.run.differences(stage.reference)
         stage.row.verdict = "bit-exact" if not different else f"DIFFERENT: {', '.join(different[:3])}"
     except Failed as error:
         stage.row.verdict = f"FAILED: {error}"
     finally:
-        if stage.run.process:
-            kill_tree(stage.run.process)
-        stage.agent.remove()
+        stage.run.kill()
     say(f"  {stage.row.verdict}")
-    return stage.row
 
 
-def undisturbed(work, ranks):
+def undisturbed(work, ranks, *extra):
     say(f"The undisturbed run to compare with: {ranks} rank{'s' * (ranks > 1)}, no ckptd")
-    return Run(work / f"undisturbed-{ranks}", ranks).launch().finish()
+    run = Run(work / f"undisturbed-{ranks}", ranks)
+    try:
+        return run.launch(*extra).finish()
+    finally:
+        run.kill()  # when it was interrupted
 
 
 def keep(work):

@@ -33,6 +33,9 @@ def arguments():
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--die-at", type=int, default=0, help="SIGKILL oneself as soon as the save of this step began")
     parser.add_argument("--die-rank", type=int, default=0)
+    parser.add_argument("--stop-rank", type=int, default=-1,
+                        help="once a step is protected, this rank stops (SIGSTOP) in the middle of its next save")
+    parser.add_argument("--stop-behind", action="store_true", help="once an older step is durable, too")
     parser.add_argument("--pause-at", type=int, default=0, help="after this step wait until OUT/go exists")
     return parser.parse_args()
 
@@ -101,6 +104,22 @@ def after_step(args, report, step, save):
             time.sleep(0.02)
 
 
+def stop_in_save(args, report, step, saves):
+    """For who loses a node in the middle of a save: this rank stands still there, as soon as there is what to go back to.
+
+    `saves`: all of this attempt, the last has just begun. It waits for each to be protected; the others then wait for it.
+    """
+    states = [str(save.state) for save in saves]
+    ready = states[:-1] and states[-2] == "protected" and (not args.stop_behind or "durable" in states[:-2])
+    if ready:
+        report.event("stopped", step=step, state=states[-1], protected=saves[-2].step)
+        os.kill(os.getpid(), signal.SIGSTOP)
+    try:
+        saves[-1].protected(60)
+    except ckptd.SaveError as dropped:  # the first ones: its memory is still being prepared
+        print(f"step {step}: {dropped}", flush=True)
+
+
 def main():
     args = arguments()
     torch.use_deterministic_algorithms(True)
@@ -116,12 +135,17 @@ def main():
         start = ck.restore()
         report.event("restored", step=start, seconds=time.time() - began, source=str(ck.restored.source),
                      skipped=str(ck.restored.skipped))
+    saves = []
     for step, batch in zip(range(start, args.steps), data):
         report.loss(step + 1, train_one(model, optimizer, scheduler, batch))
         if step == start:
             report.event("first step", step=step + 1)
         if ck:
-            after_step(args, report, step + 1, ck.step(step + 1))
+            save = ck.step(step + 1)
+            after_step(args, report, step + 1, save)
+            if save is not None and RANK == args.stop_rank:
+                saves.append(save)
+                stop_in_save(args, report, step + 1, saves)
     report.event("done", durable=ck.close() if ck else None)
     report.final(all_tensors(model, optimizer, scheduler))
 
