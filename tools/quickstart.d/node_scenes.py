@@ -113,8 +113,13 @@ class NodeStage:
         return at
 
     def show_status(self):
-        say("  ckptctl status on n1 says:")
-        print(self.cluster.nodes[0].ctl("status", JOB), flush=True)
+        """Of node n1, where rank 0 trains: its table, and what its -o json calls protected."""
+        first = self.cluster.nodes[0]
+        say(f"  ckptctl status on {first.name} says:")
+        print(first.ctl("status", JOB), flush=True)
+        for step in first.status()["jobs"][0]["steps"]:
+            level = ", ".join(word for word in ("protected", "durable") if step[word]) or "neither protected nor durable"
+            say(f"  and with -o json: step {step['step']}: {level}; here in {', '.join(step['sources'])}")
 
     def lose(self, ranks):
         """The nodes of these ranks are gone with all they had; the job ends. (step, when) of that."""
