@@ -134,7 +134,7 @@ class NodeStage:
         alone = run.stop_rest() - len(ranks)
         rest = run.ranks - len(ranks)
         say(f"  the job ends: {alone} of {rest} other ranks by themselves, the rest killed as torchrun does")
-        return min(run.last_step_of(rank) for rank in range(run.ranks)), died
+        return min(run.last_step(rank) for rank in range(run.ranks)), died
 
     def replace(self, ranks):
         """The spare takes these ranks."""

@@ -211,8 +211,8 @@ class Run:
     def ended(self):
         return self.process.poll() is not None
 
-    def last_step(self):
-        path = self.out / "loss.0"
+    def last_step(self, rank=0):
+        path = self.out / f"loss.{rank}"
         lines = path.read_text().splitlines() if path.exists() else []
         return int(lines[-1].split()[0]) if lines else 0
 
