@@ -89,6 +89,13 @@ bool CopyKeeper::IsComplete(const std::string& job, Rank rank, const SnapshotId&
   return region_.peers().OpenCopy(job, {region::PeerKind::kCopy, rank}, id).ok();
 }
 
+size_t CopyKeeper::CountComplete(const Key& key) const {
+  const std::vector<region::PeerEntry> entries = region_.peers().List();
+  return static_cast<size_t>(std::count_if(entries.begin(), entries.end(), [&](const region::PeerEntry& entry) {
+    return entry.complete && entry.job == key.job && entry.key.number == key.rank;
+  }));
+}
+
 absl::StatusOr<HeldSnapshot> CopyKeeper::Open(const std::string& job, Rank rank, const SnapshotId& id) {
   auto copy = region_.peers().OpenCopy(job, {region::PeerKind::kCopy, rank}, id);
   if (!copy.ok()) return handler_.own(job, rank, id);
@@ -171,6 +178,7 @@ absl::StatusOr<CopyKeeper::Incoming*> CopyKeeper::Begin(const Key& key, const re
     found->second.touched = clock_.Monotonic();
     return &found->second;
   }
+  const size_t complete = CountComplete(key);
   auto fill = region_.peers().Begin(spec, key.id, ToMarks(marks));
   // Of another owner, or an older snapshot: this one has fenced it, and perhaps waits for just its slot.
   const auto fenced = std::erase_if(incoming_, [](const auto& entry) { return entry.second.fill->fenced(); });
@@ -179,7 +187,7 @@ absl::StatusOr<CopyKeeper::Incoming*> CopyKeeper::Begin(const Key& key, const re
   CKPTD_RETURN_IF_ERROR(fill.status());
   Incoming& incoming = incoming_[key];
   incoming = {++last_number_, *std::move(fill), clock_.Monotonic()};
-  handler_.changed(key.job);  // before the copy that gave its slot is written over
+  if (CountComplete(key) != complete) handler_.changed(key.job);  // before the one that gave its slot is written over
   return &incoming;
 }
 

@@ -104,6 +104,7 @@ class CopyKeeper final : public transport::CopyHost {
                                                 const v1::CopyMarks& marks);
   [[nodiscard]] absl::StatusOr<transport::TransferToken> Issue(const transport::TransferName& name);
   [[nodiscard]] absl::StatusOr<v1::DescribeResponse> Give(const std::string& peer, const v1::DescribeRequest& request);
+  [[nodiscard]] size_t CountComplete(const Key& key) const;
   [[nodiscard]] bool IsComplete(const std::string& job, Rank rank, const SnapshotId& id) const;
   [[nodiscard]] transport::BulkEnd EndOf(const transport::TransferName& name, Incoming& incoming);
   [[nodiscard]] transport::BulkEnd EndOf(const transport::TransferName& name, Outgoing& outgoing);
