@@ -1,12 +1,13 @@
 #include "daemon/app/copy_fetch.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/core/copy/crc32c.h"
 #include "daemon/app/copy_messages.h"
-#include "daemon/app/peer_links.h"
+#include "daemon/app/services.h"
 #include "daemon/base/failpoint.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/os/scratch.h"
@@ -17,6 +18,7 @@ namespace {
 constexpr Nanos kAnswer = std::chrono::seconds(10);  // to one question
 constexpr Nanos kNotYet = std::chrono::seconds(10);  // an agent that has not heard of the attempt is asked again
 constexpr Nanos kAskAgain = std::chrono::milliseconds(100);
+constexpr int kMostAnew = 2;  // of one agent
 constexpr Nanos kLongestFetch = std::chrono::minutes(30);
 
 bool IsNotYet(const absl::Status& status) {
@@ -36,12 +38,11 @@ absl::Status CheckFits(const v1::DescribeResponse& response, const region::CtlHe
 }
 
 // Chunk by chunk from one file into another.
-absl::Status CopyChecked(const HeldSnapshot& from, region::SlotFile& into) {
-  const region::SlotRecord& record = *from.record;
+absl::Status CopyChecked(const region::SlotFile& from, const region::SlotRecord& record, region::SlotFile& into) {
   std::vector<std::byte> chunk(record.chunk_bytes);
   for (size_t i = 0; i < record.chunk_crcs.size(); ++i) {
     const std::span<std::byte> bytes(chunk.data(), record.ChunkLength(i));
-    CKPTD_RETURN_IF_ERROR(from.file->Read(i * record.chunk_bytes, bytes));
+    CKPTD_RETURN_IF_ERROR(from.Read(i * record.chunk_bytes, bytes));
     if (Crc32c(0, bytes.data(), bytes.size()) != record.chunk_crcs[i])
       return Error(ErrorCode::CORRUPT, absl::StrCat("chunk ", i, " of the copy is damaged"));
     CKPTD_RETURN_IF_ERROR(into.Write(i * record.chunk_bytes, bytes));
@@ -62,26 +63,27 @@ struct CopyFetch::Search {
   Into into;
   Fetched done;
   v1::CopyRecord record;
+  int anew = 0;
   std::unique_ptr<transport::CopyMove> move;
+  std::optional<HeldSnapshot> from;  // let go of on the loop's thread
 };
 
-CopyFetch::CopyFetch(Services& services, std::string job, uint32_t uid, Rank rank)
-    : services_(services), job_(std::move(job)), uid_(uid), rank_(rank) {}
+CopyFetch::CopyFetch(Loop& loop, const Clock& clock, Executor& work, Whose whose, Handler handler)
+    : loop_(loop), clock_(clock), work_(work), whose_(std::move(whose)), handler_(std::move(handler)) {}
 
 std::string CopyFetch::Name(const Request& request) const {
-  return absl::StrCat("job ", job_, " rank ", rank_, " step ", request.id.step, ": ");
+  return absl::StrCat("job ", whose_.job, " rank ", whose_.rank, " step ", request.id.step, ": ");
 }
 
 v1::DescribeRequest CopyFetch::RequestFor(const Request& request) const {
   v1::DescribeRequest out;
-  *out.mutable_copy() = NameOfCopy(job_, rank_, request.id);
-  out.set_user(std::to_string(uid_));
+  *out.mutable_copy() = NameOfCopy(whose_.job, whose_.rank, request.id);
+  out.set_user(std::to_string(whose_.uid));
   out.set_attempt(request.attempt);
   return out;
 }
 
-// ------------------------------------------------------------------------------------------------------------ who has
-// it
+// ----------------------------------------------------------------------------------------------------- who has it
 
 void CopyFetch::Describe(Request request, Described done) {
   auto search = std::make_shared<Search>();
@@ -98,9 +100,9 @@ void CopyFetch::Ask(const std::shared_ptr<Search>& search) {
     return search->failed(search->last);
   }
   const std::string agent = request.sources[search->next];
-  if (search->patience_ends == Nanos(0)) search->patience_ends = services_.clock.Monotonic() + kNotYet;
-  if (agent == services_.agent_id) return Answered(search, agent, AskSelf(request.id));
-  transport::CopyCalls* calls = services_.links.copies();
+  if (search->patience_ends == Nanos(0)) search->patience_ends = clock_.Monotonic() + kNotYet;
+  if (agent == whose_.agent) return Answered(search, agent, AskSelf(request.id));
+  transport::CopyCalls* calls = handler_.calls();
   if (calls == nullptr)
     return AskNext(search, agent, Error(ErrorCode::AGENT_UNREACHABLE, "there are no links to other nodes"));
   calls->Describe(agent, RequestFor(request), kAnswer,
@@ -110,7 +112,7 @@ void CopyFetch::Ask(const std::shared_ptr<Search>& search) {
 }
 
 absl::StatusOr<v1::DescribeResponse> CopyFetch::AskSelf(const SnapshotId& id) {
-  CKPTD_ASSIGN_OR_RETURN(const HeldSnapshot held, services_.keeper.Open(job_, rank_, id));
+  CKPTD_ASSIGN_OR_RETURN(const HeldSnapshot held, handler_.open(id));
   v1::DescribeResponse response;
   response.set_world_size(held.head.block.world);
   *response.mutable_layout() = LayoutOf(held.head);
@@ -121,33 +123,40 @@ absl::StatusOr<v1::DescribeResponse> CopyFetch::AskSelf(const SnapshotId& id) {
 void CopyFetch::Answered(const std::shared_ptr<Search>& search, const std::string& agent,
                          absl::StatusOr<v1::DescribeResponse> answer) {
   if (answer.ok()) return search->found(agent, *std::move(answer));
-  const bool again = IsNotYet(answer.status()) && services_.clock.Monotonic() < search->patience_ends;
+  const bool again = IsNotYet(answer.status()) && clock_.Monotonic() < search->patience_ends;
   if (!again) return AskNext(search, agent, answer.status());
-  services_.loop.After(kAskAgain, scope_.Bind([this, search] { Ask(search); }));
+  loop_.After(kAskAgain, scope_.Bind([this, search] { Ask(search); }));
 }
 
 void CopyFetch::AskNext(const std::shared_ptr<Search>& search, const std::string& agent, const absl::Status& why) {
-  Log(kWarning, "copy.not_there").Job(job_).Rank(rank_).Snapshot(search->request.id).Field("agent", agent).Error(why);
+  Log(kWarning, "copy.not_there")
+      .Job(whose_.job)
+      .Rank(whose_.rank)
+      .Snapshot(search->request.id)
+      .Field("agent", agent)
+      .Error(why);
   search->last = Error(CodeOf(why), absl::StrCat(Name(search->request), "agent ", agent, ": ", why.message()));
   search->patience_ends = Nanos(0);
+  search->anew = 0;
   ++search->next;
   Ask(search);
 }
 
-// ------------------------------------------------------------------------------------------------------------- the
-// bytes
+// ------------------------------------------------------------------------------------------------------- the bytes
 
 void CopyFetch::Fetch(Request request, Into into, Fetched done) {
   auto search = std::make_shared<Search>();
   search->request = std::move(request);
   search->into = std::move(into);
   search->done = std::move(done);
+  fetching_.insert(search);
   std::weak_ptr<Search> weak = search;
   search->found = [this, weak](const std::string& agent, v1::DescribeResponse response) {
     if (auto self = weak.lock()) Bring(self, agent, std::move(response));
   };
-  search->failed = [weak](const absl::StatusOr<v1::DescribeResponse>& none) {
-    if (auto self = weak.lock()) self->done(none.status());
+  search->failed = [this, weak](const absl::StatusOr<v1::DescribeResponse>& none) {
+    const auto self = weak.lock();
+    if (self != nullptr && fetching_.erase(self) != 0) self->done(none.status());
   };
   Ask(search);
 }
@@ -155,18 +164,24 @@ void CopyFetch::Fetch(Request request, Into into, Fetched done) {
 void CopyFetch::Bring(const std::shared_ptr<Search>& search, const std::string& agent, v1::DescribeResponse response) {
   absl::Status status = CheckFits(response, search->into.head);
   search->record = response.record();
-  if (status.ok() && agent == services_.agent_id) return BringFromSelf(search, response);
+  if (status.ok() && agent == whose_.agent) return BringFromSelf(search);
   if (status.ok()) status = Receive(search, agent, response);
   if (!status.ok()) AskNext(search, agent, status);
 }
 
-void CopyFetch::BringFromSelf(const std::shared_ptr<Search>& search, const v1::DescribeResponse&) {
-  auto held = services_.keeper.Open(job_, rank_, search->request.id);
-  if (!held.ok()) return AskNext(search, services_.agent_id, held.status());
-  auto from = std::make_shared<HeldSnapshot>(*std::move(held));
+void CopyFetch::BringFromSelf(const std::shared_ptr<Search>& search) {
+  auto held = handler_.open(search->request.id);
+  if (!held.ok()) return AskNext(search, whose_.agent, held.status());
+  search->from = *std::move(held);
+  const std::weak_ptr<Search> weak = search;
   RunAsync<absl::Status>(
-      services_.loop, services_.fetch_work, [from, into = search->into.file] { return CopyChecked(*from, *into); },
-      scope_.Bind([this, search, from](const absl::Status& status) { Arrived(search, services_.agent_id, status); }));
+      loop_, work_,
+      [from = search->from->file, record = search->from->record, into = search->into.file] {
+        return CopyChecked(*from, *record, *into);
+      },
+      scope_.Bind([this, weak](const absl::Status& status) {
+        if (const auto self = weak.lock()) Arrived(self, whose_.agent, status);
+      }));
 }
 
 absl::Status CopyFetch::Receive(const std::shared_ptr<Search>& search, const std::string& agent,
@@ -174,16 +189,14 @@ absl::Status CopyFetch::Receive(const std::shared_ptr<Search>& search, const std
   const region::CtlHead& head = search->into.head;
   transport::MoveOrder order;
   order.peer = agent;
-  order.name = {agent, job_, rank_, search->request.id, response.slot()};
+  order.name = {agent, whose_.job, whose_.rank, search->request.id, response.slot()};
   order.image_bytes = head.block.slot_bytes;
   order.chunk_bytes = head.block.chunk_bytes;
   CKPTD_ASSIGN_OR_RETURN(order.token, TokenOf(response.token()));
-  order.renew = scope_.Bind([this, request = search->request, agent](auto answered) {
-    transport::CopyCalls* calls = services_.links.copies();
-    if (calls == nullptr) return answered(Error(ErrorCode::AGENT_UNREACHABLE, "there are no links to other nodes"));
-    calls->Describe(agent, RequestFor(request), kAnswer, [answered](absl::StatusOr<v1::DescribeResponse> again) {
-      answered(again.ok() ? TokenOf(again->token()) : absl::StatusOr<transport::TransferToken>(again.status()));
-    });
+  search->patience_ends = Nanos(0);
+  const std::weak_ptr<Search> weak = search;
+  order.renew = scope_.Bind([this, weak, agent, slot = response.slot()](auto answered) {
+    if (const auto self = weak.lock()) Renew(self, agent, slot, std::move(answered));
   });
   CKPTD_ASSIGN_OR_RETURN(Scratch made, Scratch::Make(head.block.slot_bytes));
   auto scratch = std::make_shared<Scratch>(std::move(made));
@@ -203,20 +216,51 @@ absl::Status CopyFetch::Receive(const std::shared_ptr<Search>& search, const std
     return absl::OkStatus();
   };
   transport::ReceiverLimits limits;
-  limits.deadline = services_.clock.Monotonic() + kLongestFetch;
-  auto received = services_.links.copies()->Receive(
-      std::move(order), std::move(target), limits,
-      scope_.Bind([this, search, agent](const absl::Status& status) { Arrived(search, agent, status); }));
+  limits.deadline = clock_.Monotonic() + kLongestFetch;
+  auto received = handler_.calls()->Receive(std::move(order), std::move(target), limits,
+                                            scope_.Bind([this, weak, agent](const absl::Status& status) {
+                                              if (const auto self = weak.lock()) Arrived(self, agent, status);
+                                            }));
   if (received.ok()) search->move = *std::move(received);
   return received.status();
+}
+
+void CopyFetch::Renew(const std::shared_ptr<Search>& search, const std::string& agent, uint32_t slot,
+                      std::function<void(absl::StatusOr<transport::TransferToken>)> answered) {
+  transport::CopyCalls* calls = handler_.calls();
+  if (calls == nullptr) return answered(Error(ErrorCode::AGENT_UNREACHABLE, "there are no links to other nodes"));
+  const std::weak_ptr<Search> weak = search;
+  calls->Describe(agent, RequestFor(search->request), kAnswer,
+                  scope_.Bind([this, weak, slot, answered](absl::StatusOr<v1::DescribeResponse> again) {
+                    const auto self = weak.lock();
+                    if (self == nullptr) return;
+                    const absl::Status said = Patiently(*self, again.status());
+                    answered(said.ok() ? RenewedToken(slot, again) : absl::StatusOr<transport::TransferToken>(said));
+                  }));
+}
+
+// What the transport would go on with for long ends here, when the next one may have it.
+absl::Status CopyFetch::Patiently(Search& search, const absl::Status& said) const {
+  const Nanos now = clock_.Monotonic();
+  const bool waits = IsNotYet(said);
+  if (!waits) search.patience_ends = Nanos(0);
+  if (waits && search.patience_ends == Nanos(0)) search.patience_ends = now + kNotYet;
+  const bool last = search.next + 1 >= search.request.sources.size();
+  const bool silent = CodeOf(said) == ErrorCode::TIMEOUT && !last;
+  if (!silent && (!waits || now < search.patience_ends)) return said;
+  return Error(ErrorCode::NOT_FOUND, absl::StrCat("it does not go on: ", said.message()));
 }
 
 void CopyFetch::Arrived(const std::shared_ptr<Search>& search, const std::string& agent, const absl::Status& status) {
   // In its own turn: this may be the move's own call.
   std::shared_ptr<transport::CopyMove> ended = std::move(search->move);
-  services_.loop.After(Nanos(0), [ended] {});
+  loop_.After(Nanos(0), [ended] {});
+  search->from.reset();
+  search->patience_ends = Nanos(0);
+  if (CodeOf(status) == ErrorCode::FENCED && search->anew++ < kMostAnew) return Ask(search);
   if (!status.ok()) return AskNext(search, agent, status);
-  Log(kInfo, "copy.fetched").Job(job_).Rank(rank_).Snapshot(search->request.id).Field("agent", agent);
+  Log(kInfo, "copy.fetched").Job(whose_.job).Rank(whose_.rank).Snapshot(search->request.id).Field("agent", agent);
+  fetching_.erase(search);
   search->done(search->record);
 }
 

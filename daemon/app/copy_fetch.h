@@ -4,28 +4,47 @@
 // Bytes go through memory of the agent's own, a few chunks at a time, and by descriptor into the slot: a trainer may
 // still have the slot's file mapped, and cut it.
 //
-// On the loop's thread.
+// Whoever is silent while bytes move is left for the next one; the last one is waited for as long as the transport
+// does. An agent that began anew in the middle is asked once more from the beginning.
+//
+// On the loop's thread. Destroying it ends what is under way.
 #ifndef CKPTD_DAEMON_APP_COPY_FETCH_H_
 #define CKPTD_DAEMON_APP_COPY_FETCH_H_
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/app/copy_keeper.h"
-#include "daemon/app/services.h"
 #include "daemon/base/callback_scope.h"
+#include "daemon/base/clock.h"
+#include "daemon/base/executor.h"
+#include "daemon/os/loop.h"
 #include "daemon/transport/copies.h"
 
 namespace ckptd {
 
 class CopyFetch {
  public:
-  // `services` outlives it.
-  CopyFetch(Services& services, std::string job, uint32_t uid, Rank rank);
+  struct Whose {
+    std::string agent;  // this one, as the job protocol names it
+    std::string job;
+    uint32_t uid = 0;
+    Rank rank = 0;
+  };
+  struct Handler {
+    // Null while this node speaks to no other.
+    std::function<transport::CopyCalls*()> calls;
+    // Wherever it lies on this node. NOT_FOUND.
+    std::function<absl::StatusOr<HeldSnapshot>(const SnapshotId& id)> open;
+  };
+
+  // All outlive it. `work` copies what is on this node already.
+  CopyFetch(Loop& loop, const Clock& clock, Executor& work, Whose whose, Handler handler);
 
   struct Request {
     SnapshotId id;
@@ -45,8 +64,7 @@ class CopyFetch {
   void Fetch(Request request, Into into, Fetched done);
 
  private:
-  struct Search;   // for one that answers
-  struct Journey;  // of the bytes
+  struct Search;  // for one that answers, and what it gives
   using Found = std::function<void(const std::string& agent, v1::DescribeResponse response)>;
 
   void Ask(const std::shared_ptr<Search>& search);
@@ -55,17 +73,22 @@ class CopyFetch {
   void AskNext(const std::shared_ptr<Search>& search, const std::string& agent, const absl::Status& why);
   [[nodiscard]] absl::StatusOr<v1::DescribeResponse> AskSelf(const SnapshotId& id);
   void Bring(const std::shared_ptr<Search>& search, const std::string& agent, v1::DescribeResponse response);
-  void BringFromSelf(const std::shared_ptr<Search>& search, const v1::DescribeResponse& response);
+  void BringFromSelf(const std::shared_ptr<Search>& search);
   [[nodiscard]] absl::Status Receive(const std::shared_ptr<Search>& search, const std::string& agent,
                                      const v1::DescribeResponse& response);
+  void Renew(const std::shared_ptr<Search>& search, const std::string& agent, uint32_t slot,
+             std::function<void(absl::StatusOr<transport::TransferToken>)> answered);
+  [[nodiscard]] absl::Status Patiently(Search& search, const absl::Status& said) const;
   void Arrived(const std::shared_ptr<Search>& search, const std::string& agent, const absl::Status& status);
   [[nodiscard]] v1::DescribeRequest RequestFor(const Request& request) const;
   [[nodiscard]] std::string Name(const Request& request) const;
 
-  Services& services_;
-  const std::string job_;
-  const uint32_t uid_;
-  const Rank rank_;
+  Loop& loop_;
+  const Clock& clock_;
+  Executor& work_;
+  const Whose whose_;
+  const Handler handler_;
+  std::set<std::shared_ptr<Search>> fetching_;
   CallbackScope scope_;
 };
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "daemon/base/errors.h"
 #include "daemon/base/ids.h"
 #include "daemon/region/peer_store.h"
 #include "daemon/region/record.h"
@@ -38,6 +39,16 @@ namespace ckptd {
 
 // PROTOCOL when it is none.
 [[nodiscard]] absl::StatusOr<transport::TransferToken> TokenOf(const std::string& bytes);
+
+// For the next connection of the transfer that has this number at its other end. FENCED when that began anew, with a
+// restart of the agent or after a long pause: the token is for another one.
+template <typename Response>
+[[nodiscard]] absl::StatusOr<transport::TransferToken> RenewedToken(uint32_t slot,
+                                                                    const absl::StatusOr<Response>& answer) {
+  if (!answer.ok()) return answer.status();
+  if (answer->slot() == slot) return TokenOf(answer->token());
+  return Error(ErrorCode::FENCED, "the other agent has begun anew");
+}
 
 }  // namespace ckptd
 

@@ -138,15 +138,13 @@ absl::Status CopySender::Move(const Key& to, Sending& sending, const v1::OfferRe
   order.image_bytes = record.slot_bytes;
   order.chunk_bytes = record.chunk_bytes;
   CKPTD_ASSIGN_OR_RETURN(order.token, TokenOf(answer.token()));
-  order.renew = scope_.Bind([this, to, id = sending.id](auto answered) {
+  order.renew = scope_.Bind([this, to, id = sending.id, slot = answer.slot()](auto answered) {
     Sending* still = Find(to, id);
     transport::CopyCalls* links = handler_.calls();
     if (still == nullptr || state_ == nullptr || links == nullptr)
       return answered(Error(ErrorCode::CANCELLED, "not wanted any more"));
-    links->Offer(to.agent, RequestFor(to.rank, *still), kPatience, [answered](absl::StatusOr<v1::OfferResponse> again) {
-      if (!again.ok()) return answered(again.status());
-      answered(TokenOf(again->token()));
-    });
+    links->Offer(to.agent, RequestFor(to.rank, *still), kPatience,
+                 [answered, slot](absl::StatusOr<v1::OfferResponse> again) { answered(RenewedToken(slot, again)); });
   });
   transport::BulkSource source;
   source.read = [file = sending.held.file](uint64_t offset, std::span<std::byte> into) {

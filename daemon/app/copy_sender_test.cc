@@ -6,11 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <deque>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/app/copy_messages.h"
+#include "daemon/app/copy_test_util.h"
 #include "daemon/job/lineage.h"
 #include "daemon/region/region_test_util.h"
 
@@ -21,62 +21,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-
-// What is asked of other nodes, until the test answers it.
-class HolderCalls final : public transport::CopyCalls {
- public:
-  struct Move final : transport::CopyMove {
-    explicit Move(bool* exists) : exists(exists) { *exists = true; }
-    ~Move() override { *exists = false; }
-    absl::Status ChunkReady(uint32_t chunk, uint32_t crc) override {
-      ready.emplace_back(chunk, crc);
-      return absl::OkStatus();
-    }
-    void Cancel() override { cancelled = true; }
-    [[nodiscard]] uint64_t Progress() const override { return 0; }
-    std::vector<std::pair<uint32_t, uint32_t>> ready;
-    bool cancelled = false;
-    bool* exists;
-  };
-  template <typename Request, typename Response>
-  struct Asked {
-    std::string peer;
-    Request request;
-    transport::CopyAnswer<Response> answer;
-  };
-  struct Sent {
-    transport::MoveOrder order;
-    transport::MoveDone done;
-    Move* move = nullptr;
-  };
-
-  void Offer(const std::string& peer, v1::OfferRequest request, Nanos,
-             transport::CopyAnswer<v1::OfferResponse> answer) override {
-    offers.push_back({peer, std::move(request), std::move(answer)});
-  }
-  void Seal(const std::string& peer, v1::SealRequest request, Nanos,
-            transport::CopyAnswer<v1::SealResponse> answer) override {
-    seals.push_back({peer, std::move(request), std::move(answer)});
-  }
-  void Describe(const std::string&, v1::DescribeRequest, Nanos, transport::CopyAnswer<v1::DescribeResponse>) override {}
-  absl::StatusOr<std::unique_ptr<transport::CopyMove>> Send(transport::MoveOrder order, transport::BulkSource,
-                                                            const transport::SenderLimits&,
-                                                            transport::MoveDone done) override {
-    auto move = std::make_unique<Move>(&move_exists);
-    sent.push_back({std::move(order), std::move(done), move.get()});
-    return move;
-  }
-  absl::StatusOr<std::unique_ptr<transport::CopyMove>> Receive(transport::MoveOrder, transport::BulkTarget,
-                                                               const transport::ReceiverLimits&,
-                                                               transport::MoveDone) override {
-    return Error(ErrorCode::INTERNAL, "nothing is received here");
-  }
-
-  std::deque<Asked<v1::OfferRequest, v1::OfferResponse>> offers;
-  std::deque<Asked<v1::SealRequest, v1::SealResponse>> seals;
-  std::deque<Sent> sent;
-  bool move_exists = false;
-};
 
 v1::OfferResponse TokenFor(uint32_t slot, char byte = 't') {
   v1::OfferResponse response;
@@ -136,16 +80,8 @@ class CopySenderTest : public ::testing::Test {
     clock_.Advance(time);
     Settle();
   }
-  template <typename Asked>
-  static auto Take(std::deque<Asked>& asked) {
-    EXPECT_FALSE(asked.empty());
-    if (asked.empty()) return Asked();
-    Asked first = std::move(asked.front());
-    asked.pop_front();
-    return first;
-  }
   // Offer and Move of the next one, which the holder takes.
-  HolderCalls::Sent Begin() {
+  FakeCopyCalls::Moved Begin() {
     const auto offer = Take(calls_.offers);
     if (offer.answer) offer.answer(TokenFor(3));
     return Take(calls_.sent);
@@ -153,7 +89,7 @@ class CopySenderTest : public ::testing::Test {
 
   FakeClock clock_;
   std::unique_ptr<Loop> loop_ = *Loop::Create(clock_, 64);
-  HolderCalls calls_;
+  FakeCopyCalls calls_;
   bool linked_ = true;
   std::map<StepId, std::set<Rank>> sealed_;
   int pins_ = 0;
@@ -168,7 +104,7 @@ TEST_F(CopySenderTest, OffersMovesAndSealsAndKeepsTheSlotUntilThen) {
   EXPECT_EQ(calls_.offers[0].peer, "b");
   EXPECT_EQ(calls_.offers[0].request.copy().rank(), 7u);
   EXPECT_EQ(calls_.offers[0].request.user(), "1000");
-  const HolderCalls::Sent sent = Begin();
+  const FakeCopyCalls::Moved sent = Begin();
   EXPECT_EQ(sent.order.name.slot, 3u);
   EXPECT_THAT(sent.move->ready, ElementsAre(std::pair(0, 1), std::pair(1, 2), std::pair(2, 3)));
   EXPECT_EQ(pins_, 1);
@@ -191,7 +127,7 @@ TEST_F(CopySenderTest, OffersMovesAndSealsAndKeepsTheSlotUntilThen) {
 
 TEST_F(CopySenderTest, AMoveThatFailsIsNotSealed) {
   Protect(10);
-  const HolderCalls::Sent sent = Begin();
+  const FakeCopyCalls::Moved sent = Begin();
   sent.done(Error(ErrorCode::CORRUPT, "chunk 1"));
   Settle();
   EXPECT_TRUE(calls_.seals.empty());
@@ -227,7 +163,7 @@ TEST_F(CopySenderTest, WithoutLinksItIsTriedAgainUntilThereAreSome) {
 TEST_F(CopySenderTest, AnotherStepWaitsUntilTheOldMoveHasEnded) {
   sealed_[20] = {7};
   Protect(10);
-  const HolderCalls::Sent sent = Begin();
+  const FakeCopyCalls::Moved sent = Begin();
   Protect(20);
   EXPECT_TRUE(sent.move->cancelled);
   EXPECT_TRUE(calls_.offers.empty());
@@ -262,7 +198,7 @@ TEST_F(CopySenderTest, WhatTheCoordinatorDoesNotCountIsOfferedAgain) {
   Settle();
   EXPECT_THAT(ended_, ElementsAre(absl::StrCat("OK ", region::kTestSlotBytes))) << "it was copied once";
   Pass(seconds(10));
-  const HolderCalls::Sent sent = Begin();
+  const FakeCopyCalls::Moved sent = Begin();
   EXPECT_NE(sent.move, nullptr) << "it is not there any more";
 }
 
@@ -270,7 +206,7 @@ TEST_F(CopySenderTest, WhatTheCoordinatorDoesNotCountIsOfferedAgain) {
 // copy.
 TEST_F(CopySenderTest, WhatAPinSetsFreeMayBeginTheNextCopy) {
   Protect(10);
-  const HolderCalls::Sent sent = Begin();
+  const FakeCopyCalls::Moved sent = Begin();
   unpinned_ = [this] {
     unpinned_ = nullptr;
     sealed_[10].insert(8);
@@ -282,7 +218,7 @@ TEST_F(CopySenderTest, WhatAPinSetsFreeMayBeginTheNextCopy) {
   EXPECT_EQ(calls_.offers[0].request.copy().rank(), 8u);
   EXPECT_EQ(pins_, 1);
   EXPECT_TRUE(sender_->busy());
-  const HolderCalls::Sent next = Begin();
+  const FakeCopyCalls::Moved next = Begin();
   EXPECT_NE(next.move, nullptr) << "the answer found its copy";
 }
 
@@ -290,7 +226,7 @@ TEST_F(CopySenderTest, NothingIsSentAfterItsEnd) {
   sealed_[10] = {7, 8};
   Protect(10);
   const auto offer = Take(calls_.offers);
-  const HolderCalls::Sent sent = Begin();
+  const FakeCopyCalls::Moved sent = Begin();
   sent.done(absl::OkStatus());
   const auto seal = Take(calls_.seals);
   sender_->Stop();
@@ -305,5 +241,18 @@ TEST_F(CopySenderTest, NothingIsSentAfterItsEnd) {
 }
 
 // The holder began anew, so the token is for a transfer that this one cannot become.
+TEST_F(CopySenderTest, ATransferThatItsHolderForgotEndsAtOnce) {
+  Protect(10);
+  const FakeCopyCalls::Moved sent = Begin();
+  absl::StatusOr<transport::TransferToken> token = Error(ErrorCode::INTERNAL, "no answer");
+  sent.order.renew([&](absl::StatusOr<transport::TransferToken> answer) { token = std::move(answer); });
+  Take(calls_.offers).answer(TokenFor(3, 'u'));
+  ASSERT_TRUE(token.ok()) << token.status();
+  EXPECT_EQ((*token)[0], 'u');
+  sent.order.renew([&](absl::StatusOr<transport::TransferToken> answer) { token = std::move(answer); });
+  Take(calls_.offers).answer(TokenFor(1));
+  EXPECT_EQ(CodeOf(token.status()), ErrorCode::FENCED);
+}
+
 }  // namespace
 }  // namespace ckptd

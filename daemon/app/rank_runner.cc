@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/app/peer_links.h"
 #include "daemon/app/registrar.h"
 #include "daemon/app/rescuer.h"
 #include "daemon/base/status_macros.h"
@@ -43,7 +44,10 @@ RankRunner::RankRunner(Services& services, region::RankRegion& region, Options o
              [this](snapshot::ProcessId process) { options_.enqueue([this, process] { OnHint(process); }); }),
       intake_(services, region, options_.job, options_.uid,
               [this](bool on) { options_.enqueue([this, on] { NeedRoom(on); }); }),
-      copy_fetch_(services, options_.job, options_.uid, options_.rank),
+      copy_fetch_(services.loop, services.clock, services.fetch_work,
+                  {services.agent_id, options_.job, options_.uid, options_.rank},
+                  {[this] { return services_.links.copies(); },
+                   [this](const SnapshotId& id) { return services_.keeper.Open(options_.job, options_.rank, id); }}),
       metrics_(services.metrics, services.clock, options_.job) {}
 
 void RankRunner::Adopt(const region::AdoptedRank& adopted, AttemptId seen) {
