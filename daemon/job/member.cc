@@ -10,6 +10,15 @@
 #include "daemon/job/lineage.h"
 
 namespace ckptd::job {
+namespace {
+
+bool Same(const CopiesChanged& a, const CopiesChanged& b) {
+  return a.seen == b.seen &&
+         std::equal(a.copies.begin(), a.copies.end(), b.copies.begin(), b.copies.end(),
+                    [](const auto& x, const auto& y) { return x.SerializeAsString() == y.SerializeAsString(); });
+}
+
+}  // namespace
 
 void Member::On(const Started& event) {
   started_ = true;
@@ -137,11 +146,13 @@ void Member::On(const RankChanged& event) {
   SendReport();
 }
 
-// As with the ranks: stated under a lower attempt, they may have been given up meanwhile.
+// As with the ranks: stated under a lower attempt, they may have been given up meanwhile. Each STATE brings one, and
+// was answered already.
 void Member::On(const CopiesChanged& event) {
+  const bool news = !copies_ || !Same(*copies_, event);
   copies_ = event;
   if (event.seen < seen_ && state_ != nullptr) context_.Emit(ForwardState{state_});
-  SendReport();
+  if (news) SendReport();
 }
 
 bool Member::FactsAreCurrent() const {

@@ -67,5 +67,35 @@ TEST_F(MembersTest, OneTimerRepeatsMessagesWhileThereIsSomebodyToTell) {
   EXPECT_EQ(ResendTimers(), 1u);
 }
 
+// A holder is fed what it has at each STATE, which comes every second: one REPORT answers it, not two.
+TEST_F(MembersTest, CopiesThatAreTheSameAreNoNews) {
+  const auto copies = [](AttemptId seen, StepId step) {
+    v1::HeldCopies held;
+    held.set_rank(1);
+    SetRef({3, step}, held.add_complete());
+    return CopiesChanged{seen, {held}};
+  };
+  const auto state = [](AttemptId attempt) {
+    auto out = std::make_shared<v1::State>();
+    out->set_job("gpt");
+    out->set_attempt(attempt);
+    out->set_coordinator("B");
+    return StateReceived{out};
+  };
+  Feed(copies(0, 5));
+  Feed(state(3));
+  EXPECT_FALSE(Has<SendReport>()) << "what was stated under an older attempt";
+  Feed(copies(3, 5));
+  EXPECT_TRUE(Has<SendReport>());
+  Feed(copies(3, 5));
+  EXPECT_FALSE(Has<SendReport>());
+  Feed(copies(3, 6));
+  EXPECT_TRUE(Has<SendReport>());
+  Feed(state(4));
+  EXPECT_FALSE(Has<SendReport>());
+  Feed(copies(4, 6));
+  EXPECT_TRUE(Has<SendReport>());
+}
+
 }  // namespace
 }  // namespace ckptd::job
