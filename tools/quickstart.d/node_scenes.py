@@ -4,10 +4,9 @@ Each run must equal an undisturbed one bit for bit. usage: node_scenes.py WORK_F
 """
 
 import argparse
-import os
+import json
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -131,9 +130,10 @@ class NodeStage:
         for node in nodes:
             node.lose()
         say(f"  SIGKILL to all of {', '.join(node.name for node in nodes)}: trainer, agent; memory, disk and network are gone")
-        alone = run.stop_rest() - len(ranks)
         rest = run.ranks - len(ranks)
-        say(f"  the job ends: {alone} of {rest} other ranks by themselves, the rest killed as torchrun does")
+        alone = run.stop_rest() - len(ranks)
+        killed = f", {rest - alone} were killed, as torchrun does" if alone < rest else ""
+        say(f"  the job ends: {alone} of the {rest} other ranks by themselves (gloo lost its connections){killed}")
         return min(run.last_step(rank) for rank in range(run.ranks)), died
 
     def replace(self, ranks):
@@ -154,6 +154,13 @@ class NodeStage:
         self.row.restore_seconds = max(event["seconds"] for event in restored)
         say(f"  goes on from step {step} ({by_source(sources)}), {self.row.lost} steps are done again")
         return step, sources, restored[0]["skipped"]
+
+
+    def why_skipped(self):
+        """Sentences of the newest attempt's decision, which the coordinator writes to storage; ck.restored has codes."""
+        newest = max((self.cluster.storage / JOB / "attempts").glob("a*.decided.json"))
+        skipped = json.loads(newest.read_text()).get("skipped", [])
+        return [f"step {each['snapshot']['step']}: {each['reason']}" for each in skipped]
 
 
 def by_source(sources):
@@ -204,6 +211,8 @@ def too_many_lost(stage):
     stage.replace(lost)
     step, sources, skipped = stage.resume(died)
     say(f"  ck.restored says it skipped: {skipped}")
+    for line in stage.why_skipped():
+        say(f"  why, by the decision that the coordinator wrote down: {line}")
     if step != max(durable) or set(sources) - {"storage", "region", "replica"} or "storage" not in sources:
         raise Failed(f"it went on from step {step} ({by_source(sources)}), not from step {max(durable)} on storage")
 

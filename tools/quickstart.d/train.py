@@ -63,7 +63,9 @@ def build(args):
     model = GPT()
     if WORLD > 1:
         torch.distributed.init_process_group("gloo")
-        model = nn.parallel.DistributedDataParallel(model)
+        # Over more than two ranks a sum depends on where DDP's buckets begin, and DDP moves them after the first backward
+        # pass of a process, also of one that resumed; so they stay (client/python/README.md, "ddp").
+        model = nn.parallel.DistributedDataParallel(model, find_unused_parameters=WORLD > 2)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.steps)
     windows = Windows()
