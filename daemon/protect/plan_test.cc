@@ -64,7 +64,7 @@ TEST(Plan, WhatFailsIsTriedAgainAfterPausesThatGrow) {
 
 TEST(Plan, AHolderWithoutRoomYetIsNoError) {
   Plan plan;
-  plan.SetTarget(kTen, {"b"}, {0});
+  plan.SetTarget(kTen, {"b"}, {0}, false);
   EXPECT_EQ(Told(plan).size(), 1u);
   plan.Ended({0, "b"}, kTen, Error(ErrorCode::LAYOUT_PREPARING, "not yet"), Nanos(0));
   EXPECT_TRUE(plan.last_error().ok());
