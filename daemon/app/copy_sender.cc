@@ -23,6 +23,13 @@ HolderGroups GroupsOf(const v1::State& state) {
   return groups;
 }
 
+// It does not pass by asking again.
+bool IsRefusal(const absl::Status& status) {
+  const ErrorCode code = CodeOf(status);
+  return code == ErrorCode::QUOTA_EXCEEDED || code == ErrorCode::REGION_FULL || code == ErrorCode::JOB_OWNED ||
+         code == ErrorCode::NEWER_VERSION;
+}
+
 }  // namespace
 
 CopySender::CopySender(Loop& loop, const Clock& clock, std::string job, std::string agent, Handler handler)
@@ -48,8 +55,17 @@ void CopySender::Refresh() {
   const auto holders = HoldersOf(GroupsOf(*state_), agent_, state_->copies());
   if (target.none() && plan_.target().none()) return;
   const bool counted = job::ToId(state_->protected_()) >= target && job::ToId(state_->unprotected()) < target;
+  std::erase_if(refused_,
+                [&](const Key& key) { return std::find(holders.begin(), holders.end(), key.agent) == holders.end(); });
+  const bool another = target != plan_.target();
   plan_.SetTarget(target, holders, target.none() ? std::set<Rank>() : handler_.sealed(target), counted);
+  if (another) TellRefused();
   Work();
+}
+
+// Until it is asked again, who had no room for a step has none for the next one.
+void CopySender::TellRefused() {
+  if (!refused_.empty() && !plan_.target().none()) handler_.refused(plan_.target());
 }
 
 void CopySender::Work() {
@@ -195,6 +211,9 @@ void CopySender::Ended(const Key& to, const SnapshotId& id, const absl::Status& 
     Log(kWarning, "copy.failed").Job(job_).Rank(to.rank).Snapshot(id).Field("holder", to.agent).Error(status);
   if (!protect::IsWaiting(status) && (moved || !status.ok())) handler_.ended(status, bytes);
   plan_.Ended(to, id, status, clock_.Monotonic());
+  if (IsRefusal(status)) refused_.insert(to);
+  if (status.ok()) refused_.erase(to);
+  if (IsRefusal(status)) TellRefused();
   Work();
 }
 

@@ -37,6 +37,8 @@ class CopySender {
     std::function<std::set<Rank>(const SnapshotId& id)> sealed;
     // Such a slot, pinned. NOT_FOUND.
     std::function<absl::StatusOr<HeldSnapshot>(Rank rank, const SnapshotId& id)> open;
+    // A holder has no room for the target, and will have none soon.
+    std::function<void(const SnapshotId& id)> refused;
     // A copy is with its holder, or is not (yet).
     std::function<void(const absl::Status& status, uint64_t bytes)> ended;
   };
@@ -73,6 +75,7 @@ class CopySender {
   [[nodiscard]] absl::Status Move(const Key& to, Sending& sending, const v1::OfferResponse& answer);
   void Moved(const Key& to, const SnapshotId& id, const absl::Status& status);
   void Drop(const Key& to);
+  void TellRefused();
   void Ended(const Key& to, const SnapshotId& id, const absl::Status& status);
   [[nodiscard]] Sending* Find(const Key& to, const SnapshotId& id);
   [[nodiscard]] v1::OfferRequest RequestFor(Rank rank, const Sending& sending) const;
@@ -85,6 +88,7 @@ class CopySender {
   StatePtr state_;
   protect::Plan plan_;
   std::map<Key, Sending> sendings_;
+  std::set<Key> refused_;  // when they were asked last
   std::optional<Loop::TimerId> wake_;
   CallbackScope scope_;
 };

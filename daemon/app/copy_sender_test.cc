@@ -36,6 +36,7 @@ class CopySenderTest : public ::testing::Test {
   CopySender::Handler MakeHandler() {
     return {[this] { return linked_ ? &calls_ : nullptr; }, [this](const SnapshotId& id) { return sealed_[id.step]; },
             [this](Rank rank, const SnapshotId& id) { return Open(rank, id); },
+            [this](const SnapshotId& id) { refused_.push_back(id.step); },
             [this](const absl::Status& status, uint64_t bytes) {
               ended_.push_back(absl::StrCat(InfoOf(CodeOf(status)).name, " ", bytes));
             }};
@@ -95,6 +96,7 @@ class CopySenderTest : public ::testing::Test {
   int pins_ = 0;
   std::function<void()> unpinned_;
   std::vector<std::string> ended_;
+  std::vector<StepId> refused_;
   std::unique_ptr<CopySender> sender_ = std::make_unique<CopySender>(*loop_, clock_, "gpt", "a", MakeHandler());
 };
 
@@ -148,6 +150,27 @@ TEST_F(CopySenderTest, AHolderThatHasNoRoomYetIsAskedAgainAndIsNoFailure) {
   Settle();
   Pass(milliseconds(400));
   EXPECT_EQ(calls_.offers.size(), 1u);
+}
+
+// It is said of each step at once, not only when the holder is asked again: training needs the slot.
+TEST_F(CopySenderTest, AHolderThatHasNoMemoryKeepsNoStep) {
+  sealed_[20] = sealed_[30] = {7};
+  Protect(10);
+  Take(calls_.offers).answer(Error(ErrorCode::BUSY, "no slot is free yet"));
+  Settle();
+  EXPECT_THAT(refused_, IsEmpty()) << "this passes";
+  Pass(milliseconds(200));
+  Take(calls_.offers).answer(Error(ErrorCode::QUOTA_EXCEEDED, "peers.memory is 1.0 MiB"));
+  Settle();
+  EXPECT_THAT(refused_, ElementsAre(10));
+  Protect(20);
+  EXPECT_THAT(refused_, ElementsAre(10, 20));
+  Pass(milliseconds(400));
+  const FakeCopyCalls::Moved sent = Begin();
+  sent.done(absl::OkStatus());
+  Take(calls_.seals).answer(v1::SealResponse());
+  Protect(30);
+  EXPECT_THAT(refused_, ElementsAre(10, 20)) << "it has some now";
 }
 
 TEST_F(CopySenderTest, WithoutLinksItIsTriedAgainUntilThereAreSome) {

@@ -174,6 +174,7 @@ CopySender::Handler JobRunner::SenderHandler() {
             return having;
           },
           [this](Rank rank, const SnapshotId& id) { return OpenSealed(rank, id); },
+          [this](const SnapshotId& id) { Post(job::CopyRefused{id}); },
           [this](const absl::Status& status, uint64_t bytes) { metrics_.Copied(status, bytes); }};
 }
 

@@ -37,6 +37,7 @@ struct Printer {
                           absl::StrAppend(out, "; ", held.ShortDebugString());
                         }));
   }
+  std::string operator()(const CopyRefused& e) const { return absl::StrCat("CopyRefused ", ToString(e.id)); }
   std::string operator()(const MembersChanged& e) const {
     return absl::StrCat("MembersChanged ", absl::StrJoin(e.members, ","));
   }

@@ -99,6 +99,12 @@ struct CopiesChanged {
   std::vector<v1::HeldCopies> copies;
 };
 
+// A holder refuses what all ranks copy now, for a reason that does not pass by itself (no memory). The loss of its node
+// would cost the step anyway: nothing is kept for the sake of protection up to here, and the next one is tried.
+struct CopyRefused {
+  SnapshotId id;
+};
+
 // A call to the storage that restore() waits for has hung for too long; which one is for people. What it was part of
 // may still be answered, much later.
 struct StorageHangs {
@@ -194,9 +200,9 @@ struct RetentionChanged {
 };
 
 using Event = std::variant<Started, Join, Withdrawn, Reaped, Resumed, StateReceived, ReportReceived, RankChanged,
-                           CopiesChanged, StorageHangs, MembersChanged, TimerFired, NewestRead, AttemptCreated, Listed,
-                           DecisionCreated, ManifestCreated, NewestChecked, StepVerified, MarkerPut, StepDeleted,
-                           PinChanged, DeleteRequested, RetentionChanged>;
+                           CopiesChanged, CopyRefused, StorageHangs, MembersChanged, TimerFired, NewestRead,
+                           AttemptCreated, Listed, DecisionCreated, ManifestCreated, NewestChecked, StepVerified,
+                           MarkerPut, StepDeleted, PinChanged, DeleteRequested, RetentionChanged>;
 
 // --------------------------------------------------------------------------------------------------------- effects
 

@@ -73,6 +73,7 @@ class Machine::Impl {
   void On(const Resumed& event) { member_.On(event); }
   void On(const RankChanged& event) { member_.On(event); }
   void On(const CopiesChanged& event) { member_.On(event); }
+  void On(const CopyRefused& event) { member_.On(event); }
   void On(const StorageHangs& event) { member_.On(event); }
   void On(const ReportReceived& event) {
     coordinator_.On(event);

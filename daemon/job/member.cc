@@ -155,6 +155,12 @@ void Member::On(const CopiesChanged& event) {
   if (news) SendReport();
 }
 
+void Member::On(const CopyRefused& event) {
+  if (event.id != marks_.target || event.id <= marks_.given_up) return;
+  marks_.given_up = event.id;
+  SendReport();
+}
+
 bool Member::FactsAreCurrent() const {
   if (copies_ && copies_->seen != seen_ && context_.config.rules.copies_stated_under_seen) return false;
   return std::all_of(seats_.begin(), seats_.end(), [&](const auto& seat) {

@@ -29,6 +29,7 @@ class Member {
   void On(const StateReceived& event);
   void On(const RankChanged& event);
   void On(const CopiesChanged& event);
+  void On(const CopyRefused& event);
   void On(const StorageHangs& event);
 
   // restore(timeout=) of a ticket is over. `phase` is the local coordinator's.

@@ -97,5 +97,19 @@ TEST_F(MembersTest, CopiesThatAreTheSameAreNoNews) {
   EXPECT_TRUE(Has<SendReport>());
 }
 
+TEST_F(MembersTest, ARefusedCopyIsGivenUpOnlyWhileAllCopyIt) {
+  auto state = std::make_shared<v1::State>();
+  state->set_attempt(3);
+  state->set_coordinator("B");
+  SetRef({3, 20}, state->mutable_protecting());
+  Feed(StateReceived{state});
+  Feed(CopyRefused{{3, 10}});
+  EXPECT_FALSE(Has<SendReport>()) << "another step is copied now";
+  Feed(CopyRefused{{3, 20}});
+  EXPECT_EQ(ToId(Last<SendReport>().report->unprotected()), (SnapshotId{3, 20}));
+  Feed(CopyRefused{{3, 20}});
+  EXPECT_FALSE(Has<SendReport>()) << "once";
+}
+
 }  // namespace
 }  // namespace ckptd::job

@@ -128,7 +128,7 @@ bool Protection::Update(const Holdings& holdings, const Facts& facts, const Rule
 void Protection::ChooseTarget(const Facts& facts) {
   if (!facts.owners_reported || facts.watermark <= marks_.target) return;
   const bool done = marks_.target <= marks_.complete || marks_.target <= facts.durable;
-  const bool given_up = facts.hopeless && facts.settled;
+  const bool given_up = marks_.target <= marks_.given_up || (facts.hopeless && facts.settled);
   if (done || given_up) marks_.target = facts.watermark;
 }
 

@@ -4,7 +4,8 @@
 //               no other one is chosen, so ranks whose copies take longer than the time between two saves agree on one
 //   complete    P: each rank's part is on `copies` agents, in its own slot and as copies at others. It was the target,
 //               or, at the start of an attempt, something on the lineage that everybody still had
-//   given_up    up to here nothing is kept for the sake of protection: a holder was lost, and training needs the slots
+//   given_up    up to here nothing is kept for the sake of protection: a holder was lost, or has no room, and training
+//               needs the slots
 //
 // All three only grow within an attempt, so messages may come in any order, and a coordinator that restarts learns them
 // from the REPORTs. What an owner keeps is W, P and the target. P may only become what every owner keeps already: else

@@ -160,6 +160,19 @@ TEST_F(CopiesTest, AHolderThatStandsStillHoldsUpNobody) {
   while (LastOf(ranks, "PROTECTED") <= before) ASSERT_NO_FATAL_FAILURE(AwaitProtected(ranks, 1));
 }
 
+// No node has memory for others: nothing is protected, and that costs training nothing.
+TEST_F(CopiesTest, HoldersWithoutMemoryHoldUpNoSave) {
+  std::map<std::string, std::string> settings = MemoryOnly();
+  settings["peers.memory"] = Quoted("1MiB");
+  ASSERT_NO_FATAL_FAILURE(Make(2, std::move(settings)));
+  Ranks ranks = cluster_->Train({0, 1}, kForever);
+  for (int i = 0; i < 20; ++i) {
+    for (const auto& rank : ranks)
+      ASSERT_TRUE(rank->WaitFor("CAPTURED")) << "after " << i << " steps" << rank->Errors() << cluster_->Logs();
+  }
+  EXPECT_EQ(LastOf(ranks, "PROTECTED"), 0u);
+}
+
 // The copy is damaged where it lies: noticed while it is read, and storage gives the step before.
 TEST_F(CopiesTest, ADamagedCopyIsNoticedAndStorageIsNext) {
   ASSERT_NO_FATAL_FAILURE(Make(3, {{"agent.decide_timeout", Quoted("2s")}}));
