@@ -1,4 +1,4 @@
-"""tools/quickstart --nodes as a user gets it, with two nodes and a spare: one is lost, nothing is, and nothing is left."""
+"""tools/quickstart --nodes, with two nodes and a spare: one is lost, the run is not, and nothing is left behind."""
 
 import os
 import pathlib

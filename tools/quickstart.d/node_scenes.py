@@ -11,81 +11,14 @@ import sys
 import time
 from pathlib import Path
 
+from node_run import PATIENCE, NodesRun
 from nodes import DECIDE_SECONDS, Cluster, Loopback, Namespaces
 from report import Row, print_table
-from runs import BUILD, ROOT, Failed, Run, say, wait_for
+from runs import BUILD, Failed, say, wait_for
 from scenes import JOB, judge, undisturbed
 
 NEVER = 1_000_000  # durability.flush_every: nothing is written in so short a run, but the last step at its end
-ARMS = 5  # seconds that the other ranks get to notice that one is gone, before they are killed
-
-
-class NodesRun(Run):
-    """One trainer process a rank, each on the node that `where` says, as torchrun on each node would start it."""
-
-    def __init__(self, out, ranks, cluster, job, steps):
-        super().__init__(out, ranks, None, job)
-        self.cluster, self.steps = cluster, steps
-        self.where, self.processes = [], []
-
-    def launch(self, where, *extra):
-        """Rank i goes to the node where[i]."""
-        self.where = where
-        network = self.cluster.network
-        port = network.port()
-        self.processes = []
-        for rank, node in enumerate(where):
-            environment = {
-                **self.environment(node),
-                "RANK": str(rank), "WORLD_SIZE": str(self.ranks), "LOCAL_RANK": str(where[:rank].count(node)),
-                "MASTER_ADDR": where[0].address, "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": network.interface,
-            }  # fmt: skip
-            command = [*node.prefix, sys.executable, *self.script(*self.steps, *extra)]
-            self.processes.append(self.start(command, environment, f"trainer-{rank}.log"))
-        return self
-
-    def check(self):
-        for rank, process in enumerate(self.processes):
-            if process.poll():
-                raise Failed(f"rank {rank} ended with {process.returncode}, see {self.out}/trainer-{rank}.log")
-        if self.ended():
-            raise Failed(f"the training ended before it was expected to, see {self.out}")
-
-    def ended(self):
-        return all(process.poll() is not None for process in self.processes)
-
-    def finish(self, seconds=600):
-        def all_done():
-            if self.ended():
-                return all(process.returncode == 0 for process in self.processes) or self.check()
-            for process in self.processes:
-                if process.poll():
-                    self.check()
-
-        wait_for(f"the training to end (see {self.out}/trainer-*.log)", seconds, all_done, every=0.05)
-        return self
-
-    def kill(self, ranks=None):
-        chosen = self.processes if ranks is None else [self.processes[rank] for rank in ranks]
-        for process in chosen:
-            if process.poll() is None:
-                process.kill()  # it was started without a shell: `ip netns exec` has become it
-        for process in chosen:
-            process.wait()
-
-    def stop_rest(self):
-        """What torchrun does when a rank is gone: the others end by themselves, or are made to. How many did by themselves."""
-        deadline = time.monotonic() + ARMS
-        while not self.ended() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        alone = sum(process.poll() is not None for process in self.processes)
-        self.kill()
-        return alone
-
-    def every_event(self, name, attempt):
-        """The event of each rank in this attempt."""
-        self.wait_event(name, attempt)
-        return [self.events(name, rank)[attempt - 1] for rank in range(self.ranks)]
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class NodeStage:
@@ -129,7 +62,7 @@ class NodeStage:
         run.kill(ranks)
         for node in nodes:
             node.lose()
-        say(f"  SIGKILL to all of {', '.join(node.name for node in nodes)}: trainer, agent; memory, disk and network are gone")
+        say(f"  SIGKILL to all of {', '.join(node.name for node in nodes)}: trainer, agent; memory, disk, network are gone")
         rest = run.ranks - len(ranks)
         alone = run.stop_rest() - len(ranks)
         killed = f", {rest - alone} were killed, as torchrun does" if alone < rest else ""
@@ -202,7 +135,7 @@ def too_many_lost(stage):
     at = stage.train_into_a_save(rank, "--stop-behind")
     owner = stage.run.where[rank]
     holder = stage.cluster.holder(JOB, rank, owner)
-    say(f"  rank {rank} runs on {owner.name}, its copy is on {holder.name}: both are lost at once, one more than is protected")
+    say(f"  rank {rank} runs on {owner.name}, its copy is on {holder.name}: both are lost, one more than is protected")
     lost = {rank, stage.run.where.index(holder)}
     stage.show_status()
     died = stage.lose(sorted(lost))
@@ -280,9 +213,20 @@ def arguments():
     return args
 
 
+def leave(number, _):
+    """Of a signal: everything is removed on the way out, and a second Ctrl-C must not leave half of it."""
+    for each in ENDINGS:
+        signal.signal(each, signal.SIG_IGN)
+    raise Interrupted(number)
+
+
+class Interrupted(BaseException):
+    """By the signal of this number."""
+
+
 def main():
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda got, _: sys.exit(128 + got))  # so that everything is cleaned up
+    for number in ENDINGS:
+        signal.signal(number, leave)
     args = arguments()
     shutil.rmtree(args.work, ignore_errors=True)
     try:
@@ -291,18 +235,18 @@ def main():
         reference = undisturbed(args.work, args.nodes, *args.steps)
         rows = [play(args, *scene, reference) for scene in SCENES if not args.only or scene[0] in args.only]
         good = print_table(rows)
-        print(f"Seconds to resume: from the death to the first new step of every rank; {ARMS} at most until the others are ended,\n"
-              f"Python importing torch, and {DECIDE_SECONDS} in which the lost agents do not answer (agent.decide_timeout).\n",
-              flush=True)  # fmt: skip
+        print("Seconds to resume: from the death to the first new step of every rank. Most of it: up to "
+              f"{PATIENCE} until the other\nranks have ended, Python importing torch, and {DECIDE_SECONDS} in which the "
+              "lost agents do not answer (agent.decide_timeout).\n", flush=True)  # fmt: skip
         if args.keep:
             keep(args)
         return 0 if good else 1
     except Failed as failed:
         print(f"FAILED: {failed}", file=sys.stderr, flush=True)
         return 1
-    except KeyboardInterrupt:
+    except Interrupted as by:
         print("interrupted; everything was removed", file=sys.stderr, flush=True)
-        return 130
+        return 128 + by.args[0]
 
 
 if __name__ == "__main__":

@@ -1,16 +1,17 @@
-"""Nodes for the quick start: each a network namespace with an agent, a region and a disk of its own, all on one machine.
+"""Nodes for the quick start: each a network namespace with an agent, a region and a disk of its own, on one machine.
 
         namespace ckptd-PID-net:   ─┬──────────┬──────────┬─ bridge
                                     │veth      │veth      │veth
         namespaces ckptd-PID-n1 ... n1         n2         n3     10.99.0.1, 10.99.0.2, ...
 
-The bridge lies in a namespace too: nothing of this machine's own network (addresses, routes, firewall) is touched or asked.
+The bridge lies in a namespace too: nothing of this machine's own network (addresses, routes, firewall) is touched.
 """
 
 import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from runs import BUILD, Agent, Failed, say, wait_for
 
 PORT = 9465
 CLUSTER = "quickstart"
+OTHERWISE = """Or: --no-namespaces, which puts all nodes on loopback addresses (127.x), and their agents without TLS
+(tls = "plaintext-on-loopback")."""
 DECIDE_SECONDS = 5  # a restore waits so long for the agents that are lost
 
 
@@ -78,7 +81,8 @@ class Namespaces:
         full = self._full(name)
         command("ip", "netns", "add", full)
         self._names.append(name)
-        command("ip", "-n", self._hub, "link", "add", name, "type", "veth", "peer", "name", self.interface, "netns", full)
+        pair = ("type", "veth", "peer", "name", self.interface, "netns", full)
+        command("ip", "-n", self._hub, "link", "add", name, *pair)
         command("ip", "-n", self._hub, "link", "set", name, "master", "bridge", "up")
         command("ip", "-n", full, "address", "add", f"{self.address(number)}/24", "dev", self.interface)
         for device in ("lo", self.interface):
@@ -122,9 +126,7 @@ class Loopback:
         return ()
 
     def port(self):
-        """One that is free now: two runs may have addresses of their own, but not each a port."""
-        import socket
-
+        """One that is free now."""
         with socket.socket() as probe:
             probe.bind((self.address(1), 0))
             return probe.getsockname()[1]
@@ -140,10 +142,6 @@ class Loopback:
 
     def end(self):
         return []
-
-
-OTHERWISE = """Or: --no-namespaces, which puts all nodes on loopback addresses (127.x) and, since certificates name hosts that nobody
-else can reach there, runs their agents without TLS (tls = "plaintext-on-loopback")."""
 
 
 class Authority:
@@ -173,7 +171,8 @@ class Node(Agent):
         self.disk = cluster.folder / self.name / "disk"
         self.disk.mkdir(parents=True)
         self.network.add(self.name, number)
-        super().__init__(cluster.folder / self.name, storage=cluster.storage, prefix=self.network.prefix(self.name), settings={
+        prefix = self.network.prefix(self.name)
+        super().__init__(cluster.folder / self.name, storage=cluster.storage, prefix=prefix, settings={
             "agent.node_name": self.name, "agent.state_dir": self.disk, "agent.decide_timeout": f"{DECIDE_SECONDS}s",
             "peers.members": cluster.members, "peers.address": self.address, "peers.cluster": CLUSTER,
             **cluster.tls(self.name, self.disk), **settings,
@@ -233,15 +232,11 @@ class Cluster:
     def __exit__(self, *_):
         if self.kept:
             return
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave half of it
-        try:
-            for node in self.nodes:
-                if not node.lost:
-                    node.remove()
-            shutil.rmtree(self.storage, ignore_errors=True)
-            self.network.__exit__()
-        finally:
-            signal.signal(signal.SIGINT, before)
+        for node in self.nodes:
+            if not node.lost:
+                node.remove()
+        shutil.rmtree(self.storage, ignore_errors=True)
+        self.network.__exit__()
 
     def tls(self, name, disk):
         if self._authority:
@@ -263,4 +258,5 @@ class Cluster:
         tls = "mutual TLS (ckptctl certs)" if self._authority else "NO TLS (--no-namespaces: plaintext-on-loopback)"
         places = "network namespaces" if self._authority else "loopback addresses"
         first, last = self.nodes[0], self.nodes[-1]
-        say(f"  agents {first.name} to {last.name} on {places} {first.address} to {last.address}, {tls}; {last.name} is the spare")
+        say(f"  agents {first.name} to {last.name} on {places} {first.address} to {last.address}; {tls}")
+        say(f"  {last.name} is the spare")
