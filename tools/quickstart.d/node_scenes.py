@@ -101,7 +101,7 @@ def by_source(sources):
     ranks = {}
     for rank, source in enumerate(sources):
         ranks.setdefault(source, []).append(str(rank))
-    told = sorted(ranks.items(), key=lambda item: len(item[1]))
+    told = sorted(ranks.items(), key=lambda item: item[0] == "region")  # what came from elsewhere first
     return "; ".join(f"{source}: rank{'s' * (len(some) > 1)} {' '.join(some)}" for source, some in told)
 
 
