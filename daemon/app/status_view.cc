@@ -146,7 +146,7 @@ bool IsProtectionLost(const v1::State& state) {
 
 using Steps = std::map<SnapshotId, v1::StepStatus, std::greater<>>;
 
-// What this node holds for others, and what the coordinator says is on enough nodes.
+// What this node holds for others, and what the coordinator says of steps whose other ranks are on other nodes.
 void AddCopies(Agent& agent, const JobRunner& job, Steps* steps) {
   for (const v1::HeldCopies& copies : agent.services().keeper.CopiesOf(job.name())) {
     for (const v1::SnapshotRef& ref : copies.complete()) {
@@ -156,9 +156,13 @@ void AddCopies(Agent& agent, const JobRunner& job, Steps* steps) {
     }
   }
   if (job.last_state() == nullptr) return;
-  const SnapshotId id = job::ToId(job.last_state()->protected_());
-  const auto at = steps->find(id);
-  if (at != steps->end()) at->second.set_protected_(!IsProtectionLost(*job.last_state()));
+  const v1::State& state = *job.last_state();
+  const auto captured = steps->find(job::ToId(state.watermark()));
+  if (captured != steps->end()) captured->second.set_captured(true);
+  const auto kept = steps->find(job::ToId(state.protected_()));
+  if (kept == steps->end()) return;
+  kept->second.set_captured(true);
+  kept->second.set_protected_(!IsProtectionLost(state));
 }
 
 // Steps in memory on this node and steps on storage, as one list, newest attempt and step first.

@@ -64,7 +64,8 @@ ProtectionMarks MarksOf(const v1::Report& report) {
 std::vector<Rank> Lacking(const Holdings& holdings, const SnapshotId& id, const Rules& rules) {
   std::map<Rank, Having> having = WhoHas(holdings, id);
   std::vector<Rank> lacking;
-  for (const auto& [rank, claim] : holdings.claims) {
+  for (const auto& [rank, of] : holdings.claims) {
+    const v1::RankClaim& claim = of;  // clang 14 lets no lambda have a structured binding
     if (rank != 0 && !rules.all_ranks_protect) continue;
     if (!Enough(having[rank], claim.agent(), holdings.copies, rules)) lacking.push_back(rank);
   }

@@ -197,7 +197,7 @@ TEST_F(CopiesTest, StatusTellsWhatIsProtected) {
   ASSERT_NO_FATAL_FAILURE(Make(2));
   Ranks ranks = TrainUntilProtected({0, 1});
   const Said said = cluster_->Ctl(0, "status -o json");
-  EXPECT_TRUE(said.Has("\"protected\": true")) << said;
+  EXPECT_TRUE(said.Has("\"captured\": true,\n          \"protected\": true")) << said;
   EXPECT_TRUE(said.Has("\"replica\"")) << said;
   const Said table = cluster_->Ctl(0, "status");
   EXPECT_TRUE(table.Has("  protected step ")) << table;
