@@ -11,7 +11,7 @@
 #include "daemon/region/peer_store.h"
 #include "daemon/region/record.h"
 #include "daemon/transport/transfer_token.h"
-#include "proto/ckptd/v1/copies.pb.h"
+#include "proto/ckptd/v1/copy.pb.h"
 #include "proto/ckptd/v1/job.pb.h"
 
 namespace ckptd {

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/app/rank_runner.h"
-#include "proto/ckptd/v1/copies.pb.h"
+#include "proto/ckptd/v1/copy.pb.h"
 #include "proto/ckptd/v1/manifest.pb.h"
 
 namespace ckptd {

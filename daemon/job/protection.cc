@@ -64,8 +64,7 @@ ProtectionMarks MarksOf(const v1::Report& report) {
 std::vector<Rank> Lacking(const Holdings& holdings, const SnapshotId& id, const Rules& rules) {
   std::map<Rank, Having> having = WhoHas(holdings, id);
   std::vector<Rank> lacking;
-  for (const auto& [rank, of] : holdings.claims) {
-    const v1::RankClaim& claim = of;  // clang 14 lets no lambda have a structured binding
+  for (const auto& [rank, claim] : holdings.claims) {
     if (rank != 0 && !rules.all_ranks_protect) continue;
     if (!Enough(having[rank], claim.agent(), holdings.copies, rules)) lacking.push_back(rank);
   }
@@ -92,7 +91,8 @@ std::vector<v1::RankSources> SourcesOf(const Holdings& holdings, const SnapshotI
   std::vector<v1::RankSources> out;
   if (parent.none()) return out;
   std::map<Rank, Having> having = WhoHas(holdings, parent);
-  for (const auto& [rank, claim] : holdings.claims) {
+  for (const auto& [rank, of] : holdings.claims) {
+    const v1::RankClaim& claim = of;  // clang 14 lets no lambda have a structured binding
     const Having& has = having[rank];
     const bool sealed_here = has.agents.count(claim.agent()) != 0 && has.copies.count(claim.agent()) == 0;
     std::vector<std::string> agents(has.agents.begin(), has.agents.end());
