@@ -61,8 +61,14 @@ class CopiesTest : public testing::Test {
   };
   // On to step `steps`: all ranks restored one step, and the state at the end is the right one.
   Rest TrainToTheEnd(const std::vector<size_t>& where, uint64_t steps) {
-    const std::string line = "--every 5 --step-ms 5 --close-ms 0 --steps " + std::to_string(steps);
+    const std::string line = LineTo(steps);
     Ranks ranks = cluster_->Train(where, line);
+    return Finish(ranks, where, line);
+  }
+  static std::string LineTo(uint64_t steps) {
+    return "--every 5 --step-ms 5 --close-ms 0 --steps " + std::to_string(steps);
+  }
+  Rest Finish(const Ranks& ranks, const std::vector<size_t>& where, const std::string& line) {
     Rest rest;
     for (size_t i = 0; i < ranks.size(); ++i) {
       const std::string restored = Restored(*ranks[i]);
@@ -148,6 +154,25 @@ TEST_P(HolderDies, AndTheJobIsProtectedAgainWhenItIsBack) {
   const uint64_t before = LastOf(ranks, "PROTECTED");
   ASSERT_TRUE(cluster_->node(1).StartAgent()) << cluster_->Logs();
   while (LastOf(ranks, "PROTECTED") <= before) ASSERT_NO_FATAL_FAILURE(AwaitProtected(ranks, 1));
+}
+
+// Who fetches a copy dies in the middle of it: what came in half counts for nothing, and it is fetched anew.
+TEST_F(CopiesTest, TheAgentThatFetchesDiesAndFetchesAgain) {
+  cluster_ = std::make_unique<Cluster>(ClusterOptions{3, MemoryOnly(), {}});
+  for (const size_t i : {0, 1}) ASSERT_TRUE(cluster_->node(i).StartAgent());
+  ASSERT_TRUE(cluster_->node(2).StartAgent({"CKPTD_FAILPOINTS=copy.fetch.chunk=kill"}));
+  Ranks before = TrainUntilProtected({0, 1});
+  LoseNode(1);
+  KillAll(before);
+  const uint64_t promised = LastOf(before, "PROTECTED");
+  const std::string line = LineTo(LastOf(before, "STEP") + 30);
+  Ranks ranks = cluster_->Train({0, 2}, line);
+  std::unique_ptr<Child> spare = cluster_->node(2).TakeAgent();
+  ASSERT_EQ(spare->Wait(), -SIGKILL) << cluster_->Logs();
+  ASSERT_TRUE(cluster_->node(2).StartAgent()) << cluster_->Logs();
+  const Rest rest = Finish(ranks, {0, 2}, line);
+  EXPECT_GE(rest.step, promised) << cluster_->Logs();
+  EXPECT_EQ(rest.sources[1], kReplica) << cluster_->Logs();
 }
 
 TEST_F(CopiesTest, AHolderThatStandsStillHoldsUpNobody) {
