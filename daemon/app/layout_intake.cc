@@ -58,7 +58,10 @@ void LayoutIntake::Take(Order order) {
     done(std::move(set), fresh);
   };
   auto shared = std::make_shared<Order>(std::move(order));
-  if (shared->headers == nullptr) return Continue(std::move(*shared), shared->facts);
+  if (shared->headers == nullptr) {
+    HeaderFacts facts = std::move(shared->facts);
+    return Continue(std::move(*shared), std::move(facts));
+  }
   RunAsync<absl::StatusOr<HeaderFacts>>(
       services_.loop, services_.memory_work,
       [shared]() -> absl::StatusOr<HeaderFacts> {
