@@ -44,8 +44,13 @@ std::shared_ptr<DialStream> DialStream::Start(std::shared_ptr<grpc::Channel> cha
 }
 
 void DialStream::Write(v1::LinkRequest request) {
+  if (released_) return;
   request_ = std::move(request);
   StartWrite(&request_);
+}
+
+void DialStream::EndWrites() {
+  if (!released_) StartWritesDone();
 }
 
 void DialStream::Release() {

@@ -40,11 +40,12 @@ class DialStream final : public grpc::ClientBidiReactor<v1::LinkRequest, v1::Lin
   [[nodiscard]] static std::shared_ptr<DialStream> Start(std::shared_ptr<grpc::Channel> channel, v1::LinkRequest hello,
                                                          DialEvents events, std::shared_ptr<Pending> pending);
 
-  // These on one thread. Write: only after the one before was `written`.
+  // These on one thread. Write: only after the one before was `written`. After Release() it does nothing: gRPC would
+  // touch the call's context when it has long ended.
   void Write(v1::LinkRequest request);
   // Instead of a further Write: the callee reads what was written, and ends the call.
-  void EndWrites() { StartWritesDone(); }
-  // Ends the call. Idempotent; nothing may be written afterwards.
+  void EndWrites();
+  // Ends the call. Idempotent.
   void Release();
 
  private:
