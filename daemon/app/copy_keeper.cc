@@ -266,6 +266,10 @@ transport::BulkEnd CopyKeeper::EndOf(const transport::TransferName& name, Incomi
   receive.limits.deadline = clock_.Monotonic() + kLongestTransfer;
   receive.limits.alone = kAbandoned;
   end.end = std::move(receive);
+  end.wanted = [weak = std::weak_ptr<region::PeerFill>(fill)] {
+    const auto still = weak.lock();
+    return still != nullptr && !still->fenced();
+  };
   end.done = scope_.Bind([this, key = Key{name.job, name.rank, name.snapshot, name.peer},
                           number = incoming.number](const absl::Status& status) {
     if (!status.ok()) Failed(key, number, status);

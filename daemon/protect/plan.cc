@@ -54,7 +54,8 @@ void Plan::Ended(const CopyKey& to, const SnapshotId& snapshot, const absl::Stat
     return;
   }
   if (!IsWaiting(status)) last_error_ = status;
-  copy.pause = copy.pause == Nanos(0) ? pauses_.first : std::min(pauses_.longest, copy.pause * 2);
+  const Nanos longest = IsWaiting(status) ? std::min(pauses_.longest, pauses_.first * 5) : pauses_.longest;
+  copy.pause = copy.pause == Nanos(0) ? pauses_.first : std::min(longest, copy.pause * 2);
   copy.state = State::kWaiting;
   copy.cancelled = false;
   copy.not_before = now + copy.pause;

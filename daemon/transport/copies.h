@@ -72,6 +72,9 @@ struct BulkEnd {
   // place of this one's `done`. The last chunk was `verified` before the peer heard of it, so its Seal may come before
   // `done`. Not after GrpcLinks is gone. May be null.
   MoveDone done;
+  // Asked a few times a second while the transfer waits for its next connection. False: it ends, FENCED, and lets go of
+  // its memory. Holds nothing of that itself. May be null: it waits for as long as it may be alone.
+  std::function<bool()> wanted = nullptr;
 };
 
 // What other agents ask of this one. They proved to be `peer`; the messages were checked by copy_request.h: names,

@@ -190,7 +190,9 @@ void MoveCall::First(bool came) {
   if (!released_.exchange(true)) RemoveHold();
 }
 
-void MoveCall::EndWrites() { StartWritesDone(); }
+void MoveCall::EndWrites() {
+  if (!released_) StartWritesDone();
+}
 
 void MoveCall::Close(const absl::Status&) {
   if (released_.exchange(true)) return;

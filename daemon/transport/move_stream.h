@@ -86,7 +86,10 @@ class MoveCall final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::B
   MoveCall(std::shared_ptr<grpc::Channel> channel, Answered answered, std::shared_ptr<Pending> pending);
   void First(bool came) override;
   void DoRead(grpc::ByteBuffer* into) override { StartRead(into); }
-  void DoWrite(const grpc::ByteBuffer* from) override { StartWrite(from); }
+  // Not after its end: gRPC would touch the context of a call that is over.
+  void DoWrite(const grpc::ByteBuffer* from) override {
+    if (!released_) StartWrite(from);
+  }
   void OnReadDone(bool ok) override { ReadDone(ok); }
   void OnWriteDone(bool ok) override { WriteDone(ok); }
   void OnDone(const grpc::Status& status) override;

@@ -13,6 +13,7 @@ namespace ckptd::transport {
 namespace {
 
 constexpr Nanos kAlone = std::chrono::seconds(60);  // for the next connection
+constexpr Nanos kLookAgain = std::chrono::milliseconds(200);
 
 }  // namespace
 
@@ -66,6 +67,7 @@ absl::Status ServedMoves::Begin(BulkEnd end, std::shared_ptr<BulkStream> stream)
   const std::string key = absl::StrCat(receives ? "< " : "> ", ToString(end.name));
   if (const ServedPtr same = FindSame(key, end)) {
     same->done = std::move(end.done);
+    same->wanted = std::move(end.wanted);
     if (!same->driven) {
       Drive(same, std::move(stream));
       return absl::OkStatus();
@@ -78,6 +80,7 @@ absl::Status ServedMoves::Begin(BulkEnd end, std::shared_ptr<BulkStream> stream)
   CKPTD_ASSIGN_OR_RETURN(const ServedPtr served, Make(end));
   served->key = key;
   served->done = std::move(end.done);
+  served->wanted = std::move(end.wanted);
   if (const auto before = served_.find(key); before != served_.end())
     Drop(ServedPtr(before->second), Error(ErrorCode::FENCED, absl::StrCat(ToString(end.name), ": begun anew")));
   served_[key] = served;
@@ -118,8 +121,17 @@ void ServedMoves::Returned(const ServedPtr& served) {
 }
 
 void ServedMoves::WaitForAnother(const ServedPtr& served) {
-  const Nanos due = std::min(served->run->NextDeadline(), loop_.clock().Monotonic() + kAlone);
-  served->alone = loop_.At(due, [this, served] {
+  served->due = std::min(served->run->NextDeadline(), loop_.clock().Monotonic() + kAlone);
+  LookAgain(served);
+}
+
+// A sender that gave up before it was connected says nothing: its successor, which needs the memory, has fenced it.
+void ServedMoves::LookAgain(const ServedPtr& served) {
+  const bool wanted = !served->wanted || served->wanted();
+  if (!wanted) return Drop(served, Error(ErrorCode::FENCED, absl::StrCat(served->key, ": nobody wants it any more")));
+  const Nanos next = served->wanted ? loop_.clock().Monotonic() + kLookAgain : served->due;
+  served->alone = loop_.At(std::min(next, served->due), [this, served] {
+    if (loop_.clock().Monotonic() < served->due) return LookAgain(served);
     served->run->Tick();
     Drop(served, Error(ErrorCode::TIMEOUT, absl::StrCat(served->key, ": the other node did not come back")));
   });

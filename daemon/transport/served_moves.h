@@ -3,6 +3,7 @@
 #ifndef CKPTD_DAEMON_TRANSPORT_SERVED_MOVES_H_
 #define CKPTD_DAEMON_TRANSPORT_SERVED_MOVES_H_
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -42,6 +43,8 @@ class ServedMoves {
     std::shared_ptr<TransferRun> run;
     std::shared_ptr<ReceiveRun> receive;  // the same, if it receives
     MoveDone done;
+    std::function<bool()> wanted;
+    Nanos due{0};  // so long it may be alone
     bool driven = false;
     std::shared_ptr<BulkStream> next;  // waits until the one before was let go
     Loop::TimerId alone = 0;
@@ -53,6 +56,7 @@ class ServedMoves {
   void Drive(const ServedPtr& served, std::shared_ptr<BulkStream> stream);
   void Returned(const ServedPtr& served);
   void WaitForAnother(const ServedPtr& served);
+  void LookAgain(const ServedPtr& served);
   void Finish(const ServedPtr& served);
   void Drop(const ServedPtr& served, const absl::Status& why);
 
