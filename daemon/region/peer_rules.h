@@ -5,7 +5,7 @@
 // too, with one mark more. A complete copy stays
 //
 //   while nothing is known of the attempt (floor 0: its decision may still choose this step)
-//   when it is the step that was captured on all ranks last (W), or protected on all ranks last
+//   when it is the step that all ranks copy now (W when it was chosen), or protected on all ranks last
 //   when it is of the current attempt and at or above the floor G: it may yet become one of these two
 //   when it is this rank's newest, unless one of these two is complete here as well
 //
@@ -33,7 +33,7 @@ namespace ckptd::region {
 struct PeerMarks {
   AttemptId attempt = 0;  // highest seen
   SnapshotId protected_;  // newest whose copies are complete for all ranks, as the coordinator knows; or none
-  SnapshotId captured;    // W; or none
+  SnapshotId captured;    // what all ranks copy now (State.protecting): W when it was chosen; or none
   StepId floor = 0;       // G, at least 1 once the attempt's decision is known
   bool operator==(const PeerMarks&) const = default;
 };
