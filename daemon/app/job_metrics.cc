@@ -10,6 +10,7 @@ namespace {
 const char* NameOf(snapshot::Source source) {
   if (source == snapshot::Source::kRescued) return "rescued";
   if (source == snapshot::Source::kReplica) return "replica";
+  if (source == snapshot::Source::kParity) return "parity";
   return source == snapshot::Source::kStorage ? "storage" : "region";
 }
 

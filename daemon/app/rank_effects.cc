@@ -82,7 +82,7 @@ struct RankEffects {
 
   void operator()(const snapshot::SealSlot& e) const {
     const bool rescued = e.source == snapshot::Source::kRescued;
-    const bool fetched = e.source == snapshot::Source::kStorage || e.source == snapshot::Source::kReplica;
+    const bool fetched = snapshot::IsFetched(e.source);
     absl::Status status = fetched ? SealFetched(e) : SealFill(e);
     Bug("slot.seal", e.slot, status);
     if (!status.ok()) return;

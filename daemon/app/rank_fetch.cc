@@ -44,7 +44,7 @@ absl::StatusOr<FetchedSlot> FetchTwice(Store& store, const std::string& job, Ran
 void RankFetch::Find(const snapshot::FindLayout& e) const {
   if (e.sources.empty()) return FindLayoutOnStorage(e);
   RankRunner* self = &runner;
-  runner.copy_fetch_.Describe({e.snapshot, e.sources, runner.machine_.view().seen},
+  runner.copy_fetch_.Describe({e.snapshot, e.sources.agents, runner.machine_.view().seen},
                               [self, e](const absl::StatusOr<v1::DescribeResponse>& copy) {
                                 self->options_.enqueue([self, e, copy] {
                                   const RankFetch effects{*self};
@@ -107,7 +107,7 @@ void RankFetch::Fetch(const snapshot::Fetch& e) const {
   if (!file) return runner.Feed(snapshot::Fetched{e.slot, e.snapshot, Error(ErrorCode::INTERNAL, "no slot file")});
   if (e.sources.empty()) return FetchFromStorage(e);
   RankRunner* self = &runner;
-  runner.copy_fetch_.Fetch({e.snapshot, e.sources, runner.machine_.view().seen}, {set->head(), file},
+  runner.copy_fetch_.Fetch({e.snapshot, e.sources.agents, runner.machine_.view().seen}, {set->head(), file},
                            [self, e](const absl::StatusOr<v1::CopyRecord>& record) {
                              self->options_.enqueue([self, e, record] {
                                const RankFetch effects{*self};

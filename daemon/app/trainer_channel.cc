@@ -29,6 +29,8 @@ Source WireSource(snapshot::Source source) {
       return Source::kRescued;
     case snapshot::Source::kReplica:
       return Source::kReplica;
+    case snapshot::Source::kParity:
+      return Source::kParity;
     case snapshot::Source::kNone:
       break;
   }

@@ -86,6 +86,7 @@ class Coordinator {
   void TryDecide();
   [[nodiscard]] Inventory TakeInventory() const;
   void AddElsewhere(Rank rank, const SnapshotId& id, const std::string& agent, Inventory* inventory) const;
+  void AddRebuildable(Inventory* inventory) const;
   void AddSilentMembers(Inventory* inventory) const;
   [[nodiscard]] bool AllMembersReported() const;
   void RefuseTickets(ErrorCode code, const std::string& message, const std::vector<Ticket>& tickets);
@@ -112,8 +113,10 @@ class Coordinator {
   // holders.cc
   void RememberGroups(const v1::State& before);
   void PlaceHolders(bool anew);
+  void GroupRanks();
   [[nodiscard]] bool NeedsSurvey();
   void TakeStock();
+  [[nodiscard]] Holdings Stock() const;
   [[nodiscard]] bool Alive(const std::string& agent) const;
   [[nodiscard]] bool HoldersMissing() const;
   void UpdateProtection();
@@ -156,7 +159,8 @@ class Coordinator {
   Grants grants_;
   FlushPlan flush_plan_;
   Protection protection_;
-  Groups groups_;  // of this attempt, until it has some of the one before
+  Groups groups_;                       // of this attempt, until it has some of the one before
+  std::vector<RankGroup> rank_groups_;  // with parity
   bool surveying_ = false;
   uint64_t ticks_ = 0;  // resend timers since LOAD began
   std::vector<v1::RankSources> sources_;

@@ -90,13 +90,15 @@ struct RankChanged {
   RankReportPtr report;
 };
 
-// The complete copies that this agent holds for ranks of other agents, all of them; each change, and anew for each
-// attempt. `seen` is the attempt of the holder's marks (region::PeerMarks): from then on nothing of this is given up
-// before the decision of `seen` is known. ForwardState of a higher attempt is answered by one of these, and until then
-// nothing is REPORTed. Who never feeds one has no copies. After a start of the agent it comes right after Started.
+// The complete copies and parity that this agent holds for ranks of other agents, all of them; each change, and anew
+// for each attempt. `seen` is the attempt of the holder's marks (region::PeerMarks): from then on nothing of this is
+// given up before the decision of `seen` is known. ForwardState of a higher attempt is answered by one of these, and
+// until then nothing is REPORTed. Who never feeds one has no copies. After a start of the agent it comes right after
+// Started.
 struct CopiesChanged {
   AttemptId seen = 0;
   std::vector<v1::HeldCopies> copies;
+  std::vector<v1::HeldParity> parity = {};
 };
 
 // A holder refuses what all ranks copy now, for a reason that does not pass by itself (no memory). The loss of its node

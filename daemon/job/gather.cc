@@ -146,8 +146,17 @@ Inventory Coordinator::TakeInventory() const {
       for (const v1::SnapshotRef& ref : held.complete()) AddElsewhere(held.rank(), ToId(ref), agent, &inventory);
     }
   }
+  AddRebuildable(&inventory);
   AddSilentMembers(&inventory);
   return inventory;
+}
+
+// Whatever this coordinator's configuration protects by now: parity may be of one before.
+void Coordinator::AddRebuildable(Inventory* inventory) const {
+  if (!context_.config.copying()) return;
+  for (const auto& [rank, ids] : Rebuildable(Stock())) {
+    if (rank < world_size_) inventory->copied[rank].insert(ids.begin(), ids.end());
+  }
 }
 
 // With copies on, agents give each other what they have of any rank.

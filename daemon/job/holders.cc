@@ -33,10 +33,25 @@ void Coordinator::PlaceHolders(bool anew) {
   for (const auto& [rank, claim] : claims_) agents.insert(claim.agent());
   if (!anew) agents.merge(AgentsOf(groups_));
   std::erase_if(agents, [&](const std::string& agent) { return members.count(agent) == 0; });
-  if (agents.size() < context_.config.copies) agents = members;
+  if (agents.size() < context_.config.fewest_nodes()) agents = members;
   if (!anew && agents == AgentsOf(groups_)) return;
   groups_ = context_.config.place({agents.begin(), agents.end()}, groups_);
+  GroupRanks();
   dirty_ = true;
+}
+
+void Coordinator::GroupRanks() {
+  rank_groups_.clear();
+  if (context_.config.parity == 0) return;
+  std::map<Rank, std::string> agent_of;
+  for (const auto& [rank, claim] : claims_) agent_of[rank] = claim.agent();
+  rank_groups_ = RankGroupsOf(groups_, agent_of);
+}
+
+// What all agents said; nobody is lost as far as that goes.
+Holdings Coordinator::Stock() const {
+  return {reports_.by_agent(),    claims_,      context_.config.copies, [](const std::string&) { return true; },
+          context_.config.parity, &rank_groups_};
 }
 
 void Coordinator::MembersChanged() {
@@ -64,15 +79,14 @@ void Coordinator::TakeStock() {
   ticks_ = 0;
   if (!context_.config.copying()) return;
   const SnapshotId parent = ToId(decision_.parent());
-  const Holdings holdings{reports_.by_agent(), claims_, context_.config.copies,
-                          [](const std::string&) { return true; }};
+  PlaceHolders(true);
+  const Holdings holdings = Stock();
   sources_ = SourcesOf(holdings, parent);
   protection_.Reset(parent, StillProtected(holdings, decision_, context_.config.rules));
   for (const auto& [agent, report] : reports_.by_agent()) {
     protection_.Raise(MarksOf(*report));
     grants_.Raise(ToId(report->watermark()), report->floor());
   }
-  PlaceHolders(true);
 }
 
 bool Coordinator::Alive(const std::string& agent) const {
@@ -85,7 +99,7 @@ bool Coordinator::Alive(const std::string& agent) const {
 bool Coordinator::HoldersMissing() const {
   std::set<std::string> held;
   for (const auto& group : groups_) {
-    const bool whole = group.size() >= context_.config.copies &&
+    const bool whole = group.size() >= context_.config.fewest_nodes() &&
                        std::all_of(group.begin(), group.end(), [&](const std::string& agent) { return Alive(agent); });
     if (whole) held.insert(group.begin(), group.end());
   }
@@ -102,14 +116,15 @@ void Coordinator::UpdateProtection() {
   facts.owners_reported = std::none_of(ranks.begin(), ranks.end(), [](const auto* rank) { return rank == nullptr; });
   facts.settled = ticks_ > kSilent || AllMembersReported();
   facts.hopeless = HoldersMissing();
-  const Holdings holdings{reports_.by_agent(), claims_, context_.config.copies,
-                          [this](const std::string& agent) { return Alive(agent); }};
+  Holdings holdings = Stock();
+  holdings.counts = [this](const std::string& agent) { return Alive(agent); };
   if (protection_.Update(holdings, facts, context_.config.rules)) dirty_ = true;
 }
 
 void Coordinator::PublishProtection(v1::State* state) const {
   if (!context_.config.copying()) return;
-  state->set_copies(context_.config.copies);
+  if (context_.config.parity == 0) state->set_copies(context_.config.copies);
+  state->set_parity(context_.config.parity);
   for (const auto& group : groups_) state->add_groups()->mutable_agents()->Assign(group.begin(), group.end());
   const ProtectionMarks& marks = protection_.marks();
   SetRef(marks.complete, state->mutable_protected_());
@@ -120,7 +135,8 @@ void Coordinator::PublishProtection(v1::State* state) const {
 
 void Coordinator::FillProtection(View* view) const {
   if (!context_.config.copying()) return;
-  view->copies = context_.config.copies;
+  if (context_.config.parity == 0) view->copies = context_.config.copies;
+  view->parity = context_.config.parity;
   view->groups = groups_;
   view->protected_ = protection_.marks().complete;
   view->protected_now = protection_.now();

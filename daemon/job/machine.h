@@ -85,10 +85,14 @@ struct Config {
   Retention retention;
   FlushPolicy flush;
   uint32_t copies = 0;  // how many nodes have each snapshot, the owner's among them; 0 or 1 = no copies
+  uint32_t parity = 0;  // instead of copies: of a group of nodes that share parity, any so many may be lost
   // Who holds for whom among `agents`, moving little from `before` (empty: a new job). Pure. Without it: no copies.
   std::function<Groups(const std::vector<std::string>& agents, const Groups& before)> place;
   Rules rules;
-  [[nodiscard]] bool copying() const { return copies > 1 && place != nullptr; }
+  // Nodes keep something for each other, copies or parity.
+  [[nodiscard]] bool copying() const { return (copies > 1 || parity > 0) && place != nullptr; }
+  // Fewer nodes than that cannot protect each other.
+  [[nodiscard]] size_t fewest_nodes() const { return parity > 0 ? parity + size_t{1} : copies; }
 };
 
 enum class Phase : uint8_t {
@@ -122,6 +126,7 @@ struct View {
   std::vector<std::string> silent_agents;  // members without a REPORT in this attempt
   std::vector<StoredStep> stored;          // as far as known
   uint32_t copies = 0;                     // of Config, where they are on
+  uint32_t parity = 0;                     // the same
   Groups groups;                           // who holds for whom
   SnapshotId protected_;                   // newest one
   bool protected_now = false;              // protected_ still is: no holder of it was lost since

@@ -12,10 +12,14 @@
 namespace ckptd::job {
 namespace {
 
-bool Same(const CopiesChanged& a, const CopiesChanged& b) {
-  return a.seen == b.seen &&
-         std::equal(a.copies.begin(), a.copies.end(), b.copies.begin(), b.copies.end(),
+template <typename Messages>
+bool SameMessages(const Messages& a, const Messages& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](const auto& x, const auto& y) { return x.SerializeAsString() == y.SerializeAsString(); });
+}
+
+bool Same(const CopiesChanged& a, const CopiesChanged& b) {
+  return a.seen == b.seen && SameMessages(a.copies, b.copies) && SameMessages(a.parity, b.parity);
 }
 
 }  // namespace
@@ -190,6 +194,7 @@ void Member::SendReport() {
     facts->set_world_size(seat.join.world_size);
   }
   if (copies_) report->mutable_copies()->Assign(copies_->copies.begin(), copies_->copies.end());
+  if (copies_) report->mutable_parity()->Assign(copies_->parity.begin(), copies_->parity.end());
   SetRef(marks_.complete, report->mutable_protected_());
   SetRef(marks_.target, report->mutable_protecting());
   SetRef(marks_.given_up, report->mutable_unprotected());

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "daemon/job/lineage.h"
+#include "daemon/job/parity_stock.h"
 
 namespace ckptd::job {
 namespace {
@@ -45,6 +46,30 @@ bool Enough(const Having& having, const std::string& owner, uint32_t copies, con
   return having.agents.size() >= copies && others >= copies - 1;
 }
 
+std::map<Rank, std::set<std::string>> AgentsHaving(const Holdings& holdings, const SnapshotId& id) {
+  std::map<Rank, std::set<std::string>> out;
+  for (auto& [rank, having] : WhoHas(holdings, id)) out[rank] = std::move(having.agents);
+  return out;
+}
+
+std::vector<Rank> LackingParity(const Holdings& holdings, const SnapshotId& id, const Rules& rules) {
+  const auto having = AgentsHaving(holdings, id);
+  const ParityStock stock(holdings.reports, holdings.counts, id, having);
+  std::set<Rank> lacking;
+  for (const auto& [rank, claim] : holdings.claims) lacking.insert(rank);
+  for (const RankGroup& group : *holdings.rank_groups) {
+    bool whole = stock.Whole(group, holdings.parity);
+    for (size_t i = 0; i < group.ranks.size(); ++i) {
+      const auto has = having.find(group.ranks[i]);
+      whole = whole && has != having.end() && has->second.count(group.agents[i]) != 0;
+    }
+    if (!whole) continue;
+    for (const Rank rank : group.ranks) lacking.erase(rank);
+  }
+  if (!rules.all_ranks_protect && lacking.count(0) == 0) return {};
+  return {lacking.begin(), lacking.end()};
+}
+
 }  // namespace
 
 void ProtectionMarks::Raise(const ProtectionMarks& told) {
@@ -62,6 +87,7 @@ ProtectionMarks MarksOf(const v1::Report& report) {
 }
 
 std::vector<Rank> Lacking(const Holdings& holdings, const SnapshotId& id, const Rules& rules) {
+  if (holdings.parity != 0) return LackingParity(holdings, id, rules);
   std::map<Rank, Having> having = WhoHas(holdings, id);
   std::vector<Rank> lacking;
   for (const auto& [rank, claim] : holdings.claims) {
@@ -73,7 +99,7 @@ std::vector<Rank> Lacking(const Holdings& holdings, const SnapshotId& id, const 
 
 SnapshotId StillProtected(const Holdings& holdings, const v1::DecisionRecord& decision, const Rules& rules) {
   const SnapshotId parent = ToId(decision.parent());
-  std::set<SnapshotId> copied;
+  std::set<SnapshotId> copied = WithParity(holdings.reports);
   for (const auto& [agent, report] : holdings.reports) {
     for (const v1::HeldCopies& held : report->copies()) {
       for (const v1::SnapshotRef& ref : held.complete()) copied.insert(ToId(ref));
@@ -91,18 +117,37 @@ std::vector<v1::RankSources> SourcesOf(const Holdings& holdings, const SnapshotI
   std::vector<v1::RankSources> out;
   if (parent.none()) return out;
   std::map<Rank, Having> having = WhoHas(holdings, parent);
+  const auto agents_having = AgentsHaving(holdings, parent);
+  const ParityStock stock(holdings.reports, holdings.counts, parent, agents_having);
   for (const auto& [rank, of] : holdings.claims) {
     const v1::RankClaim& claim = of;  // clang 14 lets no lambda have a structured binding
     const Having& has = having[rank];
     const bool sealed_here = has.agents.count(claim.agent()) != 0 && has.copies.count(claim.agent()) == 0;
     std::vector<std::string> agents(has.agents.begin(), has.agents.end());
-    if (sealed_here || agents.empty()) continue;
+    if (sealed_here) continue;
+    if (agents.empty()) {
+      if (auto parity = stock.SourcesOf(rank)) {
+        out.emplace_back().set_rank(rank);
+        *out.back().mutable_parity() = *std::move(parity);
+      }
+      continue;
+    }
     std::rotate(agents.begin(), agents.begin() + rank % agents.size(), agents.end());
     std::stable_partition(agents.begin(), agents.end(),
                           [&](const std::string& agent) { return agent == claim.agent(); });
     v1::RankSources& sources = out.emplace_back();
     sources.set_rank(rank);
     sources.mutable_agents()->Assign(agents.begin(), agents.end());
+  }
+  return out;
+}
+
+std::map<Rank, std::vector<SnapshotId>> Rebuildable(const Holdings& holdings) {
+  std::map<Rank, std::vector<SnapshotId>> out;
+  for (const SnapshotId& id : WithParity(holdings.reports)) {
+    const auto having = AgentsHaving(holdings, id);
+    const ParityStock stock(holdings.reports, holdings.counts, id, having);
+    for (const Rank rank : stock.Rebuildable()) out[rank].push_back(id);
   }
   return out;
 }

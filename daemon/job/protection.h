@@ -1,4 +1,6 @@
-// Which snapshot the loss of any `copies` - 1 nodes leaves to restore, and which one is copied next.
+// Which snapshot the loss of any `copies` - 1 nodes leaves to restore, and which one is copied next. With parity
+// instead of copies it is the loss of any `parity` nodes of a group, and a step is complete when every rank has sealed
+// it and all parity of all groups was made of it; the rest is the same.
 //
 //   target      what all ranks copy, and keep in their slots: W when it was chosen. Until it is protected, or durable,
 //               no other one is chosen, so ranks whose copies take longer than the time between two saves agree on one
@@ -22,6 +24,7 @@
 #include "daemon/base/ids.h"
 #include "daemon/job/events.h"
 #include "daemon/job/machine.h"
+#include "daemon/job/rank_groups.h"
 
 namespace ckptd::job {
 
@@ -42,10 +45,12 @@ struct Holdings {
   const std::map<Rank, v1::RankClaim>& claims;
   uint32_t copies = 0;
   std::function<bool(const std::string& agent)> counts;  // is not lost, as far as known
+  uint32_t parity = 0;                                   // instead of copies; then `rank_groups` says of whom
+  const std::vector<RankGroup>* rank_groups = nullptr;
 };
 
 // Ranks whose part of `id` is not on `copies` agents, as a copy or in a slot, or not as a copy on `copies` - 1 others
-// than the claim's.
+// than the claim's. With parity: all ranks of a group in which one has not sealed it, or parity is missing.
 [[nodiscard]] std::vector<Rank> Lacking(const Holdings& holdings, const SnapshotId& id, const Rules& rules);
 
 // The newest one on the lineage up to the decision's parent of which no rank lacks copies; none = no such.
@@ -53,8 +58,12 @@ struct Holdings {
                                         const Rules& rules);
 
 // Of each rank whose claim's agent has not sealed `parent`: who else has it. An agent that has a copy itself comes
-// first, the others from another one on for each rank, so that not all ask the same.
+// first, the others from another one on for each rank, so that not all ask the same. Where nobody has it, what it can
+// be rebuilt from.
 [[nodiscard]] std::vector<v1::RankSources> SourcesOf(const Holdings& holdings, const SnapshotId& parent);
+
+// By rank, which snapshots nobody has and parity brings back.
+[[nodiscard]] std::map<Rank, std::vector<SnapshotId>> Rebuildable(const Holdings& holdings);
 
 class Protection {
  public:

@@ -15,8 +15,9 @@ std::string Text(const Owner& owner) {
   return absl::StrCat("a", owner.attempt, " ticket ", owner.ticket, " process ", owner.process);
 }
 
-std::string From(const std::vector<std::string>& sources) {
-  return sources.empty() ? "" : " from " + absl::StrJoin(sources, ",");
+std::string From(const Sources& sources) {
+  if (sources.empty()) return "";
+  return sources.agents.empty() ? " from parity" : " from " + absl::StrJoin(sources.agents, ",");
 }
 
 struct Printer {

@@ -49,8 +49,21 @@ struct Owner {
   bool operator==(const Owner&) const = default;
 };
 
-// kReplica: another agent, by a copy or from its own slots.
-enum class Source : uint8_t { kNone, kRegion, kStorage, kRescued, kReplica };
+// kReplica: another agent, by a copy or from its own slots. kParity: rebuilt from what other agents have.
+enum class Source : uint8_t { kNone, kRegion, kStorage, kRescued, kReplica, kParity };
+
+// Neither this agent's slots nor its owner's.
+[[nodiscard]] constexpr bool IsFetched(Source source) {
+  return source == Source::kStorage || source == Source::kReplica || source == Source::kParity;
+}
+
+// Who has the parent of a rank whose agent does not: agents, the best one first, or what it can be rebuilt from. None
+// of both: it is on storage only.
+struct Sources {
+  std::vector<std::string> agents;
+  std::shared_ptr<const v1::ParitySources> parity;  // null: none
+  [[nodiscard]] bool empty() const { return agents.empty() && parity == nullptr; }
+};
 
 // ---------------------------------------------------------------------------------------------------------- events
 
@@ -160,8 +173,8 @@ struct Fetched {
   SlotId slot;
   SnapshotId snapshot;
   absl::Status status;               // not ok: no source could give it, the storage neither
-  Source source = Source::kStorage;  // or kReplica
-  bool persisted = false;            // of kReplica: the part is known to be on storage too
+  Source source = Source::kStorage;  // or kReplica, kParity
+  bool persisted = false;            // of these two: the part is known to be on storage too
 };
 struct FlushEnded {  // ok: part and sidecar are on storage, fsynced; kCancelled after CancelFlush; else it is retried
   SlotId slot;
@@ -227,7 +240,7 @@ struct AbandonWord {
   Epoch epoch = 0;
   ProcessId process = 0;
 };
-// [region] Record from the bell's CRC list (from the fetch: kStorage and kReplica), then state SEALED. Flag RESCUED:
+// [region] Record from the bell's CRC list (from the fetch: IsFetched), then state SEALED. Flag RESCUED:
 // kRescued.
 struct SealSlot {
   SlotId slot;
@@ -259,17 +272,17 @@ struct RemoveLayout {
 struct ReplaceFile {
   SlotId slot;
 };
-// [async: LayoutFound] Which layout does this snapshot have? Add it (LayoutAdded) before the answer. Ask the agents
-// `sources` in their order, this one may be among them (it holds a copy itself), then the storage.
+// [async: LayoutFound] Which layout does this snapshot have? Add it (LayoutAdded) before the answer. Ask the
+// agents in their order, this one may be among them (it holds a copy itself), or those with parity, then the storage.
 struct FindLayout {
   SnapshotId snapshot;
-  std::vector<std::string> sources = {};
+  Sources sources = {};
 };
-// [async: Fetched] Read and CRC-check the snapshot into the slot: from the agents in their order, then from storage.
+// [async: Fetched] Read and CRC-check the snapshot into the slot: in the same order.
 struct Fetch {
   SlotId slot;
   SnapshotId snapshot;
-  std::vector<std::string> sources = {};
+  Sources sources = {};
 };
 // [async: FlushEnded] Part and sidecar of this sealed slot to storage.
 struct StartFlush {

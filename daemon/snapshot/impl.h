@@ -92,7 +92,7 @@ class Machine::Impl {
   void LoadFrom(Slot& slot);
   void SendLoadNone();
   void FetchParent();
-  [[nodiscard]] std::vector<std::string> Sources() const;
+  [[nodiscard]] Sources SourcesOfParent() const;
   void FetchFailed(const absl::Status& status);
   void Fail(ErrorCode code, const std::string& reason, v1::RankReport::Source source);
   void Go();

@@ -8,7 +8,7 @@ namespace ckptd::snapshot {
 namespace {
 
 v1::RankReport::Source Reported(Source source) {
-  if (source == Source::kReplica) return v1::RankReport::REPLICA;
+  if (source == Source::kReplica || source == Source::kParity) return v1::RankReport::REPLICA;
   return source == Source::kStorage ? v1::RankReport::STORAGE : v1::RankReport::REGION;
 }
 
@@ -57,7 +57,7 @@ void Machine::Impl::FetchParent() {
   if (wanted_ != parent_) {
     wanted_ = parent_;
     wanted_layout_ = 0;
-    return Emit(FindLayout{parent_, Sources()});
+    return Emit(FindLayout{parent_, SourcesOfParent()});
   }
   if (wanted_layout_ == 0) return;
   Slot* slot = FindFree(wanted_layout_);
@@ -67,20 +67,22 @@ void Machine::Impl::FetchParent() {
   slot->snapshot = parent_;
   slot->owner = {};
   fetching_ = true;
-  Emit(Fetch{slot->id, parent_, Sources()});
+  Emit(Fetch{slot->id, parent_, SourcesOfParent()});
 }
 
-// Other agents that have the parent; none: it is on storage only.
-std::vector<std::string> Machine::Impl::Sources() const {
+Sources Machine::Impl::SourcesOfParent() const {
   if (state_ == nullptr) return {};
   for (const v1::RankSources& sources : state_->sources()) {
-    if (sources.rank() == config_.rank) return {sources.agents().begin(), sources.agents().end()};
+    if (sources.rank() != config_.rank) continue;
+    Sources out{{sources.agents().begin(), sources.agents().end()}, nullptr};
+    if (sources.has_parity()) out.parity = {state_, &sources.parity()};
+    return out;
   }
   return {};
 }
 
 void Machine::Impl::FetchFailed(const absl::Status& status) {
-  const auto tried = Sources().empty() ? v1::RankReport::STORAGE : v1::RankReport::REPLICA;
+  const auto tried = SourcesOfParent().empty() ? v1::RankReport::STORAGE : v1::RankReport::REPLICA;
   Fail(CodeOf(status), std::string(status.message()), tried);
 }
 

@@ -36,11 +36,11 @@ class SnapshotCopiesTest : public SnapshotTest {
     Feed(Attached{kProcess, kTicket, 0});
     Feed(JobState{LoadState()});
     ASSERT_EQ(All<FindLayout>().size(), 1u);
-    EXPECT_THAT(All<FindLayout>()[0].sources, ElementsAre("B", "C"));
+    EXPECT_THAT(All<FindLayout>()[0].sources.agents, ElementsAre("B", "C"));
     Feed(LayoutAdded{3, 2});
     Feed(LayoutFound{{1, 10}, 3, absl::OkStatus()});
     ASSERT_EQ(All<Fetch>().size(), 1u);
-    EXPECT_THAT(All<Fetch>()[0].sources, ElementsAre("B", "C"));
+    EXPECT_THAT(All<Fetch>()[0].sources.agents, ElementsAre("B", "C"));
   }
   // Both slots are sealed: 10 and 20.
   void SealTwo() {
@@ -74,6 +74,24 @@ TEST_F(SnapshotCopiesTest, TheStorageMayHaveAnsweredInTheirPlace) {
   StartLoading();
   Feed(Fetched{{3, 0}, {1, 10}, absl::OkStatus()});
   EXPECT_EQ(All<SendLoad>().at(0).source, Source::kStorage);
+}
+
+TEST_F(SnapshotCopiesTest, IsRebuiltFromParity) {
+  auto state = std::make_shared<v1::State>(*State(2, v1::State::LOAD, {1, 10}, {1, 10}));
+  state->add_sources()->mutable_parity()->set_parity(1);
+  Feed(Attached{kProcess, kTicket, 0});
+  Feed(JobState{state});
+  ASSERT_EQ(All<FindLayout>().size(), 1u);
+  EXPECT_THAT(All<FindLayout>()[0].sources.agents, IsEmpty());
+  EXPECT_EQ(All<FindLayout>()[0].sources.parity->parity(), 1u);
+  Feed(LayoutAdded{3, 2});
+  Feed(LayoutFound{{1, 10}, 3, absl::OkStatus()});
+  ASSERT_EQ(All<Fetch>().size(), 1u);
+  EXPECT_NE(All<Fetch>()[0].sources.parity, nullptr);
+  Feed(Fetched{{3, 0}, {1, 10}, absl::OkStatus(), Source::kParity, false});
+  EXPECT_EQ(All<SendLoad>().at(0).source, Source::kParity);
+  Feed(LoadFailed{2, kTicket, ErrorCode::CORRUPT, "chunk 3"});
+  EXPECT_EQ(All<ReportChanged>().at(0).report->failed_source(), v1::RankReport::REPLICA);
 }
 
 TEST_F(SnapshotCopiesTest, WhenNobodyCouldGiveItTheReportSaysSo) {

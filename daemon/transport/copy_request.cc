@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <set>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/ids.h"
 #include "daemon/base/status_macros.h"
+#include "daemon/erasure/rotation.h"
 #include "daemon/transport/link_message.h"
 #include "daemon/transport/shown.h"
 #include "daemon/transport/transfer_shape.h"
@@ -71,11 +73,41 @@ absl::Status CheckLayout(const v1::CopyName& copy, const v1::CopyLayout& layout)
   return CheckImages(copy, layout);
 }
 
+// The ranks are a code, the numbers are in it, and the rank gives a block to this stripe.
+absl::Status CheckPiece(const v1::CopyName& copy, const v1::ParityPiece& piece) {
+  const auto members = static_cast<uint32_t>(piece.ranks_size());
+  if (members == 0 || members > erasure::kMaxMembers)
+    return WrongCopy(copy, absl::StrCat("a parity group of ", members, " ranks"));
+  const std::set<uint32_t> ranks(piece.ranks().begin(), piece.ranks().end());
+  if (ranks.size() != members || *ranks.rbegin() >= kMaxLinkRanks)
+    return WrongCopy(copy, absl::StrCat("a parity group of ", ranks.size(), " ranks, the last one ", *ranks.rbegin()));
+  if (piece.parity() == 0 || piece.parity() >= members || piece.stripe() >= members || piece.row() >= piece.parity())
+    return WrongCopy(copy, absl::StrCat("stripe ", piece.stripe(), " row ", piece.row(), " of ", members,
+                                        " ranks with ", piece.parity(), " of parity"));
+  const auto place = std::find(piece.ranks().begin(), piece.ranks().end(), copy.rank()) - piece.ranks().begin();
+  const erasure::Shape shape{members - piece.parity(), piece.parity()};
+  const bool gives =
+      place < piece.ranks_size() && !erasure::HoldsParity(shape, piece.stripe(), static_cast<uint32_t>(place));
+  if (gives) return absl::OkStatus();
+  return WrongCopy(copy, absl::StrCat("the rank gives nothing to stripe ", piece.stripe()));
+}
+
 absl::Status CheckRecord(const v1::CopyName& copy, const v1::CopyRecord& record) {
   if (record.snapshot().attempt() != copy.snapshot().attempt() || record.snapshot().step() != copy.snapshot().step())
     return WrongCopy(copy, "the record of another snapshot");
   if (record.chunk_count() >= 1 && record.chunk_count() <= ckptd::kMaxChunks) return absl::OkStatus();
   return WrongCopy(copy, absl::StrCat("a record of ", record.chunk_count(), " chunks"));
+}
+
+// No block is longer than the longest image of a slot.
+absl::Status CheckParity(const v1::CopyName& copy, const v1::DescribeResponse& response) {
+  const uint64_t chunk = response.layout().chunk_bytes();
+  const uint64_t most = chunk * ckptd::kMaxChunks;
+  const uint64_t chunks = response.parity_bytes() / chunk + (response.parity_bytes() % chunk != 0 ? 1 : 0);
+  const bool fits = response.parity_bytes() > 0 && response.parity_bytes() <= most;
+  if (fits && static_cast<uint64_t>(response.parity_crc_size()) == chunks) return absl::OkStatus();
+  return WrongCopy(
+      copy, absl::StrCat("parity of ", response.parity_bytes(), " bytes, ", response.parity_crc_size(), " checksums"));
 }
 
 absl::Status CheckToken(const v1::CopyName& copy, const std::string& token) {
@@ -106,19 +138,27 @@ absl::Status CheckRequest(const v1::OfferRequest& request) {
   CKPTD_RETURN_IF_ERROR(CheckUser(copy, request.user()));
   CKPTD_RETURN_IF_ERROR(CheckWorld(copy, request.world_size()));
   CKPTD_RETURN_IF_ERROR(CheckAttempt(copy, request.attempt()));
+  if (request.has_parity()) CKPTD_RETURN_IF_ERROR(CheckPiece(copy, request.parity()));
   return CheckLayout(copy, request.layout());
 }
 
 absl::Status CheckRequest(const v1::SealRequest& request) {
   CKPTD_RETURN_IF_ERROR(CheckName(request.copy()));
   CKPTD_RETURN_IF_ERROR(CheckAttempt(request.copy(), request.attempt()));
-  if (request.record().chunk_crc_size() != 0) return WrongCopy(request.copy(), "checksums that nobody asked for");
-  return CheckRecord(request.copy(), request.record());
+  CKPTD_RETURN_IF_ERROR(CheckRecord(request.copy(), request.record()));
+  if (request.has_parity()) CKPTD_RETURN_IF_ERROR(CheckPiece(request.copy(), request.parity()));
+  const auto wanted = request.has_parity() ? request.record().chunk_count() : 0;
+  if (static_cast<uint32_t>(request.record().chunk_crc_size()) == wanted) return absl::OkStatus();
+  return WrongCopy(request.copy(), absl::StrCat(request.record().chunk_crc_size(), " checksums, not ", wanted));
 }
 
 absl::Status CheckRequest(const v1::DescribeRequest& request) {
   CKPTD_RETURN_IF_ERROR(CheckName(request.copy()));
   CKPTD_RETURN_IF_ERROR(CheckAttempt(request.copy(), request.attempt()));
+  if (request.has_parity()) CKPTD_RETURN_IF_ERROR(CheckPiece(request.copy(), request.parity()));
+  const uint64_t most = ckptd::kMaxChunks;
+  if (request.first_chunk() >= most || request.chunks() > most - request.first_chunk())
+    return WrongCopy(request.copy(), absl::StrCat("chunks from ", request.first_chunk(), " on"));
   return CheckUser(request.copy(), request.user());
 }
 
@@ -136,8 +176,9 @@ absl::Status CheckResponse(const v1::DescribeRequest& request, const v1::Describ
   CKPTD_RETURN_IF_ERROR(CheckToken(copy, response.token()));
   const uint64_t chunks = (response.layout().slot_bytes() - 1) / response.layout().chunk_bytes() + 1;
   const auto said = static_cast<uint64_t>(response.record().chunk_crc_size());
-  if (response.record().chunk_count() == chunks && said == chunks) return absl::OkStatus();
-  return WrongCopy(copy, absl::StrCat(said, " checksums of ", chunks, " chunks"));
+  if (response.record().chunk_count() != chunks || said != chunks)
+    return WrongCopy(copy, absl::StrCat(said, " checksums of ", chunks, " chunks"));
+  return request.has_parity() ? CheckParity(copy, response) : absl::OkStatus();
 }
 
 }  // namespace ckptd::transport

@@ -70,6 +70,56 @@ TEST(CopyRequestTest, EveryNumberOfAnOfferHasBounds) {
   }
 }
 
+// Rank 3 is the last of four; stripe 1 is kept by rank 1.
+v1::ParityPiece GoodPiece() {
+  v1::ParityPiece piece;
+  for (const uint32_t rank : {0, 1, 2, 3}) piece.add_ranks(rank);
+  piece.set_parity(1);
+  piece.set_stripe(1);
+  return piece;
+}
+
+TEST(CopyRequestTest, EveryNumberOfAPieceHasBounds) {
+  v1::OfferRequest offer = GoodOffer();
+  *offer.mutable_parity() = GoodPiece();
+  EXPECT_TRUE(CheckRequest(offer).ok()) << CheckRequest(offer);
+  using Change = std::function<void(v1::ParityPiece&)>;
+  const std::vector<Change> changes = {
+      [](auto& p) { p.clear_ranks(); },
+      [](auto& p) { p.set_ranks(3, 4); },
+      [](auto& p) { p.set_ranks(2, 3); },
+      [](auto& p) { p.add_ranks(1 << 16); },
+      [](auto& p) {
+        for (uint32_t rank = 4; rank < 256; ++rank) p.add_ranks(rank);
+      },
+      [](auto& p) { p.set_parity(0); },
+      [](auto& p) { p.set_parity(4); },
+      [](auto& p) { p.set_stripe(4); },
+      [](auto& p) { p.set_stripe(3); },
+      [](auto& p) { p.set_row(1); },
+  };
+  for (size_t i = 0; i < changes.size(); ++i) {
+    *offer.mutable_parity() = GoodPiece();
+    changes[i](*offer.mutable_parity());
+    EXPECT_EQ(CodeOf(CheckRequest(offer)), ErrorCode::PROTOCOL) << "change " << i;
+  }
+}
+
+TEST(CopyRequestTest, APieceIsSealedWithAllChecksums) {
+  v1::SealRequest seal;
+  *seal.mutable_copy() = GoodOffer().copy();
+  seal.set_attempt(2);
+  *seal.mutable_record()->mutable_snapshot() = seal.copy().snapshot();
+  seal.mutable_record()->set_chunk_count(2);
+  *seal.mutable_parity() = GoodPiece();
+  EXPECT_EQ(CodeOf(CheckRequest(seal)), ErrorCode::PROTOCOL);
+  seal.mutable_record()->add_chunk_crc(1);
+  seal.mutable_record()->add_chunk_crc(2);
+  EXPECT_TRUE(CheckRequest(seal).ok()) << CheckRequest(seal);
+  seal.clear_parity();
+  EXPECT_EQ(CodeOf(CheckRequest(seal)), ErrorCode::PROTOCOL) << "a copy's were sent with its chunks";
+}
+
 TEST(CopyRequestTest, AHeaderHas64MiBAtMost) {
   v1::OfferRequest offer = GoodOffer();
   offer.mutable_layout()->set_slot_bytes(uint64_t{128} << 20);

@@ -225,7 +225,7 @@ void World::Seal(int node, Rank rank, const snapshot::SealSlot& effect) {
   slot->record = effect.snapshot;
   slot->persisted = effect.persisted;
   slot->crcs = files_[slot->file];
-  if (effect.source != snapshot::Source::kStorage && effect.source != snapshot::Source::kReplica) {
+  if (!snapshot::IsFetched(effect.source)) {
     if (Process* process = Find(slot->owner.process)) slot->crcs = Word(*process, effect.slot)->crcs;
   }
   regions_dirty_ = true;

@@ -54,7 +54,7 @@ void World::CheckFreed(int node, const RegionSlot& slot) {
 
 // A fill of a fenced owner is never sealed.
 void World::CheckSeal(const snapshot::SealSlot& seal, AttemptId seen) {
-  const bool fill = seal.source != snapshot::Source::kStorage && seal.source != snapshot::Source::kReplica;
+  const bool fill = !snapshot::IsFetched(seal.source);
   if (fill && seal.snapshot.attempt < seen)
     Fail("D", ToString(seal.snapshot) + " is sealed under " + std::to_string(seen));
 }

@@ -106,7 +106,7 @@ void World::RunRankOp(const StoreOp& op, const snapshot::Effect& effect) {
     Answer(op, snapshot::FileReplaced{replace->slot, absl::OkStatus()});
   }
   if (const auto* find = std::get_if<snapshot::FindLayout>(&effect)) {
-    if (const auto copy = FirstCopy(find->sources, op.rank, find->snapshot)) {
+    if (const auto copy = FirstCopy(find->sources.agents, op.rank, find->snapshot)) {
       AddLayout(op.node, op.rank, LayoutOf((*copy)[0]));
       return Answer(op, snapshot::LayoutFound{find->snapshot, LayoutOf((*copy)[0]), absl::OkStatus()});
     }
@@ -149,7 +149,7 @@ void World::MergeSameStep(const SnapshotId& id) {
 }
 
 void World::RunFetch(const StoreOp& op, const snapshot::Fetch& effect) {
-  if (const auto copy = FirstCopy(effect.sources, op.rank, effect.snapshot)) {
+  if (const auto copy = FirstCopy(effect.sources.agents, op.rank, effect.snapshot)) {
     files_[SlotOf(op.node, op.rank, effect.slot)->file] = *copy;
     ++counts_.replicas;
     return Answer(op,
