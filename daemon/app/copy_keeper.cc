@@ -32,7 +32,14 @@ std::shared_ptr<void> OnLoop(Loop& loop, std::shared_ptr<void> held) {
 }  // namespace
 
 CopyKeeper::CopyKeeper(Loop& loop, const Clock& clock, region::Region& region, Executor& work, Handler handler)
-    : loop_(loop), clock_(clock), region_(region), work_(work), handler_(std::move(handler)) {
+    : loop_(loop),
+      clock_(clock),
+      region_(region),
+      work_(work),
+      handler_(std::move(handler)),
+      parity_(loop, clock, region, work,
+              {handler_.changed, [this](const transport::TransferName& name) { return Issue(name); },
+               [this] { return ++last_number_; }}) {
   sweep_ = loop_.After(kSweepEvery, [this] { Sweep(); });
 }
 
@@ -132,7 +139,11 @@ absl::StatusOr<transport::TransferToken> CopyKeeper::Issue(const transport::Tran
 
 void CopyKeeper::Offer(const std::string& peer, const v1::OfferRequest& request,
                        transport::CopyAnswer<v1::OfferResponse> answer) {
-  answer(Take(peer, request));
+  if (!request.has_parity()) return answer(Take(peer, request));
+  const absl::Status may = MayAsk(peer, request.copy(), request.attempt(), request.user());
+  if (!may.ok()) return answer(may);
+  const bool loading = handler_.state(request.copy().job())->phase() == v1::State::LOAD;
+  parity_.Offer(peer, request, loading, std::move(answer));
 }
 
 absl::StatusOr<v1::OfferResponse> CopyKeeper::Take(const std::string& peer, const v1::OfferRequest& request) {
@@ -195,6 +206,10 @@ void CopyKeeper::Seal(const std::string& peer, const v1::SealRequest& request,
                       transport::CopyAnswer<v1::SealResponse> answer) {
   const absl::Status may = MayAsk(peer, request.copy(), request.attempt(), "");
   if (!may.ok()) return answer(may);
+  if (request.has_parity()) {
+    const absl::Status sealed = parity_.Seal(peer, request);
+    return sealed.ok() ? answer(v1::SealResponse()) : answer(sealed);
+  }
   const SnapshotId id = job::ToId(request.copy().snapshot());
   if (IsComplete(request.copy().job(), request.copy().rank(), id)) return answer(v1::SealResponse());
   const auto found = incoming_.find({request.copy().job(), request.copy().rank(), id, peer});
@@ -222,6 +237,7 @@ void CopyKeeper::Describe(const std::string& peer, const v1::DescribeRequest& re
 absl::StatusOr<v1::DescribeResponse> CopyKeeper::Give(const std::string& peer, const v1::DescribeRequest& request) {
   const v1::CopyName& copy = request.copy();
   CKPTD_RETURN_IF_ERROR(MayAsk(peer, copy, request.attempt(), request.user()));
+  if (request.has_parity()) return parity_.Describe(peer, request);
   const Key key{copy.job(), copy.rank(), job::ToId(copy.snapshot()), peer};
   auto found = outgoing_.find(key);
   if (found == outgoing_.end()) {
@@ -249,6 +265,7 @@ absl::StatusOr<transport::BulkEnd> CopyKeeper::Redeem(const std::string& peer, c
   if (in != incoming_.end() && in->second.number == hello.name.slot) return EndOf(hello.name, in->second);
   const auto out = outgoing_.find(key);
   if (out != outgoing_.end() && out->second.number == hello.name.slot) return EndOf(hello.name, out->second);
+  if (auto parity = parity_.Redeem(hello.name)) return *std::move(parity);
   return Error(ErrorCode::FENCED, absl::StrCat(transport::ToString(hello.name), ": is not wanted any more"));
 }
 
@@ -299,6 +316,7 @@ transport::BulkEnd CopyKeeper::EndOf(const transport::TransferName& name, Outgoi
 // number: whoever reads it asks under that for the next connection.
 void CopyKeeper::Sweep() {
   sweep_ = loop_.After(kSweepEvery, [this] { Sweep(); });
+  parity_.Sweep();
   const Nanos now = clock_.Monotonic();
   for (auto& [key, outgoing] : outgoing_) {
     if (!outgoing.moving.expired()) outgoing.touched = now;

@@ -1,5 +1,6 @@
-// What this node keeps for others, as they ask for it: copies of their ranks' snapshots come into the region's peer
-// store, and go out to whoever restores; so do the slots of ranks that run, or ran, here.
+// What this node keeps for others, as they ask for it: copies of their ranks' snapshots, or parity of them
+// (parity_keeper.h), come into the region's peer store, and go out to whoever restores; so do the slots of ranks that
+// run, or ran, here.
 //
 // Who may ask what of a job, beside being a member:
 //
@@ -23,6 +24,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/app/parity_keeper.h"
 #include "daemon/base/callback_scope.h"
 #include "daemon/base/clock.h"
 #include "daemon/base/executor.h"
@@ -63,6 +65,8 @@ class CopyKeeper final : public transport::CopyHost {
   void Heard(const v1::State& state);
   // The complete copies of the job, for REPORT.
   [[nodiscard]] std::vector<v1::HeldCopies> CopiesOf(const std::string& job) const;
+  // The complete parity of the job, for REPORT.
+  [[nodiscard]] std::vector<v1::HeldParity> ParityOf(const std::string& job) const { return parity_.HeldOf(job); }
   // Wherever it lies on this node. NOT_FOUND.
   [[nodiscard]] absl::StatusOr<HeldSnapshot> Open(const std::string& job, Rank rank, const SnapshotId& id);
 
@@ -122,6 +126,7 @@ class CopyKeeper final : public transport::CopyHost {
   std::map<Key, Incoming> incoming_;
   std::map<Key, Outgoing> outgoing_;
   uint32_t last_number_ = 0;
+  ParityKeeper parity_;
   Loop::TimerId sweep_ = 0;
   CallbackScope scope_;
 };

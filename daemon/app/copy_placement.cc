@@ -29,18 +29,30 @@ std::vector<placement::Member> WithDomains(const membership::View& view, const s
   return members;
 }
 
+HolderGroups PlaceBy(const placement::Scheme& scheme, const membership::View& view,
+                     const std::vector<std::string>& agents, const HolderGroups& before) {
+  const std::vector<placement::Member> members = WithDomains(view, agents);
+  auto placed = before.empty() ? placement::Place(scheme, members) : placement::Rearrange({scheme, before}, members);
+  if (placed.ok()) return std::move(placed->groups);
+  Log(kError, "copies.not_placed").Error(placed.status());
+  return {};
+}
+
 }  // namespace
 
-std::function<HolderGroups(const std::vector<std::string>& agents, const HolderGroups& before)> PlacerOf(
-    const membership::Membership& membership, uint32_t copies) {
+Placer PlacerOf(const membership::Membership& membership, uint32_t copies) {
   return [&membership, copies](const std::vector<std::string>& agents, const HolderGroups& before) -> HolderGroups {
     if (agents.size() < copies) return {};
-    const auto scheme = placement::Scheme::Copies(placement::Kind::kMixed, copies);
-    const std::vector<placement::Member> members = WithDomains(*membership.view(), agents);
-    auto placed = before.empty() ? placement::Place(scheme, members) : placement::Rearrange({scheme, before}, members);
-    if (placed.ok()) return std::move(placed->groups);
-    Log(kError, "copies.not_placed").Error(placed.status());
-    return {};
+    return PlaceBy(placement::Scheme::Copies(placement::Kind::kMixed, copies), *membership.view(), agents, before);
+  };
+}
+
+Placer ParityPlacerOf(const membership::Membership& membership, uint64_t data, uint32_t parity) {
+  return [&membership, data, parity](const std::vector<std::string>& agents, const HolderGroups& before) {
+    if (agents.size() <= parity) return HolderGroups();
+    const auto fits = static_cast<uint32_t>(std::min<uint64_t>(data, agents.size() - parity));
+    const auto scheme = parity == 1 ? placement::Scheme::Xor(fits) : placement::Scheme::ReedSolomon(fits, parity);
+    return PlaceBy(scheme, *membership.view(), agents, before);
   };
 }
 

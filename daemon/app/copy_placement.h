@@ -12,11 +12,15 @@
 namespace ckptd {
 
 using HolderGroups = std::vector<std::vector<std::string>>;
+using Placer = std::function<HolderGroups(const std::vector<std::string>& agents, const HolderGroups& before)>;
 
 // For job::Config::place: groups in which each snapshot is on `copies` nodes, its own among them; none where the agents
 // are fewer than that. `membership` outlives it; it is asked for domains each time.
-[[nodiscard]] std::function<HolderGroups(const std::vector<std::string>& agents, const HolderGroups& before)> PlacerOf(
-    const membership::Membership& membership, uint32_t copies);
+[[nodiscard]] Placer PlacerOf(const membership::Membership& membership, uint32_t copies);
+
+// The same for parity: groups of data + parity nodes or a few more, or of all where they are fewer; none where there
+// would be no data.
+[[nodiscard]] Placer ParityPlacerOf(const membership::Membership& membership, uint64_t data, uint32_t parity);
 
 // The next `copies` - 1 agents of the group that `agent` is in; nobody when it is in none.
 [[nodiscard]] std::vector<std::string> HoldersOf(const HolderGroups& groups, const std::string& agent, uint32_t copies);

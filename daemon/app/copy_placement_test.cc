@@ -61,6 +61,16 @@ TEST_F(PlacerTest, WhoStaysKeepsWhatCanBeKept) {
   EXPECT_THAT(after[1], UnorderedElementsAre("n2", "n5")) << "a spare takes the seat, known to the membership or not";
 }
 
+TEST_F(PlacerTest, ParityHasGroupsOfItsOwnWidth) {
+  const auto place = ParityPlacerOf(peers_->membership(), 3, 1);
+  EXPECT_THAT(place({"n1", "n2", "n3", "n4"}, {}), ElementsAre(UnorderedElementsAre("n1", "n2", "n3", "n4")));
+  EXPECT_THAT(place({"n1", "n3"}, {}), ElementsAre(UnorderedElementsAre("n1", "n3"))) << "with less data";
+  EXPECT_THAT(place({"n1"}, {}), IsEmpty());
+  const HolderGroups before = {{"n2", "n1", "n4", "n3"}};
+  EXPECT_THAT(place({"n1", "n2", "n5", "n4"}, before), ElementsAre(ElementsAre("n2", "n1", "n4", "n5")))
+      << "a spare takes the seat: the others' parity stays what it is";
+}
+
 TEST_F(PlacerTest, TooFewHoldNothing) {
   EXPECT_THAT(PlacerOf(peers_->membership(), 3)({"n1", "n2"}, {}), IsEmpty());
   EXPECT_THAT(PlacerOf(peers_->membership(), 2)({}, {}), IsEmpty());

@@ -10,6 +10,7 @@
 #include "daemon/base/log.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/job/lineage.h"
+#include "daemon/job/rank_groups.h"
 
 namespace ckptd {
 namespace {
@@ -23,11 +24,26 @@ HolderGroups GroupsOf(const v1::State& state) {
   return groups;
 }
 
+// Of the rank that this agent has in the group: for each stripe that it gives a block to, to all who keep its parity.
+void AddPieces(const job::RankGroup& group, uint32_t parity, const std::string& agent, const std::set<Rank>& ranks,
+               std::set<protect::CopyKey>& owed) {
+  const auto shape = job::ShapeOf(group.ranks.size(), parity);
+  const auto at = std::find(group.agents.begin(), group.agents.end(), agent);
+  if (!shape || at == group.agents.end()) return;
+  const auto place = static_cast<uint32_t>(at - group.agents.begin());
+  if (ranks.count(group.ranks[place]) == 0) return;
+  for (uint32_t block = 0; block < shape->data; ++block) {
+    const uint32_t stripe = erasure::StripeOf(*shape, place, block);
+    for (uint32_t row = 0; row < shape->parity; ++row)
+      owed.insert({group.ranks[place], group.agents[erasure::ParityHolder(*shape, stripe, row)], stripe});
+  }
+}
+
 // It does not pass by asking again.
 bool IsRefusal(const absl::Status& status) {
   const ErrorCode code = CodeOf(status);
-  return code == ErrorCode::QUOTA_EXCEEDED || code == ErrorCode::REGION_FULL || code == ErrorCode::JOB_OWNED ||
-         code == ErrorCode::NEWER_VERSION;
+  return code == ErrorCode::INVALID_ARGUMENT || code == ErrorCode::QUOTA_EXCEEDED || code == ErrorCode::REGION_FULL ||
+         code == ErrorCode::JOB_OWNED || code == ErrorCode::NEWER_VERSION;
 }
 
 }  // namespace
@@ -52,15 +68,40 @@ void CopySender::OnState(StatePtr state) {
 void CopySender::Refresh() {
   if (state_ == nullptr) return;
   const SnapshotId target = job::ToId(state_->protecting());
-  const auto holders = HoldersOf(GroupsOf(*state_), agent_, state_->copies());
   if (target.none() && plan_.target().none()) return;
   const bool counted = job::ToId(state_->protected_()) >= target && job::ToId(state_->unprotected()) < target;
-  std::erase_if(refused_,
-                [&](const Key& key) { return std::find(holders.begin(), holders.end(), key.agent) == holders.end(); });
+  std::set<Key> owed = Owed(target);
+  std::set<std::string> holders;
+  for (const Key& key : owed) holders.insert(key.agent);
+  std::erase_if(refused_, [&](const Key& key) { return holders.count(key.agent) == 0; });
   const bool another = target != plan_.target();
-  plan_.SetTarget(target, holders, target.none() ? std::set<Rank>() : handler_.sealed(target), counted);
+  plan_.SetTarget(target, std::move(owed), counted);
   if (another) TellRefused();
   Work();
+}
+
+std::set<CopySender::Key> CopySender::Owed(const SnapshotId& target) const {
+  std::set<Key> owed;
+  if (target.none()) return owed;
+  const std::set<Rank> ranks = handler_.sealed(target);
+  for (const std::string& holder : HoldersOf(GroupsOf(*state_), agent_, state_->copies())) {
+    for (const Rank rank : ranks) owed.insert({rank, holder});
+  }
+  for (const job::RankGroup& group : job::RankGroupsOf(*state_))
+    AddPieces(group, state_->parity(), agent_, ranks, owed);
+  return owed;
+}
+
+std::optional<ParityPlace> CopySender::PlaceOf(const Key& key) const {
+  for (job::RankGroup& group : job::RankGroupsOf(*state_)) {
+    const auto shape = job::ShapeOf(group.ranks.size(), state_->parity());
+    if (!shape || !group.PlaceOf(key.rank)) continue;
+    for (uint32_t row = 0; row < shape->parity; ++row) {
+      if (group.agents[erasure::ParityHolder(*shape, key.stripe, row)] == key.agent)
+        return ParityPlace{std::move(group.ranks), *shape, key.stripe, row};
+    }
+  }
+  return std::nullopt;
 }
 
 // Until it is asked again, who had no room for a step has none for the next one.
@@ -93,14 +134,27 @@ CopySender::Sending* CopySender::Find(const Key& to, const SnapshotId& id) {
 }
 
 void CopySender::Start(const Key& to, const SnapshotId& id) {
-  auto held = handler_.open(to.rank, id);
-  if (!held.ok()) {
+  auto sending = Open(to, id);
+  if (!sending.ok()) {
     // In its own turn: the plan is being worked off.
-    loop_.After(Nanos(0), scope_.Bind([this, to, id, why = held.status()] { Ended(to, id, why); }));
+    loop_.After(Nanos(0), scope_.Bind([this, to, id, why = sending.status()] { Ended(to, id, why); }));
     return;
   }
-  sendings_[to] = {id, *std::move(held), nullptr, false};
+  sendings_[to] = *std::move(sending);
   Offer(to);
+}
+
+absl::StatusOr<CopySender::Sending> CopySender::Open(const Key& to, const SnapshotId& id) const {
+  Sending sending;
+  sending.id = id;
+  CKPTD_ASSIGN_OR_RETURN(sending.held, handler_.open(to.rank, id));
+  const region::SlotRecord& record = *sending.held.record;
+  sending.bytes = {0, record.slot_bytes};
+  if (to.stripe == protect::kWholeImage) return sending;
+  sending.parity = PlaceOf(to);
+  if (!sending.parity) return Error(ErrorCode::CANCELLED, "the group is another one now");
+  sending.bytes = BlockGivenBy(*sending.parity, to.rank, record.slot_bytes, record.chunk_bytes);
+  return sending;
 }
 
 void CopySender::Cancel(const Key& to) {
@@ -118,6 +172,7 @@ v1::OfferRequest CopySender::RequestFor(Rank rank, const Sending& sending) const
   request.set_attempt(state_->attempt());
   *request.mutable_marks() = MarksOf(*state_);
   *request.mutable_layout() = LayoutOf(sending.held.head);
+  if (sending.parity) *request.mutable_parity() = PieceOf(*sending.parity);
   return request;
 }
 
@@ -140,6 +195,7 @@ void CopySender::Offered(const Key& to, const SnapshotId& id, const absl::Status
   if (!answer.ok()) return Ended(to, id, answer.status());
   if (sending->cancelled) return Ended(to, id, Error(ErrorCode::CANCELLED, "not wanted any more"));
   if (answer->have()) return Ended(to, id, absl::OkStatus());
+  if (sending->bytes.size == 0) return Moved(to, id, absl::OkStatus());
   const absl::Status moving = Move(to, *sending, *answer);
   if (!moving.ok()) Ended(to, id, moving);
 }
@@ -151,7 +207,7 @@ absl::Status CopySender::Move(const Key& to, Sending& sending, const v1::OfferRe
   transport::MoveOrder order;
   order.peer = to.agent;
   order.name = {to.agent, job_, to.rank, sending.id, answer.slot()};
-  order.image_bytes = record.slot_bytes;
+  order.image_bytes = sending.bytes.size;
   order.chunk_bytes = record.chunk_bytes;
   CKPTD_ASSIGN_OR_RETURN(order.token, TokenOf(answer.token()));
   order.renew = scope_.Bind([this, to, id = sending.id, slot = answer.slot()](auto answered) {
@@ -163,8 +219,8 @@ absl::Status CopySender::Move(const Key& to, Sending& sending, const v1::OfferRe
                  [answered, slot](absl::StatusOr<v1::OfferResponse> again) { answered(RenewedToken(slot, again)); });
   });
   transport::BulkSource source;
-  source.read = [file = sending.held.file](uint64_t offset, std::span<std::byte> into) {
-    return file->Read(offset, into);
+  source.read = [file = sending.held.file, begin = sending.bytes.begin](uint64_t offset, std::span<std::byte> into) {
+    return file->Read(begin + offset, into);
   };
   source.keep = sending.held.file;
   transport::SenderLimits limits;
@@ -173,8 +229,10 @@ absl::Status CopySender::Move(const Key& to, Sending& sending, const v1::OfferRe
       sending.move,
       calls->Send(std::move(order), std::move(source), limits,
                   scope_.Bind([this, to, id = sending.id](const absl::Status& status) { Moved(to, id, status); })));
-  for (uint32_t chunk = 0; chunk < record.chunk_crcs.size(); ++chunk)
-    CKPTD_RETURN_IF_ERROR(sending.move->ChunkReady(chunk, record.chunk_crcs[chunk]));
+  const uint64_t first = sending.bytes.begin / record.chunk_bytes;
+  const uint64_t chunks = (sending.bytes.size + record.chunk_bytes - 1) / record.chunk_bytes;
+  for (uint32_t chunk = 0; chunk < chunks; ++chunk)
+    CKPTD_RETURN_IF_ERROR(sending.move->ChunkReady(chunk, record.chunk_crcs[first + chunk]));
   return absl::OkStatus();
 }
 
@@ -185,8 +243,13 @@ void CopySender::Moved(const Key& to, const SnapshotId& id, const absl::Status& 
   if (sending == nullptr) return;
   if (!status.ok()) return Ended(to, id, status);
   if (calls == nullptr || state_ == nullptr) return Ended(to, id, Error(ErrorCode::CANCELLED, "not wanted any more"));
+  v1::SealRequest seal = SealOf(job_, to.rank, state_->attempt(), sending->held.head, *sending->held.record);
+  if (sending->parity) {
+    *seal.mutable_parity() = PieceOf(*sending->parity);
+    *seal.mutable_record() = RecordOf(*sending->held.record);
+  }
   calls->Seal(
-      to.agent, SealOf(job_, to.rank, state_->attempt(), sending->held.head, *sending->held.record), kPatience,
+      to.agent, std::move(seal), kPatience,
       scope_.Bind([this, to, id](const absl::StatusOr<v1::SealResponse>& answer) { Ended(to, id, answer.status()); }));
 }
 
@@ -203,7 +266,7 @@ void CopySender::Ended(const Key& to, const SnapshotId& id, const absl::Status& 
   uint64_t bytes = 0;
   bool moved = false;
   if (const Sending* sending = Find(to, id)) {
-    bytes = sending->held.record->slot_bytes;
+    bytes = sending->bytes.size;
     moved = sending->move != nullptr;
     Drop(to);
   }

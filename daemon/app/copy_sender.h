@@ -1,4 +1,5 @@
-// Copies of this node's snapshots to their holders: carries out what protect::Plan decides for one job.
+// Copies of this node's snapshots to their holders, or their blocks to those who keep parity of them
+// (v1::ParityPiece): carries out what protect::Plan decides for one job.
 //
 //   Offer ── token ──► Move (all chunks; slot pinned) ── acknowledged ──► Seal ──► the holder has verified it
 //
@@ -19,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/app/copy_keeper.h"
+#include "daemon/app/parity_piece.h"
 #include "daemon/base/callback_scope.h"
 #include "daemon/base/clock.h"
 #include "daemon/os/loop.h"
@@ -62,11 +64,16 @@ class CopySender {
   struct Sending {
     SnapshotId id;
     HeldSnapshot held;
+    std::optional<ParityPlace> parity;  // nothing: a copy
+    erasure::Extent bytes;  // of the image: all, or the block; whole chunks, and none where the block is empty
     std::unique_ptr<transport::CopyMove> move;
     bool cancelled = false;
   };
   using Key = protect::CopyKey;
 
+  [[nodiscard]] std::set<Key> Owed(const SnapshotId& target) const;
+  [[nodiscard]] std::optional<ParityPlace> PlaceOf(const Key& key) const;
+  [[nodiscard]] absl::StatusOr<Sending> Open(const Key& to, const SnapshotId& id) const;
   void Work();
   void Start(const Key& to, const SnapshotId& id);
   void Cancel(const Key& to);

@@ -40,15 +40,19 @@ void AddRank(RankRunner& rank, const std::string& job, std::vector<Problem>& pro
 void AddCopies(const JobRunner& job, std::vector<Problem>& problems) {
   constexpr char kNext[] = "training goes on unprotected; correct what is named, it is tried again every few seconds";
   constexpr char kNextTooFew[] =
-      "let more nodes be members ([peers]), or set peers.copies lower on all of them: 1 is no copies";
+      "let more nodes be members ([peers]), or set peers.copies or peers.parity lower on all of them: 1 and 0 are "
+      "neither";
   const absl::Status& failed = job.sender().plan().last_error();
   if (!failed.ok())
     problems.push_back(
         {Error(CodeOf(failed), absl::StrCat("copies of job ", job.name(), ": ", failed.message())), job.name(), kNext});
   const job::StatePtr& state = job.last_state();
-  if (state == nullptr || state->phase() != v1::State::RUN || state->copies() < 2 || !state->groups().empty()) return;
-  problems.push_back({Error(ErrorCode::REFUSED, absl::StrCat("copies of job ", job.name(), ": peers.copies is ",
-                                                             state->copies(), ", and there are fewer nodes")),
+  if (state == nullptr || state->phase() != v1::State::RUN || !state->groups().empty()) return;
+  if (state->copies() < 2 && state->parity() == 0) return;
+  const std::string wanted = state->parity() != 0
+                                 ? absl::StrCat("peers.parity is ", state->parity(), ", and there are no more")
+                                 : absl::StrCat("peers.copies is ", state->copies(), ", and there are fewer");
+  problems.push_back({Error(ErrorCode::REFUSED, absl::StrCat("copies of job ", job.name(), ": ", wanted, " nodes")),
                       job.name(), kNextTooFew});
 }
 

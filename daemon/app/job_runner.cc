@@ -45,8 +45,12 @@ job::Config JobRunner::MachineConfig(const Services& services, region::JobRegion
   config.retention = ToRetention(services.config.retention);
   config.flush.every = services.config.durability.flush_every;
   config.flush.newest_only = services.config.durability.back_pressure == BackPressureChoice::kReplaceQueued;
-  config.copies = services.links.speaks() ? static_cast<uint32_t>(services.config.peers.copies) : 0;
-  config.place = PlacerOf(services.links.membership(), config.copies);
+  const PeersConfig& peers = services.config.peers;
+  const bool speaks = services.links.speaks();
+  config.parity = speaks ? static_cast<uint32_t>(peers.parity) : 0;
+  config.copies = speaks && config.parity == 0 ? static_cast<uint32_t>(peers.copies) : 0;
+  config.place = config.parity == 0 ? PlacerOf(services.links.membership(), config.copies)
+                                    : ParityPlacerOf(services.links.membership(), peers.data, config.parity);
   return config;
 }
 
@@ -139,7 +143,7 @@ void JobRunner::Forward(const job::StatePtr& state) {
 
 void JobRunner::OnCopies() {
   const AttemptId seen = last_state_ == nullptr ? region_.journal().seen() : last_state_->attempt();
-  Post(job::CopiesChanged{seen, services_.keeper.CopiesOf(name())});
+  Post(job::CopiesChanged{seen, services_.keeper.CopiesOf(name()), services_.keeper.ParityOf(name())});
 }
 
 absl::StatusOr<HeldSnapshot> JobRunner::OpenSealed(Rank rank, const SnapshotId& id) {

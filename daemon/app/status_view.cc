@@ -155,6 +155,13 @@ void AddCopies(Agent& agent, const JobRunner& job, Steps* steps) {
       if (std::find(sources.begin(), sources.end(), "replica") == sources.end()) step.add_sources("replica");
     }
   }
+  for (const v1::HeldParity& parity : agent.services().keeper.ParityOf(job.name())) {
+    for (const v1::SnapshotRef& ref : parity.complete()) {
+      v1::StepStatus& step = (*steps)[job::ToId(ref)];
+      const auto& sources = step.sources();
+      if (std::find(sources.begin(), sources.end(), "parity") == sources.end()) step.add_sources("parity");
+    }
+  }
   if (job.last_state() == nullptr) return;
   const v1::State& state = *job.last_state();
   const auto captured = steps->find(job::ToId(state.watermark()));
@@ -207,6 +214,7 @@ void FillProtection(const JobRunner& job, v1::JobStatus* out) {
   if (job.last_state() == nullptr) return;
   const v1::State& state = *job.last_state();
   out->set_copies(state.copies());
+  out->set_parity(state.parity());
   out->set_protected_attempt(state.protected_().attempt());
   out->set_protected_step(state.protected_().step());
   out->set_protection_lost(IsProtectionLost(state));

@@ -101,7 +101,9 @@ struct PeersConfig {
   std::string tls_cert;
   std::string tls_key;
   uint64_t copies = 2;  // nodes that hold each snapshot, its own among them; 1 = no copies
-  AutoBytes memory;     // of this node, for what it holds for others; 0 = half of the region
+  uint64_t parity = 0;  // instead of copies: of data + parity nodes any so many may be lost; 0 = copies
+  uint64_t data = 3;
+  AutoBytes memory;  // of this node, for what it holds for others; 0 = half of the region
   bool operator==(const PeersConfig&) const = default;
 };
 

@@ -353,6 +353,11 @@ void AddCopiesKeys(std::vector<Key>* keys) {
   keys->push_back(Count("peers.copies", Key::kRestart, CKPTD_FIELD(peers.copies), 1, 16,
                         "Nodes that hold each snapshot in memory, its own among them, where peers.tls lets them speak: "
                         "one fewer may be lost at once. What the agent of rank 0 says counts; 1 is no copies."));
+  keys->push_back(Count("peers.parity", Key::kRestart, CKPTD_FIELD(peers.parity), 0, 8,
+                        "Parity instead of copies: of each group of peers.data + peers.parity nodes, any peers.parity "
+                        "may be lost, for peers.parity / peers.data of the memory of a copy. 0 is copies."));
+  keys->push_back(Count("peers.data", Key::kRestart, CKPTD_FIELD(peers.data), 1, 64,
+                        "Where peers.parity is on; with fewer nodes than both together a group has less data."));
   keys->push_back(Size("peers.memory", CKPTD_FIELD(peers.memory), Key::kRestart, Shape::kAny, kMiB, 1024 * 1024 * kGiB,
                        "Memory of this node for what it holds for others, within region.size; auto is half of that."));
 }

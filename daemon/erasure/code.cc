@@ -67,6 +67,13 @@ absl::StatusOr<Code> Code::Make(const Shape& shape) {
   return Code(shape, GfProduct(ParityRows(shape)));
 }
 
+absl::StatusOr<Code> Code::MakeRow(const Shape& shape, uint32_t row) {
+  CKPTD_RETURN_IF_ERROR(CheckShape(shape));
+  GfMatrix one(1, shape.data);
+  one.SetRow(0, ParityRows(shape).row(row));
+  return Code({shape.data, 1}, GfProduct(std::move(one)));
+}
+
 absl::Status Code::Encode(std::span<const ConstBytes> data, std::span<const Bytes> parity) const {
   if (data.size() != shape_.data || parity.size() != shape_.parity)
     return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat("erasure code ", ToString(shape_), ": given ", data.size(),

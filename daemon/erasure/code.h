@@ -68,6 +68,10 @@ class Code {
   // INVALID_ARGUMENT as CheckShape.
   [[nodiscard]] static absl::StatusOr<Code> Make(const Shape& shape);
 
+  // One row of it, for who makes one parity of a stripe: a code of as much data and one parity, equal to member k +
+  // row. row < shape.parity.
+  [[nodiscard]] static absl::StatusOr<Code> MakeRow(const Shape& shape, uint32_t row);
+
   [[nodiscard]] const Shape& shape() const { return shape_; }
   [[nodiscard]] const GfProduct& parity() const { return parity_; }  // m rows, k columns: C
 

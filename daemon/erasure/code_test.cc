@@ -221,5 +221,20 @@ TEST(Code, ThreadsShareOne) {
   EXPECT_EQ(parity[1], expected);
 }
 
+TEST(Code, ARowIsOneParityOfTheWhole) {
+  for (const Shape shape : {Shape{3, 1}, Shape{4, 2}, Shape{5, 3}}) {
+    auto code = Code::Make(shape);
+    ASSERT_TRUE(code.ok());
+    for (uint32_t row = 0; row < shape.parity; ++row) {
+      auto one = Code::MakeRow(shape, row);
+      ASSERT_TRUE(one.ok());
+      EXPECT_EQ(one->shape(), (Shape{shape.data, 1}));
+      for (uint32_t j = 0; j < shape.data; ++j)
+        EXPECT_EQ(one->parity().matrix().at(0, j), code->parity().matrix().at(row, j));
+    }
+  }
+  EXPECT_FALSE(Code::MakeRow({0, 1}, 0).ok());
+}
+
 }  // namespace
 }  // namespace ckptd::erasure

@@ -1,21 +1,18 @@
 #include "daemon/protect/plan.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "daemon/base/errors.h"
 
 namespace ckptd::protect {
 
-void Plan::SetTarget(const SnapshotId& snapshot, const std::vector<std::string>& holders, const std::set<Rank>& ranks,
-                     bool counted) {
+void Plan::SetTarget(const SnapshotId& snapshot, std::set<CopyKey> owed, bool counted) {
   if (snapshot != target_) last_error_ = absl::OkStatus();
   target_ = snapshot;
   counted_ = counted;
-  holders_ = {holders.begin(), holders.end()};
-  ranks_ = target_.none() ? std::set<Rank>() : ranks;
-  for (const Rank rank : ranks_) {
-    for (const std::string& agent : holders_) copies_.try_emplace({rank, agent});
-  }
+  owed_ = target_.none() ? std::set<CopyKey>() : std::move(owed);
+  for (const CopyKey& key : owed_) copies_.try_emplace(key);
   std::erase_if(copies_,
                 [&](const auto& entry) { return entry.second.state != State::kUnderWay && !Wanted(entry.first); });
   for (auto& [key, copy] : copies_) {
@@ -28,7 +25,7 @@ bool IsWaiting(const absl::Status& status) {
   return code == ErrorCode::BUSY || code == ErrorCode::LAYOUT_PREPARING || code == ErrorCode::CANCELLED;
 }
 
-bool Plan::Wanted(const CopyKey& key) const { return ranks_.count(key.rank) != 0 && holders_.count(key.agent) != 0; }
+bool Plan::Wanted(const CopyKey& key) const { return owed_.count(key) != 0; }
 
 bool Plan::Startable(const Copy& copy) const {
   return copy.state == State::kWaiting || (copy.state == State::kDone && !counted_);
@@ -87,7 +84,7 @@ std::optional<Nanos> Plan::wake() const {
 
 Plan::Count Plan::count() const {
   Count count;
-  count.owed = ranks_.size() * holders_.size();
+  count.owed = owed_.size();
   for (const auto& [key, copy] : copies_) {
     count.done += copy.state == State::kDone ? 1 : 0;
     count.under_way += copy.state == State::kUnderWay ? 1 : 0;

@@ -1,5 +1,5 @@
-// What this agent owes to others, as decisions: the step that the job protects now (State.protecting), of each rank
-// here, to each of its holders.
+// What this agent owes to others, as decisions: of the step that the job protects now (State.protecting), each rank's
+// copy to each of its holders, or its pieces to those who keep parity. Both are called copies here.
 //
 //   waiting ── Next ──► under way ── Ended(ok) ──► done
 //      ▲                    │
@@ -28,10 +28,13 @@
 
 namespace ckptd::protect {
 
+inline constexpr uint32_t kWholeImage = UINT32_MAX;
+
 // Whose snapshot goes to whom.
 struct CopyKey {
   Rank rank = 0;
   std::string agent;
+  uint32_t stripe = kWholeImage;  // else the block for this stripe's parity; a holder keeps one row of it at most
   auto operator<=>(const CopyKey&) const = default;
 };
 
@@ -54,10 +57,9 @@ class Plan {
  public:
   explicit Plan(Pauses pauses = {}) : pauses_(pauses) {}
 
-  // All ranks copy `snapshot` now (none: nothing), those of this agent to each of `holders`. `ranks`: which of them
-  // have it sealed here. `counted`: the coordinator knows of all copies.
-  void SetTarget(const SnapshotId& snapshot, const std::vector<std::string>& holders, const std::set<Rank>& ranks,
-                 bool counted);
+  // All ranks copy `snapshot` now (none: nothing). `owed`: by those of this agent that have it sealed. `counted`: the
+  // coordinator knows of all copies.
+  void SetTarget(const SnapshotId& snapshot, std::set<CopyKey> owed, bool counted);
 
   // An order to start `to` has ended: OK, the holder has verified it.
   void Ended(const CopyKey& to, const SnapshotId& snapshot, const absl::Status& status, Nanos now);
@@ -92,8 +94,7 @@ class Plan {
 
   const Pauses pauses_;
   SnapshotId target_;
-  std::set<std::string> holders_;
-  std::set<Rank> ranks_;
+  std::set<CopyKey> owed_;
   bool counted_ = false;
   std::map<CopyKey, Copy> copies_;
   absl::Status last_error_;

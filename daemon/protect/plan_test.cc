@@ -17,6 +17,14 @@ constexpr SnapshotId kTen{1, 10};
 constexpr SnapshotId kTwenty{1, 20};
 constexpr bool kCounted = true;
 
+std::set<CopyKey> Owed(const std::vector<std::string>& holders, const std::set<Rank>& ranks) {
+  std::set<CopyKey> owed;
+  for (const Rank rank : ranks) {
+    for (const std::string& agent : holders) owed.insert({rank, agent});
+  }
+  return owed;
+}
+
 std::vector<std::string> Told(Plan& plan, Nanos now = Nanos(0)) {
   std::vector<std::string> told;
   for (const Order& order : plan.Next(now)) {
@@ -31,7 +39,7 @@ absl::Status Broken() { return Error(ErrorCode::TIMEOUT, "node b is silent"); }
 TEST(Plan, EachRankGoesToEachHolderOnce) {
   Plan plan;
   EXPECT_THAT(Told(plan), IsEmpty());
-  plan.SetTarget(kTen, {"b", "c"}, {0, 4}, kCounted);
+  plan.SetTarget(kTen, Owed({"b", "c"}, {0, 4}), kCounted);
   EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 10", "start 0 to c step 10", "start 4 to b step 10",
                                       "start 4 to c step 10"));
   EXPECT_THAT(Told(plan), IsEmpty());
@@ -40,14 +48,23 @@ TEST(Plan, EachRankGoesToEachHolderOnce) {
     for (const char* agent : {"b", "c"}) plan.Ended({rank, agent}, kTen, absl::OkStatus(), Nanos(1));
   }
   EXPECT_EQ(plan.count().done, 4u);
-  plan.SetTarget(kTen, {"b", "c"}, {0, 4}, kCounted);
+  plan.SetTarget(kTen, Owed({"b", "c"}, {0, 4}), kCounted);
   EXPECT_THAT(Told(plan, milliseconds(60'000)), IsEmpty()) << "what is done stays done";
   EXPECT_FALSE(plan.wake().has_value());
 }
 
+TEST(Plan, PiecesForSeveralStripesOfOneHolderAreApart) {
+  Plan plan;
+  plan.SetTarget(kTen, {{0, "b", 1}, {0, "b", 2}}, kCounted);
+  EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 10", "start 0 to b step 10"));
+  plan.Ended({0, "b", 1}, kTen, absl::OkStatus(), Nanos(1));
+  EXPECT_EQ(plan.count().done, 1u);
+  EXPECT_EQ(plan.count().under_way, 1u);
+}
+
 TEST(Plan, WhatFailsIsTriedAgainAfterPausesThatGrow) {
   Plan plan({milliseconds(100), milliseconds(300)});
-  plan.SetTarget(kTen, {"b"}, {0}, kCounted);
+  plan.SetTarget(kTen, Owed({"b"}, {0}), kCounted);
   Nanos now(0);
   for (const int pause : {100, 200, 300, 300}) {
     EXPECT_THAT(Told(plan, now), ElementsAre("start 0 to b step 10"));
@@ -64,7 +81,7 @@ TEST(Plan, WhatFailsIsTriedAgainAfterPausesThatGrow) {
 
 TEST(Plan, AHolderWithoutRoomYetIsNoError) {
   Plan plan;
-  plan.SetTarget(kTen, {"b"}, {0}, false);
+  plan.SetTarget(kTen, Owed({"b"}, {0}), false);
   EXPECT_EQ(Told(plan).size(), 1u);
   plan.Ended({0, "b"}, kTen, Error(ErrorCode::LAYOUT_PREPARING, "not yet"), Nanos(0));
   EXPECT_TRUE(plan.last_error().ok());
@@ -73,9 +90,9 @@ TEST(Plan, AHolderWithoutRoomYetIsNoError) {
 
 TEST(Plan, ANewTargetCancelsTheOldAndWaitsForItsEnd) {
   Plan plan;
-  plan.SetTarget(kTen, {"b"}, {0}, kCounted);
+  plan.SetTarget(kTen, Owed({"b"}, {0}), kCounted);
   EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 10"));
-  plan.SetTarget(kTwenty, {"b"}, {0}, kCounted);
+  plan.SetTarget(kTwenty, Owed({"b"}, {0}), kCounted);
   EXPECT_THAT(Told(plan), ElementsAre("cancel 0 to b step 10"));
   EXPECT_THAT(Told(plan), IsEmpty()) << "once";
   plan.Ended({0, "b"}, kTen, Error(ErrorCode::CANCELLED, "cancelled"), Nanos(0));
@@ -85,9 +102,9 @@ TEST(Plan, ANewTargetCancelsTheOldAndWaitsForItsEnd) {
 
 TEST(Plan, ALateSuccessOfTheOldTargetIsNotTheNewOnes) {
   Plan plan;
-  plan.SetTarget(kTen, {"b"}, {0}, kCounted);
+  plan.SetTarget(kTen, Owed({"b"}, {0}), kCounted);
   EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 10"));
-  plan.SetTarget(kTwenty, {"b"}, {0}, kCounted);
+  plan.SetTarget(kTwenty, Owed({"b"}, {0}), kCounted);
   plan.Ended({0, "b"}, kTen, absl::OkStatus(), Nanos(0));
   EXPECT_EQ(plan.count().done, 0u);
   EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 20"));
@@ -95,21 +112,21 @@ TEST(Plan, ALateSuccessOfTheOldTargetIsNotTheNewOnes) {
 
 TEST(Plan, AfterTheLastTargetTheNextOneIsCopiedAnew) {
   Plan plan;
-  plan.SetTarget(kTen, {"b"}, {0}, kCounted);
+  plan.SetTarget(kTen, Owed({"b"}, {0}), kCounted);
   EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 10"));
   plan.Ended({0, "b"}, kTen, absl::OkStatus(), Nanos(0));
-  plan.SetTarget({}, {"b"}, {0}, kCounted);
+  plan.SetTarget({}, Owed({"b"}, {0}), kCounted);
   EXPECT_THAT(Told(plan), IsEmpty());
-  plan.SetTarget(kTwenty, {"b"}, {0}, kCounted);
+  plan.SetTarget(kTwenty, Owed({"b"}, {0}), kCounted);
   EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 20"));
 }
 
 TEST(Plan, AnotherHolderGetsWhatTheOldOneHad) {
   Plan plan;
-  plan.SetTarget(kTen, {"b", "c"}, {0}, kCounted);
+  plan.SetTarget(kTen, Owed({"b", "c"}, {0}), kCounted);
   EXPECT_EQ(Told(plan).size(), 2u);
   plan.Ended({0, "b"}, kTen, absl::OkStatus(), Nanos(0));
-  plan.SetTarget(kTen, {"b", "d"}, {0}, kCounted);
+  plan.SetTarget(kTen, Owed({"b", "d"}, {0}), kCounted);
   EXPECT_THAT(Told(plan), ElementsAre("cancel 0 to c step 10", "start 0 to d step 10"));
   plan.Ended({0, "c"}, kTen, Broken(), Nanos(0));
   EXPECT_TRUE(plan.last_error().ok());
@@ -119,11 +136,11 @@ TEST(Plan, AnotherHolderGetsWhatTheOldOneHad) {
 
 TEST(Plan, ARankThatLostItsSnapshotOwesNothing) {
   Plan plan;
-  plan.SetTarget(kTen, {"b"}, {0, 1}, kCounted);
+  plan.SetTarget(kTen, Owed({"b"}, {0, 1}), kCounted);
   EXPECT_EQ(Told(plan).size(), 2u);
-  plan.SetTarget(kTen, {"b"}, {1}, kCounted);
+  plan.SetTarget(kTen, Owed({"b"}, {1}), kCounted);
   EXPECT_THAT(Told(plan), ElementsAre("cancel 0 to b step 10"));
-  plan.SetTarget(kTen, {"b"}, {0, 1}, kCounted);
+  plan.SetTarget(kTen, Owed({"b"}, {0, 1}), kCounted);
   plan.Ended({0, "b"}, kTen, Broken(), Nanos(0));
   EXPECT_THAT(Told(plan, milliseconds(200)), ElementsAre("start 0 to b step 10")) << "it was not lost after all";
 }
@@ -131,14 +148,14 @@ TEST(Plan, ARankThatLostItsSnapshotOwesNothing) {
 // Rank 0's copy was there; its holder lost its memory before the last rank's copy came. The coordinator waits for both.
 TEST(Plan, UntilAllAreCountedWhatIsDoneIsAskedForAgain) {
   Plan plan({milliseconds(100), milliseconds(300)});
-  plan.SetTarget(kTen, {"b"}, {0}, !kCounted);
+  plan.SetTarget(kTen, Owed({"b"}, {0}), !kCounted);
   EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 10"));
   plan.Ended({0, "b"}, kTen, absl::OkStatus(), Nanos(0));
   EXPECT_EQ(plan.wake(), milliseconds(300));
   EXPECT_THAT(Told(plan, milliseconds(300) - Nanos(1)), IsEmpty());
   EXPECT_THAT(Told(plan, milliseconds(300)), ElementsAre("start 0 to b step 10"));
   plan.Ended({0, "b"}, kTen, absl::OkStatus(), milliseconds(300));
-  plan.SetTarget(kTen, {"b"}, {0}, kCounted);
+  plan.SetTarget(kTen, Owed({"b"}, {0}), kCounted);
   EXPECT_FALSE(plan.wake().has_value());
   EXPECT_THAT(Told(plan, milliseconds(60'000)), IsEmpty());
 }
@@ -146,7 +163,7 @@ TEST(Plan, UntilAllAreCountedWhatIsDoneIsAskedForAgain) {
 TEST(Plan, WhatWasNotOrderedIsNotBelieved) {
   Plan plan;
   plan.Ended({0, "b"}, kTen, absl::OkStatus(), Nanos(0));
-  plan.SetTarget(kTen, {"b"}, {0}, kCounted);
+  plan.SetTarget(kTen, Owed({"b"}, {0}), kCounted);
   plan.Ended({0, "b"}, kTen, absl::OkStatus(), Nanos(0));
   EXPECT_EQ(plan.count().done, 0u);
   EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 10"));

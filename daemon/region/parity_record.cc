@@ -26,7 +26,7 @@ uint32_t ParityCrc(ParityHead head, std::span<const ParityMember> members) {
 absl::Status CheckMember(const ParityMember& member, uint64_t step) {
   if (member.rank >= kMaxRanks) return Bad("rank", member.rank);
   if (member.step != step) return Bad("step", member.step);
-  if (member.bytes == 0 || member.bytes > kMaxChunks * kMaxChunkBytes) return Bad("bytes", member.bytes);
+  if (member.bytes > kMaxChunks * kMaxChunkBytes) return Bad("bytes", member.bytes);
   return absl::OkStatus();
 }
 

@@ -60,7 +60,7 @@ TEST(ParityRecord, NumbersOutOfBoundsAreNotWritten) {
   EXPECT_TRUE(refused([](ParityRecord& p) { p.members[1].rank = 4; })) << "twice";
   EXPECT_TRUE(refused([](ParityRecord& p) { p.members[1].rank = 1u << 16; }));
   EXPECT_TRUE(refused([](ParityRecord& p) { p.members[1].step = 11; })) << "a mixture of steps";
-  EXPECT_TRUE(refused([](ParityRecord& p) { p.members[1].bytes = 0; }));
+  EXPECT_FALSE(refused([](ParityRecord& p) { p.members[1].bytes = 0; })) << "it gave no block";
   EXPECT_TRUE(refused([](ParityRecord& p) { p.members[1].bytes = uint64_t{1} << 60; }));
 }
 

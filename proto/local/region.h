@@ -170,7 +170,7 @@ struct ParityMember {
   uint32_t rank;
   uint32_t crc;    // CRC32C of the member's list of chunk CRCs
   uint64_t step;   // the record's own
-  uint64_t bytes;  // of the member's slot; the code sees zeros behind them
+  uint64_t bytes;  // of its slot, of which this parity has a block; 0 = it gave none, as who keeps parity of the stripe
 };
 static_assert(sizeof(ParityMember) == 24 && std::is_trivially_copyable_v<ParityMember>);
 

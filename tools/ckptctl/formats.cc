@@ -172,12 +172,16 @@ std::string RescueLines(const v1::JobStatus& job) {
   return out;
 }
 
-// What survives the loss of nodes without the storage; nothing where there are no copies.
+// What survives the loss of nodes without the storage; nothing where nodes hold nothing for each other.
 std::string ProtectedLine(const v1::JobStatus& job) {
-  if (job.copies() < 2) return "";
+  if (job.copies() < 2 && job.parity() == 0) return "";
   std::string out = StepLine(job, "protected", job.protected_attempt(), job.protected_step());
   out.pop_back();
-  absl::StrAppend(&out, "  on ", Count(job.copies(), "node"));
+  if (job.parity() == 0) {
+    absl::StrAppend(&out, "  on ", Count(job.copies(), "node"));
+  } else {
+    absl::StrAppend(&out, "  by parity: any ", Count(job.parity(), "node"), " of each group may be lost");
+  }
   if (job.protection_lost()) absl::StrAppend(&out, "  ", Coloured(Tone::kWarn, "a node with a part of it is lost"));
   return out + "\n";
 }

@@ -69,6 +69,10 @@ TEST(FormatStatus, WhatOtherNodesHold) {
   EXPECT_THAT(FormatStatus(view), HasSubstr("protected step 120, 4.0 s ago  on 2 nodes\n"));
   job->set_protection_lost(true);
   EXPECT_THAT(FormatStatus(view), HasSubstr("on 2 nodes  a node with a part of it is lost\n"));
+  job->set_protection_lost(false);
+  job->set_copies(0);
+  job->set_parity(1);
+  EXPECT_THAT(FormatStatus(view), HasSubstr("step 120, 4.0 s ago  by parity: any 1 node of each group may be lost\n"));
 }
 
 TEST(FormatStatus, ARegionThatMayLeaveMemory) {
