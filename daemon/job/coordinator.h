@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/job/commit.h"
@@ -22,12 +23,11 @@
 
 namespace ckptd::job {
 
-// Every member reports by the same timer, so one that is silent for several has lost what it heard, or cannot be heard.
-inline constexpr uint64_t kSilent = 3;
-
 class Coordinator {
  public:
-  Coordinator(Context* context, Member* member) : context_(*context), member_(*member) {}
+  Coordinator(Context* context, Member* member) : context_(*context), member_(*member) {
+    reports_.SetMembers(context_.config.members);
+  }
 
   // The agent started: resume when the newest record names it.
   void Resume();
@@ -88,7 +88,6 @@ class Coordinator {
   void AddElsewhere(Rank rank, const SnapshotId& id, const std::string& agent, Inventory* inventory) const;
   void AddRebuildable(Inventory* inventory) const;
   void AddSilentMembers(Inventory* inventory) const;
-  [[nodiscard]] bool AllMembersReported() const;
   void RefuseTickets(ErrorCode code, const std::string& message, const std::vector<Ticket>& tickets);
   void RefuseAll(ErrorCode code, const std::string& message);
 
@@ -117,8 +116,8 @@ class Coordinator {
   [[nodiscard]] bool NeedsSurvey();
   void TakeStock();
   [[nodiscard]] Holdings Stock() const;
-  [[nodiscard]] bool Alive(const std::string& agent) const;
   [[nodiscard]] bool HoldersMissing() const;
+  [[nodiscard]] bool Hopeless();
   void UpdateProtection();
   void PublishProtection(v1::State* state) const;
   void FillProtection(View* view) const;
@@ -161,6 +160,8 @@ class Coordinator {
   Protection protection_;
   Groups groups_;                       // of this attempt, until it has some of the one before
   std::vector<RankGroup> rank_groups_;  // with parity
+  // HoldersMissing(), and the alive_version() it holds for; none: who holds for whom has changed.
+  std::optional<std::pair<uint64_t, bool>> holders_missing_;
   bool surveying_ = false;
   uint64_t ticks_ = 0;  // resend timers since LOAD began
   std::vector<v1::RankSources> sources_;

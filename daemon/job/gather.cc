@@ -27,11 +27,6 @@ void Coordinator::On(const ReportReceived& event) {
   dirty_ = dirty_ || protection_.marks().given_up != given_up;
 }
 
-bool Coordinator::AllMembersReported() const {
-  return std::all_of(context_.config.members.begin(), context_.config.members.end(),
-                     [&](const std::string& agent) { return reports_.Has(agent); });
-}
-
 // A rank belongs to the ticket that came first, as long as it waits; a second live one is refused.
 void Coordinator::CollectClaims() {
   std::map<Rank, std::vector<v1::RankClaim>> waiting;
@@ -104,7 +99,7 @@ void Coordinator::TryDecide() {
   CollectClaims();
   if (!AgreeOnWorldAndWant()) return;
   if (!EveryRankClaimed()) return;
-  if (!AllMembersReported() && !gather_over_) return;
+  if (!reports_.AllMembersReported() && !gather_over_) return;
   const absl::StatusOr<Choice> choice = Choose(TakeInventory(), context_.config.rules);
   if (!choice.ok()) return RefuseAll(CodeOf(choice.status()), std::string(choice.status().message()));
   CreateDecision request;

@@ -28,6 +28,7 @@ void Coordinator::RememberGroups(const v1::State& before) {
 // rank's agent that comes back moves little.
 void Coordinator::PlaceHolders(bool anew) {
   if (!context_.config.copying()) return;
+  holders_missing_.reset();
   const std::set<std::string> members(context_.config.members.begin(), context_.config.members.end());
   std::set<std::string> agents;
   for (const auto& [rank, claim] : claims_) agents.insert(claim.agent());
@@ -42,6 +43,7 @@ void Coordinator::PlaceHolders(bool anew) {
 
 void Coordinator::GroupRanks() {
   rank_groups_.clear();
+  protection_.Regrouped();
   if (context_.config.parity == 0) return;
   std::map<Rank, std::string> agent_of;
   for (const auto& [rank, claim] : claims_) agent_of[rank] = claim.agent();
@@ -55,6 +57,7 @@ Holdings Coordinator::Stock() const {
 }
 
 void Coordinator::MembersChanged() {
+  reports_.SetMembers(context_.config.members);
   const bool decided = (phase_ == Phase::kLoad || phase_ == Phase::kRun) && !surveying_;
   if (decided) PlaceHolders(false);
 }
@@ -89,35 +92,36 @@ void Coordinator::TakeStock() {
   }
 }
 
-bool Coordinator::Alive(const std::string& agent) const {
-  uint64_t heard = 0;
-  const auto& members = context_.config.members;
-  return reports_.Silent(agent, &heard) <= kSilent && std::find(members.begin(), members.end(), agent) != members.end();
-}
-
 // Some rank's agent has no full group of living agents that could hold its copies.
 bool Coordinator::HoldersMissing() const {
   std::set<std::string> held;
   for (const auto& group : groups_) {
-    const bool whole = group.size() >= context_.config.fewest_nodes() &&
-                       std::all_of(group.begin(), group.end(), [&](const std::string& agent) { return Alive(agent); });
+    const bool whole =
+        group.size() >= context_.config.fewest_nodes() &&
+        std::all_of(group.begin(), group.end(), [&](const std::string& agent) { return reports_.Alive(agent); });
     if (whole) held.insert(group.begin(), group.end());
   }
   return std::any_of(claims_.begin(), claims_.end(),
                      [&](const auto& claim) { return held.count(claim.second.agent()) == 0; });
 }
 
+bool Coordinator::Hopeless() {
+  const uint64_t version = reports_.alive_version();
+  if (!holders_missing_ || holders_missing_->first != version) holders_missing_ = {version, HoldersMissing()};
+  return holders_missing_->second;
+}
+
 void Coordinator::UpdateProtection() {
   if (!context_.config.copying()) return;
-  const auto& ranks = reports_.Facts();
+  Holdings holdings = Stock();
+  holdings.counts = [this](const std::string& agent) { return reports_.Alive(agent); };
+  for (const std::string& agent : reports_.TakeChanged()) protection_.Heard(holdings, agent);
   Protection::Facts facts;
   facts.watermark = grants_.watermark();
   facts.durable = committer_.durable();
-  facts.owners_reported = std::none_of(ranks.begin(), ranks.end(), [](const auto* rank) { return rank == nullptr; });
-  facts.settled = ticks_ > kSilent || AllMembersReported();
-  facts.hopeless = HoldersMissing();
-  Holdings holdings = Stock();
-  holdings.counts = [this](const std::string& agent) { return Alive(agent); };
+  facts.owners_reported = reports_.AllFacts();
+  facts.settled = ticks_ > kSilent || reports_.AllMembersReported();
+  facts.hopeless = Hopeless();
   if (protection_.Update(holdings, facts, context_.config.rules)) dirty_ = true;
 }
 
@@ -141,8 +145,10 @@ void Coordinator::FillProtection(View* view) const {
   view->protected_ = protection_.marks().complete;
   view->protected_now = protection_.now();
   view->protecting = protection_.marks().target;
-  view->unprotected = protection_.lacking();
-  if (view->unprotected.size() > kMaxUnprotected) view->unprotected.resize(kMaxUnprotected);
+  for (const Rank rank : protection_.lacking()) {
+    if (view->unprotected.size() == kMaxUnprotected) break;
+    view->unprotected.push_back(rank);
+  }
 }
 
 }  // namespace ckptd::job

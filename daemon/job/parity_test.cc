@@ -1,8 +1,10 @@
 // Which parity protects, and what it brings back, of hand-made REPORTs.
 #include <memory>
+#include <random>
 
 #include "daemon/erasure/rotation.h"
 #include "daemon/job/job_test_util.h"
+#include "daemon/job/parity_coverage.h"
 #include "daemon/job/parity_stock.h"
 #include "daemon/job/protection.h"
 #include "gmock/gmock.h"
@@ -142,6 +144,28 @@ TEST_F(ParityTest, AnImageNeedsEveryStripeThatItGaveABlockTo) {
   EXPECT_THAT(RebuildableRanks(), ElementsAre(0));
   reports_["B"].clear_parity();
   EXPECT_THAT(RebuildableRanks(), IsEmpty());
+}
+
+// What is kept up to date says what the plain search says, whatever comes and goes.
+TEST_F(ParityTest, CoverageIsWhatLackingFinds) {
+  Set(5, 2);
+  const std::map<std::string, v1::Report> whole = reports_;
+  ParityCoverage coverage(kStepTen, claims_, groups_, parity_, {});
+  std::mt19937 random(7);
+  for (int turn = 0; turn < 2000; ++turn) {
+    const std::string agent = Agent(random() % 5);
+    v1::Report report = whole.at(agent);
+    if (random() % 4 == 0) report.mutable_parity()->DeleteSubrange(static_cast<int>(random() % 2), 1);
+    if (random() % 4 == 0) report.mutable_ranks(0)->clear_sealed();
+    if (random() % 8 == 0) report.mutable_parity(0)->set_ranks(1, 9);
+    if (random() % 8 == 0) *report.add_parity() = report.parity(0);
+    const bool lost = random() % 6 == 0;
+    if (lost) reports_.erase(agent);
+    if (!lost) reports_[agent] = report;
+    coverage.Replace(agent, lost ? nullptr : &reports_[agent]);
+    const std::vector<Rank> lacking = LackingOf(kStepTen);
+    ASSERT_EQ(std::vector<Rank>(coverage.lacking().begin(), coverage.lacking().end()), lacking) << "turn " << turn;
+  }
 }
 
 TEST_F(ParityTest, TheSourcesNameWhatIsLeft) {

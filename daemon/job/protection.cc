@@ -154,15 +154,52 @@ std::map<Rank, std::vector<SnapshotId>> Rebuildable(const Holdings& holdings) {
 
 void Protection::Reset(const SnapshotId& parent, const SnapshotId& complete) {
   marks_ = {complete, parent, {}};
-  lacking_.clear();
+  coverages_.clear();
+  judged_ = {};
+}
+
+void Protection::Replace(AnyCoverage& coverage, const std::string& agent, const v1::Report* report) {
+  std::visit([&](auto& of) { of.Replace(agent, report); }, coverage);
+}
+
+const std::set<Rank>& Protection::LackingOf(const AnyCoverage& coverage) {
+  return std::visit([](const auto& of) -> const std::set<Rank>& { return of.lacking(); }, coverage);
+}
+
+void Protection::Heard(const Holdings& holdings, const std::string& agent) {
+  const auto report = holdings.reports.find(agent);
+  const bool counts = report != holdings.reports.end() && holdings.counts(agent);
+  for (auto& [id, coverage] : coverages_) Replace(coverage, agent, counts ? report->second.get() : nullptr);
+}
+
+const Protection::AnyCoverage& Protection::CoverageOf(const SnapshotId& id, const Holdings& holdings,
+                                                      const Rules& rules) {
+  const auto known = coverages_.find(id);
+  if (known != coverages_.end()) return known->second;
+  AnyCoverage made = Coverage(id, holdings.claims, holdings.copies, rules);
+  if (holdings.parity != 0) made = ParityCoverage(id, holdings.claims, *holdings.rank_groups, holdings.parity, rules);
+  AnyCoverage& coverage = coverages_.emplace(id, std::move(made)).first->second;
+  for (const auto& [agent, report] : holdings.reports) {
+    if (holdings.counts(agent)) Replace(coverage, agent, report.get());
+  }
+  return coverage;
+}
+
+const std::set<Rank>& Protection::lacking() const {
+  static const std::set<Rank> kNone;
+  const auto coverage = coverages_.find(judged_);
+  return coverage == coverages_.end() ? kNone : LackingOf(coverage->second);
 }
 
 bool Protection::Update(const Holdings& holdings, const Facts& facts, const Rules& rules) {
   const ProtectionMarks before = marks_;
-  if (now() && facts.settled && !Lacking(holdings, marks_.complete, rules).empty()) marks_.given_up = marks_.complete;
-  lacking_ = marks_.target.none() ? std::vector<Rank>() : Lacking(holdings, marks_.target, rules);
+  std::erase_if(coverages_, [&](const auto& of) { return of.first != marks_.complete && of.first != marks_.target; });
+  const auto lacks = [&](const SnapshotId& id) { return !LackingOf(CoverageOf(id, holdings, rules)).empty(); };
+  if (now() && facts.settled && lacks(marks_.complete)) marks_.given_up = marks_.complete;
+  judged_ = marks_.target;
+  const bool lacking = !judged_.none() && lacks(judged_);
   const bool kept = marks_.target > marks_.given_up && facts.owners_reported;
-  if (kept && lacking_.empty()) marks_.complete = std::max(marks_.complete, marks_.target);
+  if (kept && !lacking) marks_.complete = std::max(marks_.complete, marks_.target);
   if (facts.hopeless && facts.settled) marks_.given_up = std::max(marks_.given_up, marks_.complete);
   ChooseTarget(facts);
   if (!rules.target_before_protected) marks_.target = facts.watermark;

@@ -18,12 +18,16 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "daemon/base/ids.h"
+#include "daemon/job/coverage.h"
 #include "daemon/job/events.h"
 #include "daemon/job/machine.h"
+#include "daemon/job/parity_coverage.h"
 #include "daemon/job/rank_groups.h"
 
 namespace ckptd::job {
@@ -79,19 +83,28 @@ class Protection {
   // A new attempt. `complete`: StillProtected.
   void Reset(const SnapshotId& parent, const SnapshotId& complete);
   void Raise(const ProtectionMarks& told) { marks_.Raise(told); }
+  // What is known of `agent` has changed: its REPORT, or whether it counts. Each such change, before Update().
+  void Heard(const Holdings& holdings, const std::string& agent);
+  // Who holds for whom has changed: with parity, another group has to be complete.
+  void Regrouped() { coverages_.clear(); }
   // True when a mark rose.
   bool Update(const Holdings& holdings, const Facts& facts, const Rules& rules);
 
   [[nodiscard]] const ProtectionMarks& marks() const { return marks_; }
   [[nodiscard]] bool now() const { return !marks_.complete.none() && marks_.complete > marks_.given_up; }
   // Of the target, at the last Update().
-  [[nodiscard]] const std::vector<Rank>& lacking() const { return lacking_; }
+  [[nodiscard]] const std::set<Rank>& lacking() const;
 
  private:
+  using AnyCoverage = std::variant<Coverage, ParityCoverage>;
+  [[nodiscard]] const AnyCoverage& CoverageOf(const SnapshotId& id, const Holdings& holdings, const Rules& rules);
+  static void Replace(AnyCoverage& coverage, const std::string& agent, const v1::Report* report);
+  [[nodiscard]] static const std::set<Rank>& LackingOf(const AnyCoverage& coverage);
   void ChooseTarget(const Facts& facts);
 
   ProtectionMarks marks_;
-  std::vector<Rank> lacking_;
+  std::map<SnapshotId, AnyCoverage> coverages_;  // of `complete` and the target, as far as they were asked for
+  SnapshotId judged_;                            // the target of the last Update()
 };
 
 }  // namespace ckptd::job

@@ -59,7 +59,10 @@ class ProtectionTest : public testing::Test {
     Protection::Facts facts{{}, {}, owners_reported_, true, hopeless};
     if (watermark != 0) facts.watermark = {1, watermark};
     if (durable != 0) facts.durable = {1, durable};
-    return With([&](const Holdings& holdings) { return protection_.Update(holdings, facts, {}); });
+    return With([&](const Holdings& holdings) {
+      for (const auto& [agent, report] : reports_) protection_.Heard(holdings, agent);
+      return protection_.Update(holdings, facts, {});
+    });
   }
   ProtectionMarks marks() const { return protection_.marks(); }
 

@@ -1,20 +1,67 @@
 #include "daemon/job/reports.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ckptd::job {
 
 void Reports::Clear() {
   by_agent_.clear();
-  heard_at_.clear();
   places_.clear();
   facts_.clear();
+  unknown_facts_ = unheard_members_ = 0;
+  for (auto& [agent, standing] : standings_) {
+    standing.heard = false;
+    unheard_members_ += standing.member ? 1 : 0;
+    Judge(agent, &standing);
+  }
+  changed_.clear();  // with what was known of them
 }
+
+void Reports::SetMembers(const std::vector<std::string>& members) {
+  for (auto& [agent, standing] : standings_) standing.member = false;
+  for (const std::string& agent : members) standings_[agent].member = true;
+  unheard_members_ = 0;
+  for (auto& [agent, standing] : standings_) {
+    unheard_members_ += standing.member && !standing.heard ? 1 : 0;
+    Judge(agent, &standing);
+  }
+}
+
+void Reports::Tick() {
+  ++tick_;
+  for (auto& [agent, standing] : standings_) Judge(agent, &standing);
+}
+
+void Reports::Judge(const std::string& agent, Standing* standing) {
+  const bool alive = standing->member && standing->heard && tick_ - standing->heard_at <= kSilent;
+  if (alive == standing->alive) return;
+  standing->alive = alive;
+  ++alive_version_;
+  changed_.insert(agent);
+}
+
+void Reports::Hear(const std::string& agent) {
+  Standing& standing = standings_[agent];
+  unheard_members_ -= standing.member && !standing.heard ? 1 : 0;
+  standing.heard = true;
+  standing.heard_at = tick_;
+  Judge(agent, &standing);
+  changed_.insert(agent);
+}
+
+bool Reports::Alive(const std::string& agent) const {
+  const auto standing = standings_.find(agent);
+  return standing != standings_.end() && standing->second.alive;
+}
+
+std::set<std::string> Reports::TakeChanged() { return std::exchange(changed_, {}); }
 
 void Reports::Assign(const std::map<Rank, v1::RankClaim>& claims) {
   Clear();
   for (const auto& [rank, claim] : claims) places_.push_back({rank, claim.agent()});
   facts_.assign(places_.size(), nullptr);
+  unknown_facts_ = facts_.size();
 }
 
 const v1::RankReport** Reports::FactsOf(Rank rank, const std::string& agent) {
@@ -27,17 +74,22 @@ const v1::RankReport** Reports::FactsOf(Rank rank, const std::string& agent) {
 bool Reports::Take(const ReportPtr& report) {
   ReportPtr& known = by_agent_[report->agent()];
   if (known && known->incarnation() == report->incarnation() && known->seq() >= report->seq()) return false;
-  heard_at_[report->agent()] = tick_;
+  Hear(report->agent());
   const ReportPtr before = known;  // what facts_ points to lives until they point elsewhere
   known = report;
   if (before) {
     for (const v1::RankReport& rank : before->ranks()) {
-      if (const v1::RankReport** facts = FactsOf(rank.rank(), report->agent())) *facts = nullptr;
+      const v1::RankReport** facts = FactsOf(rank.rank(), report->agent());
+      if (facts == nullptr || *facts == nullptr) continue;
+      *facts = nullptr;
+      ++unknown_facts_;
     }
   }
   for (const v1::RankReport& rank : report->ranks()) {
     const v1::RankReport** facts = FactsOf(rank.rank(), report->agent());
-    if (facts != nullptr && *facts == nullptr) *facts = &rank;  // named twice: the first counts
+    if (facts == nullptr || *facts != nullptr) continue;  // named twice: the first counts
+    *facts = &rank;
+    --unknown_facts_;
   }
   return true;
 }
@@ -46,7 +98,7 @@ uint64_t Reports::Silent(const std::string& agent, uint64_t* heard) const {
   const auto report = by_agent_.find(agent);
   if (report == by_agent_.end()) return UINT64_MAX;
   *heard = report->second->heard();
-  return tick_ - heard_at_.at(agent);
+  return tick_ - standings_.at(agent).heard_at;
 }
 
 const v1::RankReport* Reports::Facts(Rank rank) const {

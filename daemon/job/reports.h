@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,13 @@
 
 namespace ckptd::job {
 
+// Every member reports by the same timer, so one that is silent for several has lost what it heard, or cannot be heard.
+inline constexpr uint64_t kSilent = 3;
+
 class Reports {
  public:
+  // Who is not a member is not Alive.
+  void SetMembers(const std::vector<std::string>& members);
   // Forgets everything.
   void Clear();
   // Forgets everything; from now on Facts() are those of these ranks, each from the agent of its claim.
@@ -24,30 +30,52 @@ class Reports {
   // False: an older one than what is known of that life of the agent.
   bool Take(const ReportPtr& report);
   // A resend timer has fired: Silent() counts them.
-  void Tick() { ++tick_; }
+  void Tick();
 
   [[nodiscard]] const std::map<std::string, ReportPtr>& by_agent() const { return by_agent_; }
   [[nodiscard]] bool Has(const std::string& agent) const { return by_agent_.count(agent) != 0; }
   // Ticks since its last one, or UINT64_MAX where there was none. `heard` is its Report.heard.
   [[nodiscard]] uint64_t Silent(const std::string& agent, uint64_t* heard) const;
+  // A member that was heard, and is not silent for too long.
+  [[nodiscard]] bool Alive(const std::string& agent) const;
+  [[nodiscard]] bool AllMembersReported() const { return unheard_members_ == 0; }
+
+  // Agents with another REPORT than at the last call, or that are Alive and were not, or are so no more.
+  [[nodiscard]] std::set<std::string> TakeChanged();
+  // Grows when somebody is Alive who was not, or the other way round.
+  [[nodiscard]] uint64_t alive_version() const { return alive_version_; }
 
   // Of each assigned rank in the order of ranks, null where its agent has not reported it. Valid until the next call
   // of anything that is not const.
   [[nodiscard]] const std::vector<const v1::RankReport*>& Facts() const { return facts_; }
   // Null also where the rank was not assigned.
   [[nodiscard]] const v1::RankReport* Facts(Rank rank) const;
+  // None of Facts() is null.
+  [[nodiscard]] bool AllFacts() const { return unknown_facts_ == 0; }
 
  private:
+  struct Standing {
+    bool member = false;
+    bool heard = false;
+    bool alive = false;
+    uint64_t heard_at = 0;
+  };
   struct Place {
     Rank rank;
     std::string agent;
   };
   [[nodiscard]] const v1::RankReport** FactsOf(Rank rank, const std::string& agent);
+  void Hear(const std::string& agent);
+  void Judge(const std::string& agent, Standing* standing);
 
   std::map<std::string, ReportPtr> by_agent_;
-  std::map<std::string, uint64_t> heard_at_;
+  std::map<std::string, Standing> standings_;
+  std::set<std::string> changed_;
   std::vector<Place> places_;  // by rank; facts_[i] is of places_[i]
   std::vector<const v1::RankReport*> facts_;
+  size_t unknown_facts_ = 0;
+  size_t unheard_members_ = 0;
+  uint64_t alive_version_ = 0;
   uint64_t tick_ = 0;
 };
 

@@ -18,7 +18,7 @@ bool Persisted(const v1::RankReport& facts, const SnapshotId& id) {
 
 void Coordinator::Evaluate() {
   if (phase_ == Phase::kGather) TryDecide();
-  if (surveying_ && phase_ == Phase::kLoad && (AllMembersReported() || gather_over_)) BeginLoad();
+  if (surveying_ && phase_ == Phase::kLoad && (reports_.AllMembersReported() || gather_over_)) BeginLoad();
   if (surveying_ && phase_ == Phase::kLoad) {
     if (dirty_) Publish();
     return;
