@@ -40,7 +40,7 @@ double Milliseconds(Nanos span) { return static_cast<double>(span.count()) / 1e6
 absl::StatusOr<Sample> MeasureFleet(uint32_t ranks) {
   const double before = HeapMiB();
   Sample sample;
-  Fleet fleet(ranks, kPerAgent);
+  Fleet fleet({.ranks = ranks, .per_agent = kPerAgent});
   fleet.Restore();
   sample.restore_ms = Milliseconds(fleet.spent());
   if (!fleet.runs()) return Error(ErrorCode::INTERNAL, "the job does not run");

@@ -57,6 +57,9 @@ struct Case {
 // case_protocol.cc
 [[nodiscard]] absl::StatusOr<Lines> Protocol(const Options& options);
 
+// case_coordinator.cc
+[[nodiscard]] absl::StatusOr<Lines> Coordinator(const Options& options);
+
 // case_gpu.cc
 [[nodiscard]] absl::StatusOr<Lines> GpuPush(const Options& options);
 [[nodiscard]] absl::StatusOr<Lines> GpuPull(const Options& options);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "daemon/job/lineage.h"
+#include "proto/ckptd/v1/link.pb.h"
 #include "tools/bench/measure.h"
 
 namespace ckptd::bench {
@@ -16,27 +17,48 @@ constexpr Nanos kSoon = std::chrono::milliseconds(100);  // timers that are part
 
 Ticket TicketOf(Rank rank) { return 1000 + rank; }
 
+// Groups of `size`, one after the other; what is left over joins the last one.
+job::Groups InTurn(const std::vector<std::string>& agents, size_t size) {
+  job::Groups groups;
+  for (size_t i = 0; i < agents.size(); ++i) {
+    if (i % size == 0 && agents.size() - i >= size) groups.emplace_back();
+    groups.back().push_back(agents[i]);
+  }
+  return groups;
+}
+
+// Two of them: the newest, and the one before, which is not given up yet.
+void Add(const SnapshotId& id, google::protobuf::RepeatedPtrField<v1::SnapshotRef>* refs) {
+  if (refs->size() == 2) refs->DeleteSubrange(0, 1);
+  job::SetRef(id, refs->Add());
+}
+
 }  // namespace
 
 // What one agent holds and has heard. The coordinator's own agent tells its ranks' facts to the machine itself.
 struct Fleet::Agent {
   std::string name;
   bool coordinates = false;
+  bool owes = false;  // an answer to `state`
   job::StatePtr state;
   uint64_t seq = 0;
   std::vector<v1::RankReport> ranks;
+  std::vector<v1::HeldCopies> copies;
 };
 
-Fleet::Fleet(uint32_t ranks, uint32_t per_agent) : per_agent_(per_agent) {
+Fleet::Fleet(const Options& options) : options_(options) {
   job::Config config;
   config.job = kJob;
   config.incarnation = 1;
   config.decide_timeout = std::chrono::seconds(10);
   config.resend = config.retry = std::chrono::seconds(1);
-  for (Rank rank = 0; rank < ranks; ++rank) {
-    if (rank % per_agent == 0) {
+  config.copies = options.copies;
+  if (options.copies > 1)
+    config.place = [n = options.copies](const auto& agents, const auto&) { return InTurn(agents, n); };
+  for (Rank rank = 0; rank < options.ranks; ++rank) {
+    if (rank % options.per_agent == 0) {
       Agent& agent = *agents_.emplace_back(std::make_unique<Agent>());
-      agent.name = absl::StrFormat("node-%05d", rank / per_agent);
+      agent.name = absl::StrFormat("node-%05d", rank / options.per_agent);
       by_name_[agent.name] = &agent;
       config.members.push_back(agent.name);
     }
@@ -52,6 +74,17 @@ Fleet::~Fleet() = default;
 
 bool Fleet::runs() const { return machine_->view().phase == job::Phase::kRun; }
 uint64_t Fleet::durable() const { return machine_->view().durable.step; }
+uint64_t Fleet::protected_step() const { return machine_->view().protected_.step; }
+
+template <typename Work>
+auto Fleet::Timed(const Work& work) {
+  const TimePoint begin = Now();
+  auto result = work();
+  const auto took = std::chrono::duration_cast<Nanos>(Now() - begin);
+  spent_ += took;
+  cpu_ += took;
+  return result;
+}
 
 void Fleet::Feed(const job::Event& event) {
   events_.push_back(event);
@@ -63,21 +96,18 @@ void Fleet::Feed(const job::Event& event) {
 }
 
 void Fleet::Step(const job::Event& event) {
-  job::Effects effects;
-  const TimePoint begin = Now();
-  machine_->Step(event, effects);
-  spent_ += std::chrono::duration_cast<Nanos>(Now() - begin);
+  const job::Effects effects = Timed([&] {
+    job::Effects out;
+    machine_->Step(event, out);
+    return out;
+  });
   for (const job::Effect& effect : effects) Take(effect);
 }
 
 void Fleet::Take(const job::Effect& effect) {
   using namespace job;
   if (const auto* e = std::get_if<SendState>(&effect)) {
-    Agent& agent = *by_name_.at(e->agent);
-    agent.state = e->state;
-    if (agent.coordinates) return events_.push_back(StateReceived{e->state});
-    ++sent_messages_;
-    sent_bytes_ += e->state->ByteSizeLong();
+    TakeState(*e);
   } else if (const auto* e = std::get_if<SendReport>(&effect)) {
     events_.push_back(ReportReceived{e->report});
   } else if (const auto* e = std::get_if<StartTimer>(&effect)) {
@@ -107,8 +137,40 @@ void Fleet::FireTimers() {
   }
 }
 
+// As a link writes it.
+void Fleet::TakeState(const job::SendState& effect) {
+  Agent& agent = *by_name_.at(effect.agent);
+  agent.state = effect.state;
+  if (agent.coordinates) return events_.push_back(job::StateReceived{effect.state});
+  agent.owes = true;
+  ++sent_messages_;
+  if (!options_.wire) {
+    sent_bytes_ += effect.state->ByteSizeLong();
+    return;
+  }
+  sent_bytes_ += Timed([&] {
+    v1::LinkRequest request;
+    *request.mutable_state() = *effect.state;
+    return request.SerializeAsString().size();
+  });
+}
+
+// As a link reads it.
+void Fleet::HearReport(const v1::Report& report) {
+  v1::LinkRequest sent;
+  *sent.mutable_report() = report;
+  const std::string bytes = sent.SerializeAsString();
+  received_bytes_ += bytes.size();
+  Feed(job::ReportReceived{Timed([&] {
+    v1::LinkRequest request;
+    (void)request.ParseFromString(bytes);
+    return std::make_shared<const v1::Report>(std::move(*request.mutable_report()));
+  })});
+}
+
 void Fleet::Report(Agent& agent) {
-  if (agent.state == nullptr) return;
+  agent.owes = false;
+  if (agent.state == nullptr || agent.coordinates) return;
   ++received_messages_;
   auto report = std::make_shared<v1::Report>();
   report->set_job(kJob);
@@ -118,69 +180,126 @@ void Fleet::Report(Agent& agent) {
   report->set_incarnation(1);
   report->set_seq(++agent.seq);
   report->set_answers(agent.state->incarnation());
+  report->set_heard(agent.state->version());
   *report->mutable_watermark() = agent.state->watermark();
   report->set_floor(agent.state->floor());
   for (const v1::RankReport& rank : agent.ranks) {
-    if (rank.ticket() != 0) *report->add_ranks() = rank;
+    if (rank.ticket() == 0) continue;
+    *report->add_ranks() = rank;
+    report->mutable_ranks(report->ranks_size() - 1)->set_seen(agent.state->attempt());
   }
+  report->mutable_copies()->Assign(agent.copies.begin(), agent.copies.end());
+  *report->mutable_protected_() = agent.state->protected_();
+  *report->mutable_protecting() = agent.state->protecting();
+  *report->mutable_unprotected() = agent.state->unprotected();
+  if (options_.wire) return HearReport(*report);
   Feed(job::ReportReceived{std::move(report)});
+}
+
+// Every agent answers each STATE; the answers may make another one.
+void Fleet::Answer() {
+  for (bool owed = true; owed;) {
+    FireTimers();
+    owed = false;
+    for (const auto& agent : agents_) {
+      if (!agent->owes || agent->coordinates) continue;
+      owed = true;
+      Report(*agent);
+    }
+  }
+}
+
+void Fleet::Tell(Agent& agent, uint32_t rank) {
+  if (!agent.coordinates) return Report(agent);
+  agent.ranks[rank].set_seen(agent.state == nullptr ? 0 : agent.state->attempt());
+  Feed(job::RankChanged{std::make_shared<v1::RankReport>(agent.ranks[rank])});
 }
 
 // One rank of each agent after the other: between two changes on one agent all others tell theirs.
 template <typename Change>
 void Fleet::ChangeEach(const Change& change) {
-  for (uint32_t i = 0; i < per_agent_; ++i) {
+  const size_t batch = std::max<size_t>(1, agents_.size() * options_.per_agent / options_.batches);
+  size_t told = 0;
+  Nanos last{};
+  for (uint32_t i = 0; i < options_.per_agent; ++i) {
     for (const auto& agent : agents_) {
-      if (i >= agent->ranks.size()) continue;
+      last = spent_;
       change(agent->ranks[i]);
-      agent->ranks[i].set_seen(agent->state == nullptr ? 0 : agent->state->attempt());
-      if (agent->coordinates)
-        Feed(job::RankChanged{std::make_shared<v1::RankReport>(agent->ranks[i])});
-      else
-        Report(*agent);
+      Tell(*agent, i);
+      if (++told % batch == 0 && told + batch < agents_.size() * options_.per_agent) Answer();
     }
   }
   FireTimers();
+  decided_after_ = spent_ - last;
+  Answer();
+}
+
+// Each agent holds what the ones before it in its group have: room for it is made with the first copy.
+void Fleet::PlaceCopies() {
+  for (const v1::HolderGroup& group : agents_[0]->state->groups()) {
+    for (int i = 0; i < group.agents_size(); ++i) {
+      Agent& holder = *by_name_.at(group.agents(i));
+      for (int back = 1; back < static_cast<int>(options_.copies); ++back) {
+        const int owner = (i + group.agents_size() - back) % group.agents_size();
+        for (const v1::RankReport& rank : by_name_.at(group.agents(owner))->ranks)
+          holder.copies.emplace_back().set_rank(rank.rank());
+      }
+    }
+  }
+}
+
+// One copy of each agent after the other.
+void Fleet::CopyEach(const SnapshotId& id) {
+  if (agents_[0]->copies.empty()) PlaceCopies();
+  const size_t batch = std::max<size_t>(1, agents_.size() * options_.per_agent / options_.batches);
+  size_t told = 0;
+  for (size_t i = 0; i < agents_[0]->copies.size(); ++i) {
+    for (const auto& agent : agents_) {
+      Add(id, agent->copies[i].mutable_complete());
+      if (agent->coordinates)
+        Feed(job::CopiesChanged{agent->state->attempt(), agent->copies});
+      else
+        Report(*agent);
+      if (++told % batch == 0) Answer();
+    }
+  }
+  Answer();
 }
 
 void Fleet::Restore() {
-  const auto world = static_cast<uint32_t>(by_name_.size()) * per_agent_;
   for (v1::RankReport& rank : agents_[0]->ranks) {
     job::Join join;
     join.rank = rank.rank();
     join.ticket = TicketOf(rank.rank());
     join.process = rank.rank() + 1;
-    join.world_size = world;
+    join.world_size = options_.ranks;
     Feed(join);
   }
-  for (const auto& agent : agents_) {
-    if (!agent->coordinates) Report(*agent);
-  }
-  ChangeEach([world](v1::RankReport& rank) {
+  Answer();
+  ChangeEach([this](v1::RankReport& rank) {
     rank.set_ticket(TicketOf(rank.rank()));
     rank.set_load(v1::RankReport::WAIT);
-    rank.set_world_size(world);
+    rank.set_world_size(options_.ranks);
     rank.mutable_want();
   });
+  const Nanos decided = decided_after_;
   ChangeEach([](v1::RankReport& rank) { rank.set_load(v1::RankReport::LOADED); });
   ChangeEach([](v1::RankReport& rank) { rank.set_load(v1::RankReport::RUN); });
+  decided_after_ = decided;
 }
 
 void Fleet::Save(uint64_t step) {
-  const uint64_t attempt = machine_->view().attempt;
-  const auto add = [&](auto* refs) {
-    refs->Clear();
-    job::SetRef({attempt, step}, refs->Add());
-  };
+  const SnapshotId id{machine_->view().attempt, step};
   ChangeEach([&](v1::RankReport& rank) {
     rank.set_fill(step);
     rank.set_pos(step);
   });
   ChangeEach([&](v1::RankReport& rank) {
     rank.set_fill(0);
-    add(rank.mutable_sealed());
+    Add(id, rank.mutable_sealed());
   });
-  ChangeEach([&](v1::RankReport& rank) { add(rank.mutable_persisted()); });
+  if (options_.copies > 1) CopyEach(id);
+  ChangeEach([&](v1::RankReport& rank) { Add(id, rank.mutable_persisted()); });
 }
 
 }  // namespace ckptd::bench

@@ -18,8 +18,14 @@ namespace ckptd::bench {
 
 class Fleet {
  public:
-  // `ranks` in all, `per_agent` on each agent, the first of which coordinates.
-  Fleet(uint32_t ranks, uint32_t per_agent);
+  struct Options {
+    uint32_t ranks = 8;
+    uint32_t per_agent = 8;  // on each agent, the first of which coordinates
+    uint32_t copies = 0;     // of job::Config: each agent has what the one before it in its group has sealed
+    bool wire = false;       // messages are serialised and parsed
+    uint32_t batches = 1;    // in so many parts a change of all ranks comes, with time between them to act upon each
+  };
+  explicit Fleet(const Options& options);
   ~Fleet();
 
   // Every rank calls restore(), one after the other on its agent, all agents side by side; until all of them run.
@@ -29,11 +35,16 @@ class Fleet {
 
   [[nodiscard]] bool runs() const;
   [[nodiscard]] uint64_t durable() const;
-  // Since the start.
+  [[nodiscard]] uint64_t protected_step() const;
+  // Since the start. `spent`: with the waits; `cpu`: without.
   [[nodiscard]] Nanos spent() const { return spent_; }
+  [[nodiscard]] Nanos cpu() const { return cpu_; }
+  // From the last REPORT of all that waits (Restore), or is written (Save), until what follows is said to all.
+  [[nodiscard]] Nanos decided_after() const { return decided_after_; }
   [[nodiscard]] uint64_t sent_bytes() const { return sent_bytes_; }
   [[nodiscard]] uint64_t sent_messages() const { return sent_messages_; }
   [[nodiscard]] uint64_t received_messages() const { return received_messages_; }
+  [[nodiscard]] uint64_t received_bytes() const { return received_bytes_; }
 
  private:
   struct Agent;
@@ -41,22 +52,32 @@ class Fleet {
   void Feed(const job::Event& event);
   void Step(const job::Event& event);
   void Take(const job::Effect& effect);
+  void TakeState(const job::SendState& effect);
   void FireTimers();
+  void Answer();
   void Report(Agent& agent);
+  void HearReport(const v1::Report& report);
+  void Tell(Agent& agent, uint32_t rank);
+  template <typename Work>
+  auto Timed(const Work& work);
   template <typename Change>
   void ChangeEach(const Change& change);
+  void PlaceCopies();
+  void CopyEach(const SnapshotId& id);
 
-  const uint32_t per_agent_;
+  const Options options_;
   std::vector<std::unique_ptr<Agent>> agents_;
   std::map<std::string, Agent*> by_name_;
   std::unique_ptr<job::Machine> machine_;
   std::deque<job::Event> events_;
   std::vector<job::StartTimer> timers_;
-  v1::DecisionRecord decision_;
   Nanos spent_{0};
+  Nanos cpu_{0};
+  Nanos decided_after_{0};
   uint64_t sent_bytes_ = 0;
   uint64_t sent_messages_ = 0;
   uint64_t received_messages_ = 0;
+  uint64_t received_bytes_ = 0;
 };
 
 }  // namespace ckptd::bench

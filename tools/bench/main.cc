@@ -53,6 +53,8 @@ std::span<const Case> Cases() {
       {"erasure.rebuild", "GB/s of lost images rebuilt, 4+2 and 4+1; the same", ErasureRebuild},
       {"protocol", "ms and MiB in which the agents of 10,000 ranks agree, most of them simulated; the contract",
        Protocol},
+      {"coordinator", "ms, CPU and MiB of the coordinator with 64 and 1,250 nodes that keep copies, its links included",
+       Coordinator},
       {"gpu-d2h-push", "GB/s of a capture that this process copies; 12 x 1 GiB of cuMemcpyDtoHAsync", GpuPush, true},
       {"gpu-d2h-pull", "GB/s of a capture that ckptd-copier copies; the same", GpuPull, true},
       {"gpu-blocked", "ms in ckpt_save and the gate (host), and of the gate on the stream; 1 ms", GpuBlocked, true},
