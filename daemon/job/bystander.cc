@@ -3,6 +3,8 @@
 #include <iterator>
 #include <memory>
 
+#include "daemon/job/brief.h"
+
 namespace ckptd::job {
 
 ReportPtr NothingHere(const v1::State& state, const ReporterId& self, uint64_t seq) {
@@ -18,13 +20,30 @@ ReportPtr NothingHere(const v1::State& state, const ReporterId& self, uint64_t s
   return report;
 }
 
+ReportPtr AskForWhole(const v1::State& state, const ReporterId& self, AttemptId seen, uint64_t seq) {
+  auto report = std::make_shared<v1::Report>();
+  report->set_job(state.job());
+  report->set_agent(self.agent);
+  report->set_seen(seen);
+  report->set_incarnation(self.incarnation);
+  report->set_seq(seq);
+  report->set_answers(state.incarnation());
+  report->set_lacks(state.as_in());
+  return report;
+}
+
 ReportPtr Bystander::Heard(const StatePtr& state) {
   const auto known = known_.find(state->job());
   const bool older = known != known_.end() && known->second.state->attempt() > state->attempt() &&
                      known->second.state->user() == state->user();
   if (older) return NothingHere(*known->second.state, self_, ++seq_);
-  Remember(state);
-  return NothingHere(*state, self_, ++seq_);
+  const StatePtr whole = Whole(state, known == known_.end() ? nullptr : known->second.state);
+  if (whole == nullptr) return AskForWhole(*state, self_, state->attempt(), ++seq_);
+  Remember(whole);
+  const ReportPtr nothing = NothingHere(*state, self_, ++seq_);
+  auto report = std::make_shared<v1::Report>(*nothing);
+  report->set_completes(true);
+  return report;
 }
 
 StatePtr Bystander::Take(const std::string& job) {

@@ -25,6 +25,9 @@ struct ReporterId {
   uint64_t region_id = 0;
 };
 
+// Asks the coordinator of `state` for the whole of it. `seen`: the highest attempt known here.
+[[nodiscard]] ReportPtr AskForWhole(const v1::State& state, const ReporterId& self, AttemptId seen, uint64_t seq);
+
 // The answer to `state` of an agent that has nothing of its job. `seq` grows with each Report of the agent.
 [[nodiscard]] ReportPtr NothingHere(const v1::State& state, const ReporterId& self, uint64_t seq);
 

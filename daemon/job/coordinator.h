@@ -80,6 +80,8 @@ class Coordinator {
 
   // gather.cc
   void CollectClaims();
+  void SendWhole(const v1::Report& asks);
+  void ClaimsChanged();
   void KeepOrReplaceClaim(Rank rank, const std::vector<v1::RankClaim>& waiting);
   [[nodiscard]] bool AgreeOnWorldAndWant();
   [[nodiscard]] bool EveryRankClaimed() const;
@@ -108,6 +110,8 @@ class Coordinator {
   [[nodiscard]] bool IsSealed(const SnapshotId& id) const;
   StoredStep& StepEntry(const SnapshotId& id);
   void Publish();
+  void PublishChoice(v1::State* state) const;
+  void Send(const std::string& agent);
 
   // holders.cc
   void RememberGroups(const v1::State& before);
@@ -168,8 +172,12 @@ class Coordinator {
   Committer committer_;
   Deleter deleter_;
 
-  StatePtr state_;        // last published
-  uint64_t version_ = 0;  // of state_
+  StatePtr state_;               // last published
+  uint64_t version_ = 0;         // of state_
+  StatePtr brief_;               // state_ for those who have heard choice_version_; null: there is none
+  uint64_t choice_version_ = 0;  // of the first State with the decision and groups_ as they are
+  bool choice_dirty_ = false;    // a new choice_version_ is due
+  bool claims_dirty_ = false;    // more ranks have joined than was published
   bool settling_ = false;
   bool dirty_ = false;
   std::string last_error_;

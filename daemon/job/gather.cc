@@ -17,6 +17,7 @@ bool InRestore(v1::RankReport::Load load) {
 void Coordinator::On(const ReportReceived& event) {
   const v1::Report& report = *event.report;
   if (report.seen() > attempt_) HigherAttempt(report.seen(), report.agent());
+  if (report.lacks() != 0) return SendWhole(report);
   if (!Coordinates() || report.seen() != attempt_) return;
   const bool answers = report.answers() == context_.config.incarnation;
   if (!answers && context_.config.rules.reports_answer_incarnation) return;
@@ -25,6 +26,13 @@ void Coordinator::On(const ReportReceived& event) {
   const SnapshotId given_up = protection_.marks().given_up;
   protection_.Raise(MarksOf(report));
   dirty_ = dirty_ || protection_.marks().given_up != given_up;
+}
+
+// Whoever asks has nothing in memory, so its `seen` may be of the attempt before.
+void Coordinator::SendWhole(const v1::Report& asks) {
+  if (!Coordinates() || state_ == nullptr || asks.answers() != context_.config.incarnation) return;
+  reports_.Lacks(asks.agent());
+  Send(asks.agent());
 }
 
 // A rank belongs to the ticket that came first, as long as it waits; a second live one is refused.
@@ -44,7 +52,14 @@ void Coordinator::CollectClaims() {
   for (const auto& [rank, claims] : waiting) KeepOrReplaceClaim(rank, claims);
   const size_t before = claims_.size();
   std::erase_if(claims_, [&](const auto& claim) { return waiting.count(claim.first) == 0; });
-  dirty_ = dirty_ || claims_.size() != before;
+  if (claims_.size() != before) ClaimsChanged();
+}
+
+// Who has joined is told for the sake of whoever runs out of patience; that may wait for the timer, or each rank of
+// thousands would be told to all as it comes.
+void Coordinator::ClaimsChanged() {
+  claims_dirty_ = true;
+  dirty_ = dirty_ || context_.config.members.size() < 2;
 }
 
 void Coordinator::KeepOrReplaceClaim(Rank rank, const std::vector<v1::RankClaim>& waiting) {
@@ -56,7 +71,7 @@ void Coordinator::KeepOrReplaceClaim(Rank rank, const std::vector<v1::RankClaim>
   const v1::RankClaim& winner = kept != waiting.end() ? *kept : waiting.front();
   if (kept == waiting.end()) {
     claims_[rank] = winner;
-    dirty_ = true;
+    ClaimsChanged();
   }
   for (const v1::RankClaim& claim : waiting) {
     if (claim.ticket() == winner.ticket()) continue;

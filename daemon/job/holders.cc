@@ -38,7 +38,7 @@ void Coordinator::PlaceHolders(bool anew) {
   if (!anew && agents == AgentsOf(groups_)) return;
   groups_ = context_.config.place({agents.begin(), agents.end()}, groups_);
   GroupRanks();
-  dirty_ = true;
+  dirty_ = choice_dirty_ = true;
 }
 
 void Coordinator::GroupRanks() {
@@ -125,16 +125,22 @@ void Coordinator::UpdateProtection() {
   if (protection_.Update(holdings, facts, context_.config.rules)) dirty_ = true;
 }
 
+// What changes seldom, and is long.
+void Coordinator::PublishChoice(v1::State* state) const {
+  *state->mutable_decision() = decision_;
+  if (!context_.config.copying()) return;
+  for (const auto& group : groups_) state->add_groups()->mutable_agents()->Assign(group.begin(), group.end());
+  if (phase_ == Phase::kLoad) state->mutable_sources()->Assign(sources_.begin(), sources_.end());
+}
+
 void Coordinator::PublishProtection(v1::State* state) const {
   if (!context_.config.copying()) return;
   if (context_.config.parity == 0) state->set_copies(context_.config.copies);
   state->set_parity(context_.config.parity);
-  for (const auto& group : groups_) state->add_groups()->mutable_agents()->Assign(group.begin(), group.end());
   const ProtectionMarks& marks = protection_.marks();
   SetRef(marks.complete, state->mutable_protected_());
   SetRef(marks.target, state->mutable_protecting());
   SetRef(marks.given_up, state->mutable_unprotected());
-  if (phase_ == Phase::kLoad) state->mutable_sources()->Assign(sources_.begin(), sources_.end());
 }
 
 void Coordinator::FillProtection(View* view) const {

@@ -66,6 +66,7 @@ struct Rules {
   bool copies_stated_under_seen = true;    // I9
   bool survey_after_restart = true;        // I9
   bool target_before_protected = true;     // I9
+  bool ask_for_whole = true;               // a State that leaves out what is not known here is not taken
 };
 
 // Groups of agents that hold copies for each other: State.groups.

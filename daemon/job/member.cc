@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "daemon/job/bystander.h"
+#include "daemon/job/brief.h"
 #include "daemon/job/lineage.h"
 
 namespace ckptd::job {
@@ -20,6 +20,11 @@ bool SameMessages(const Messages& a, const Messages& b) {
 
 bool Same(const CopiesChanged& a, const CopiesChanged& b) {
   return a.seen == b.seen && SameMessages(a.copies, b.copies) && SameMessages(a.parity, b.parity);
+}
+
+// Who has joined, as far as `state` tells.
+const auto& ClaimsOf(const v1::State& state) {
+  return state.has_decision() ? state.decision().ranks() : state.tickets();
 }
 
 }  // namespace
@@ -89,11 +94,20 @@ bool Member::Waiting(Rank rank, Ticket ticket) const {
 void Member::On(const StateReceived& event) {
   const v1::State& state = *event.state;
   if (state.attempt() < seen_ && context_.config.rules.refuse_old_state) return SendReport();
-  Learn(event.state);
+  const StatePtr whole = context_.config.rules.ask_for_whole ? Whole(event.state, state_) : event.state;
+  if (whole == nullptr) return Ask(state);
+  Learn(whole);
   TakeRefusals(state);
-  context_.Emit(ForwardState{event.state});
+  context_.Emit(ForwardState{whole});
   SendReport();
 }
+
+// What it says is not learned, its attempt neither: who has nothing of it in memory may have lost its region too.
+void Member::Ask(const v1::State& state) {
+  context_.Emit(ckptd::job::SendReport{state.coordinator(), AskForWhole(state, Self(), seen_, ++seq_)});
+}
+
+ReporterId Member::Self() const { return {context_.config.agent, context_.config.incarnation, region_id_}; }
 
 bool Member::SameUser(const v1::State& state) const {
   return state.user().empty() || context_.config.user.empty() || state.user() == context_.config.user;
@@ -106,9 +120,7 @@ void Member::StayOut(const v1::State& state) {
   for (auto& [rank, seat] : seats_) {
     if (rank != 0) Refuse(seat.join.ticket, ErrorCode::JOB_OWNED, why);  // whose rank 0 is, the storage says
   }
-  context_.Emit(ckptd::job::SendReport{
-      state.coordinator(),
-      NothingHere(state, {context_.config.agent, context_.config.incarnation, region_id_}, ++seq_)});
+  context_.Emit(ckptd::job::SendReport{state.coordinator(), NothingHere(state, Self(), ++seq_)});
 }
 
 void Member::Learn(const StatePtr& state) {
@@ -184,6 +196,7 @@ void Member::SendReport() {
   report->set_seq(++seq_);
   report->set_answers(state_->incarnation());
   report->set_heard(state_->version());
+  report->set_completes(true);
   SetRef(watermark_, report->mutable_watermark());
   report->set_floor(floor_);
   for (const auto& [rank, seat] : seats_) {
@@ -211,10 +224,11 @@ void Member::On(const StorageHangs& event) {
 
 std::string Member::MissingRanks() const {
   if (state_ == nullptr || state_->world_size() == 0) return "0";
+  const auto& claims = ClaimsOf(*state_);
   std::vector<Rank> missing;
   for (Rank rank = 0; rank < state_->world_size(); ++rank) {
-    const bool joined = std::any_of(state_->tickets().begin(), state_->tickets().end(),
-                                    [&](const v1::RankClaim& claim) { return claim.rank() == rank; });
+    const bool joined =
+        std::any_of(claims.begin(), claims.end(), [&](const v1::RankClaim& claim) { return claim.rank() == rank; });
     if (!joined) missing.push_back(rank);
   }
   return absl::StrJoin(missing, ",");
@@ -227,7 +241,7 @@ void Member::JoinTimedOut(Ticket ticket, Phase phase) {
   const std::string name = absl::StrCat("job ", context_.config.job, " rank ", it->first, ": ");
   const bool store = it->first == 0 && phase >= Phase::kReading && phase <= Phase::kCommitting;
   if (store) return Refuse(ticket, ErrorCode::STORAGE_HUNG, name + "the storage does not answer, so no attempt opens");
-  const bool named = state_ != nullptr && std::any_of(state_->tickets().begin(), state_->tickets().end(),
+  const bool named = state_ != nullptr && std::any_of(ClaimsOf(*state_).begin(), ClaimsOf(*state_).end(),
                                                       [&](const auto& claim) { return claim.ticket() == ticket; });
   if (!named && it->first != 0) {
     return Refuse(ticket, ErrorCode::RANKS_MISSING,

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 
+#include "daemon/job/bystander.h"
 #include "daemon/job/context.h"
 #include "daemon/job/protection.h"
 
@@ -60,6 +61,8 @@ class Member {
 
   void Learn(const StatePtr& state);
   void TakeRefusals(const v1::State& state);
+  void Ask(const v1::State& state);
+  [[nodiscard]] ReporterId Self() const;
   [[nodiscard]] bool FactsAreCurrent() const;
   [[nodiscard]] std::string MissingRanks() const;
 

@@ -45,6 +45,7 @@ void Reports::Hear(const std::string& agent) {
   Standing& standing = standings_[agent];
   unheard_members_ -= standing.member && !standing.heard ? 1 : 0;
   standing.heard = true;
+  standing.lacks = false;
   standing.heard_at = tick_;
   Judge(agent, &standing);
   changed_.insert(agent);
@@ -53,6 +54,14 @@ void Reports::Hear(const std::string& agent) {
 bool Reports::Alive(const std::string& agent) const {
   const auto standing = standings_.find(agent);
   return standing != standings_.end() && standing->second.alive;
+}
+
+// One that is silent may have started anew.
+bool Reports::Completes(const std::string& agent, uint64_t version) const {
+  const auto report = by_agent_.find(agent);
+  if (report == by_agent_.end() || !report->second->completes() || report->second->heard() < version) return false;
+  const Standing& standing = standings_.at(agent);
+  return !standing.lacks && tick_ - standing.heard_at <= kSilent;
 }
 
 std::set<std::string> Reports::TakeChanged() { return std::exchange(changed_, {}); }

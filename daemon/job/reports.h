@@ -40,6 +40,11 @@ class Reports {
   [[nodiscard]] bool Alive(const std::string& agent) const;
   [[nodiscard]] bool AllMembersReported() const { return unheard_members_ == 0; }
 
+  // It has heard a State of this version or a newer one, and does with one that leaves out what that said.
+  [[nodiscard]] bool Completes(const std::string& agent, uint64_t version) const;
+  // It has said that it does not.
+  void Lacks(const std::string& agent) { standings_[agent].lacks = true; }
+
   // Agents with another REPORT than at the last call, or that are Alive and were not, or are so no more.
   [[nodiscard]] std::set<std::string> TakeChanged();
   // Grows when somebody is Alive who was not, or the other way round.
@@ -58,6 +63,7 @@ class Reports {
     bool member = false;
     bool heard = false;
     bool alive = false;
+    bool lacks = false;  // since its last REPORT
     uint64_t heard_at = 0;
   };
   struct Place {

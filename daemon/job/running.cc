@@ -1,8 +1,10 @@
 // LOAD and RUN: everybody loads the same snapshot or nobody goes; then W, G, commits and deletion.
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/job/brief.h"
 #include "daemon/job/coordinator.h"
 #include "daemon/job/lineage.h"
 
@@ -12,6 +14,12 @@ namespace {
 bool Persisted(const v1::RankReport& facts, const SnapshotId& id) {
   return std::any_of(facts.persisted().begin(), facts.persisted().end(),
                      [&](const v1::SnapshotRef& ref) { return ToId(ref) == id; });
+}
+
+void AddTicket(const v1::RankClaim& claim, v1::State* state) {
+  v1::RankClaim& ticket = *state->add_tickets();
+  ticket.set_rank(claim.rank());
+  ticket.set_ticket(claim.ticket());
 }
 
 }  // namespace
@@ -51,7 +59,7 @@ void Coordinator::BeginLoad() {
   flush_plan_.Reset(attempt_, ToId(decision_.parent()));
   committer_.Reset(attempt_, NewestCommitted());
   deleter_.Reset(attempt_);
-  dirty_ = true;
+  dirty_ = choice_dirty_ = true;
 }
 
 SnapshotId Coordinator::NewestCommitted() const {
@@ -248,15 +256,23 @@ void Coordinator::Retry(AttemptId attempt) {
 
 void Coordinator::Resend() {
   if (state_ == nullptr || phase_ == Phase::kStopped) return;
-  for (const std::string& agent : context_.config.members) context_.Emit(SendState{agent, state_});
+  for (const std::string& agent : context_.config.members) Send(agent);
+}
+
+void Coordinator::Send(const std::string& agent) {
+  const bool brief = brief_ != nullptr && agent != context_.config.agent && reports_.Completes(agent, choice_version_);
+  context_.Emit(SendState{agent, brief ? brief_ : state_});
 }
 
 void Coordinator::Repeat() {
   if (state_ == nullptr || phase_ == Phase::kStopped) return;
   reports_.Tick();
+  const bool more = claims_dirty_ && Coordinates();
+  if (more) Publish();
   for (const std::string& agent : context_.config.members) {
     uint64_t heard = 0;
-    if (reports_.Silent(agent, &heard) > kSilent || heard != version_) context_.Emit(SendState{agent, state_});
+    const bool due = reports_.Silent(agent, &heard) > kSilent || heard != version_;
+    if (due && !more) Send(agent);
   }
   ++ticks_;
   if (context_.config.copying()) Evaluate();  // who is silent holds nothing
@@ -278,14 +294,14 @@ void Coordinator::HigherAttempt(AttemptId attempt, const std::string& where) {
   const bool opened = phase_ >= Phase::kListing && phase_ <= Phase::kRun;
   if (!opened || attempt <= attempt_) return;
   To(Trigger::kHigherAttempt);
-  state_ = nullptr;
+  state_ = brief_ = nullptr;
   const std::string why = absl::StrCat(Prefix(), where, " knows the higher attempt ", attempt);
   deleter_.Stop(Error(ErrorCode::FENCED, why), context_);
   member_.Refuse(ticket_, ErrorCode::FENCED, why);
 }
 
 void Coordinator::Publish() {
-  dirty_ = false;
+  dirty_ = claims_dirty_ = false;
   auto state = std::make_shared<v1::State>();
   state->set_job(context_.config.job);
   state->set_user(context_.config.user);
@@ -296,16 +312,20 @@ void Coordinator::Publish() {
   state->set_world_size(world_size_);
   const bool decided = (phase_ == Phase::kLoad || phase_ == Phase::kRun) && !surveying_;
   state->set_phase(phase_ == Phase::kRun ? v1::State::RUN : decided ? v1::State::LOAD : v1::State::GATHER);
-  for (const auto& [rank, claim] : claims_) *state->add_tickets() = claim;
   for (const v1::Refusal& refusal : refusals_) *state->add_refusals() = refusal;
+  brief_ = nullptr;
   if (decided) {
-    *state->mutable_decision() = decision_;
     SetRef(grants_.watermark(), state->mutable_watermark());
     state->set_floor(grants_.floor());
     SetRef(committer_.durable(), state->mutable_durable());
     state->set_select_flush(context_.config.flush.selects());
     if (state->select_flush()) SetRef(flush_plan_.target(), state->mutable_flush());
     PublishProtection(state.get());
+    if (std::exchange(choice_dirty_, false)) choice_version_ = version_;
+    brief_ = Brief(*state, choice_version_);
+    PublishChoice(state.get());
+  } else {
+    for (const auto& [rank, claim] : claims_) AddTicket(claim, state.get());
   }
   state_ = std::move(state);
   Resend();

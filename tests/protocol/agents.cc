@@ -289,10 +289,12 @@ bool World::DeliverMessage() {
   if (nodes_[message.to].agent == nullptr) return true;
   if (const auto* state = std::get_if<job::StatePtr>(&message.body)) {
     heard_durable_.insert(job::ToId((*state)->durable()));
+    counts_.briefs += (*state)->as_in() != 0 ? 1 : 0;
     Feed(message.to, job::StateReceived{*state});
   } else {
     const job::ReportPtr& report = std::get<job::ReportPtr>(message.body);
     NoteReport(*nodes_[message.to].agent, *report);
+    counts_.asked += report->lacks() != 0 ? 1 : 0;
     Feed(message.to, job::ReportReceived{report});
   }
   return true;
@@ -308,11 +310,17 @@ bool World::FireTimer() {
     return true;
   }
   if (agent->timers.empty()) return false;
-  const size_t index = random_.Below(agent->timers.size());
+  size_t index = random_.Below(agent->timers.size());
+  const auto patient = [this](const job::StartTimer& timer) {
+    return timer.kind == job::TimerKind::kJoin || (timer.kind == job::TimerKind::kDecide && (healing_ || copying()));
+  };
+  if (patient(agent->timers[index]) && !random_.Chance(healing_ ? 2 : 50)) {
+    // Those of calls that are long over hold up no other: an agent that has lived for many attempts has dozens.
+    const auto next = std::find_if_not(agent->timers.begin(), agent->timers.end(), patient);
+    if (!healing_ || next == agent->timers.end()) return false;
+    index = static_cast<size_t>(next - agent->timers.begin());
+  }
   const job::StartTimer timer = agent->timers[index];
-  const bool patient =
-      timer.kind == job::TimerKind::kJoin || (timer.kind == job::TimerKind::kDecide && (healing_ || copying()));
-  if (patient && !random_.Chance(healing_ ? 2 : 50)) return false;
   agent->timers.erase(agent->timers.begin() + static_cast<ptrdiff_t>(index));
   Feed(node, job::TimerFired{timer.kind, timer.key});
   return true;

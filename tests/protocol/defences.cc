@@ -67,7 +67,7 @@ void World::CheckActedUpon(const v1::State& state) {
 }
 
 void World::NoteReport(const Agent& coordinator, const v1::Report& report) {
-  if (report.answers() != coordinator.incarnation) return;
+  if (report.answers() != coordinator.incarnation || report.lacks() != 0) return;
   if (copying()) answered_in_[report.seen()].insert(report.agent());
   answered_[coordinator.incarnation].insert(report.agent());
 }

@@ -52,6 +52,7 @@ const std::vector<Mutant>& Mutants() {
        [](Rules* r) { r->job.copies_stated_under_seen = false; }, Worlds::kCopies},
       {"owners keep what is protected", "D", 20000, [](Rules* r) { r->snapshot.keep_protected = false; },
        Worlds::kCopies},
+      {"what a STATE leaves out is known, or asked for", "I5", 150000, [](Rules* r) { r->job.ask_for_whole = false; }},
       {"holders give nothing up before the decision, and obey no older order", "I9", 0,
        [](Rules* r) { r->copies_frozen = r->orders_fenced = false; }, Worlds::kCopies},
       {"a coordinator that restarted asks before it tells", "I9", 0,

@@ -26,6 +26,8 @@ TEST(Protocol, HoldsUnderRandomFaults) {
   EXPECT_GT(outcome.counts.gone, outcome.worlds) << "ranks that died while others ran";
   EXPECT_GT(outcome.counts.faults, outcome.worlds) << "several faults a run";
   EXPECT_GT(outcome.counts.attempts, 3 * outcome.worlds) << "three and more attempts a run";
+  EXPECT_GT(outcome.counts.briefs, outcome.worlds) << "States without the decision";
+  EXPECT_GT(outcome.counts.asked, 0u) << "agents that started anew, and were told too little";
 }
 
 TEST(Protocol, WhatIsProtectedSurvivesLostNodes) {
@@ -35,6 +37,14 @@ TEST(Protocol, WhatIsProtectedSurvivesLostNodes) {
   EXPECT_GT(outcome.counts.protections, outcome.worlds / 2);
   EXPECT_GT(outcome.counts.survived, outcome.worlds / 20) << "restores after a loss within what was promised";
   EXPECT_GT(outcome.counts.replicas, outcome.worlds / 10) << "restores from copies";
+}
+
+// What broke once, each a whole world.
+TEST(Protocol, TheseWorldsHold) {
+  // Timers of restore() calls that were long over held up the one that a coordinator acts by.
+  for (const uint64_t seed : {205, 2000217}) {
+    EXPECT_EQ(RunWorlds(seed, 1, Rules()).violation, "") << "protocol_run --replay " << seed;
+  }
 }
 
 TEST(Protocol, EveryRunIsItsSeed) {

@@ -24,6 +24,8 @@ void Add(const World::Counts& from, World::Counts* to) {
   to->kept += from.kept;
   to->survived += from.survived;
   to->replicas += from.replicas;
+  to->briefs += from.briefs;
+  to->asked += from.asked;
   to->refused_with.insert(from.refused_with.begin(), from.refused_with.end());
 }
 
