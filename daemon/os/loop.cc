@@ -40,7 +40,25 @@ absl::StatusOr<std::unique_ptr<Loop>> Loop::Create(const Clock& clock, size_t po
 Loop::Loop(const Clock& clock, size_t post_capacity, UniqueFd epoll, UniqueFd wake)
     : clock_(clock), epoll_(std::move(epoll)), wake_(std::move(wake)), posted_(post_capacity) {}
 
-Loop::~Loop() = default;
+// What still waits may own what, at its own end, cancels timers, unwatches or posts. So it goes while the loop is
+// whole, one by one and out of the containers, until nothing is left that could bring more.
+Loop::~Loop() {
+  posted_.Close();
+  for (bool more = true; more;) {
+    more = false;
+    while (auto callback = posted_.TryPop()) more = true;
+    while (!timers_.empty()) {
+      const auto timer = timers_.extract(timers_.begin());
+      deadline_of_timer_.erase(timer.key().second);
+      more = true;
+    }
+    while (!registrations_.empty()) {
+      const auto keep = registrations_.begin()->second;
+      Unwatch(keep->fd);
+      more = true;
+    }
+  }
+}
 
 absl::Status Loop::Watch(int fd, uint32_t events, FdCallback callback) {
   const uint64_t token = next_token_++;

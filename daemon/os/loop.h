@@ -30,6 +30,8 @@ class Loop {
 
   // `clock` outlives the loop. At most `post_capacity` messages wait in Post's queue.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<Loop>> Create(const Clock& clock, size_t post_capacity);
+  // What was posted and not run, timers and watches are destroyed unrun; they may still use the loop, but for Post,
+  // which takes nothing any more.
   ~Loop();
 
   // `fd` stays the caller's and is unwatched before it is closed. `events`: EPOLLIN and/or EPOLLOUT, level-triggered

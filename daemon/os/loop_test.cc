@@ -68,6 +68,34 @@ TEST_F(LoopTest, WatchesUntilUnwatched) {
   EXPECT_EQ(seen_.size(), 3u);
 }
 
+// As a transfer that came back too late: its end cancels its timer, stops to watch its socket and posts.
+struct Transfer {
+  Transfer(Loop& on, std::vector<int>& ended) : loop(on), seen(ended) {}
+  ~Transfer() {
+    loop.CancelTimer(timer);
+    loop.Unwatch(fd);
+    seen.push_back(loop.Post([] {}) ? 1 : 0);
+  }
+  Loop& loop;
+  std::vector<int>& seen;
+  int fd = -1;
+  Loop::TimerId timer = 0;
+};
+
+TEST_F(LoopTest, WhatIsStillQueuedMayUseTheLoopAtItsEnd) {
+  const UniqueFd event = *CreateEventFd();
+  const auto make = [&] { return std::make_shared<Transfer>(*loop_, seen_); };
+  auto posted = make();
+  posted->timer = loop_->After(milliseconds(1), [of_timer = make()] {});
+  posted->fd = event.get();
+  ASSERT_TRUE(loop_->Watch(event.get(), EPOLLIN, [of_watch = make()](uint32_t) {}).ok());
+  loop_->After(milliseconds(2), [another = make()] {});
+  ASSERT_TRUE(loop_->Post([posted] {}));
+  posted.reset();
+  loop_.reset();
+  EXPECT_THAT(seen_, ElementsAre(0, 0, 0, 0)) << "all of them went, and none could post";
+}
+
 // Two descriptors are ready in one round; whichever runs first takes the other away and reuses its number.
 TEST_F(LoopTest, NoStaleEventForAReusedDescriptor) {
   UniqueFd first = *CreateEventFd(), second = *CreateEventFd();
