@@ -15,7 +15,7 @@ void FillSkipped(const v1::DecisionRecord& decision, LoadMessage* message) {
     out.attempt = step.snapshot().attempt();
     out.step = step.snapshot().step();
     out.code = step.code();
-    out.rank = UINT32_MAX;
+    out.rank = step.has_rank() ? step.rank() : UINT32_MAX;
   }
 }
 

@@ -141,7 +141,7 @@ class Coordinator {
   Ticket ticket_ = 0;  // of rank 0
   v1::Want want_;
   uint32_t world_size_ = 0;
-  std::map<SnapshotId, std::string> excluded_;
+  std::map<SnapshotId, Obstacle> excluded_;
   std::set<SnapshotId> excluded_copies_;
 
   // The attempt.

@@ -34,7 +34,8 @@ class Chooser {
     SnapshotId id;
     std::vector<Rank> ranks;  // that hold it in memory
     bool committed = false;
-    std::string unusable;  // empty: every rank can get it
+    Obstacle obstacle;  // without a reason: every rank can get it
+    bool usable() const { return obstacle.reason.empty(); }
   };
 
   bool OnHistory(const SnapshotId& id) const {
@@ -77,7 +78,8 @@ class Chooser {
   }
 
   Known Describe(const SnapshotId& id) const {
-    Known known{id, {}, false, ""};
+    Known known;
+    known.id = id;
     for (Rank rank = 0; rank < in_.sealed.size(); ++rank) {
       const auto& sealed = in_.sealed[rank];
       const auto holds = [&](const SnapshotId& other) { return Same(id, other); };
@@ -85,20 +87,36 @@ class Chooser {
       if (copied || std::any_of(sealed.begin(), sealed.end(), holds)) known.ranks.push_back(rank);
     }
     known.committed = Committed(id);
-    const size_t enough = rules_.intersection ? in_.world_size : 1;
-    if (BeingDeleted(id)) {
-      known.unusable = "it is being deleted";
-    } else if (const auto it = in_.excluded.find(id); it != in_.excluded.end() && known.ranks.size() < enough) {
-      known.unusable = it->second;
-    } else if (!known.committed && known.ranks.size() < enough) {
-      known.unusable = OfNewerFormat(id)
-                           ? "committed by a newer ckptd, which this one cannot read"
-                           : absl::StrCat("not committed, and in the memory of ranks ", absl::StrJoin(known.ranks, ","),
-                                          " only (of ", in_.world_size, ")");
-      const auto it = in_.elsewhere.find(id);
-      if (it != in_.elsewhere.end()) absl::StrAppend(&known.unusable, "; agent ", it->second, " has a part too");
-    }
+    known.obstacle = ObstacleTo(known);
     return known;
+  }
+
+  Obstacle ObstacleTo(const Known& known) const {
+    const SnapshotId& id = known.id;
+    if (BeingDeleted(id)) return {ErrorCode::REFUSED, "it is being deleted", {}};
+    if (known.ranks.size() >= (rules_.intersection ? in_.world_size : 1)) return {};
+    if (const auto it = in_.excluded.find(id); it != in_.excluded.end()) return it->second;
+    if (known.committed) return {};
+    Obstacle out =
+        OfNewerFormat(id)
+            ? Obstacle{ErrorCode::NEWER_VERSION, "committed by a newer ckptd, which this one cannot read", {}}
+            : Incomplete(known);
+    const auto it = in_.elsewhere.find(id);
+    if (it != in_.elsewhere.end()) absl::StrAppend(&out.reason, "; agent ", it->second, " has a part too");
+    return out;
+  }
+
+  // Parts that are nowhere are no damage, unless one was found damaged.
+  Obstacle Incomplete(const Known& known) const {
+    const bool damaged = in_.quarantined.count(known.id) != 0;
+    Obstacle out{damaged ? ErrorCode::CORRUPT : ErrorCode::NOT_FOUND,
+                 absl::StrCat("not committed, and in the memory of ranks ", absl::StrJoin(known.ranks, ","),
+                              " only (of ", in_.world_size, ")", damaged ? "; a part was found damaged" : ""),
+                 {}};
+    Rank missing = 0;  // if it is one only
+    while (missing < known.ranks.size() && known.ranks[missing] == missing) ++missing;
+    if (known.ranks.size() + 1 == in_.world_size) out.rank = missing;
+    return out;
   }
 
   // Its files may go at any moment. Who took it from memory would flush it under the deletion.
@@ -130,7 +148,7 @@ class Chooser {
   SnapshotId NewestOfNewerFormat() const {
     SnapshotId newest;
     for (const Known& known : known_) {
-      if (!known.unusable.empty() && OfNewerFormat(known.id)) newest = known.id;
+      if (!known.usable() && OfNewerFormat(known.id)) newest = known.id;
     }
     return newest;
   }
@@ -138,7 +156,7 @@ class Chooser {
   SnapshotId Best() const {
     SnapshotId best;
     for (const Known& known : known_) {
-      if (!known.unusable.empty()) continue;
+      if (!known.usable()) continue;
       if (in_.want.kind() == v1::Want::STEP && known.id.step != in_.want.step()) continue;
       const bool by_number = !rules_.lineage_not_number;
       const bool newer = by_number ? known.id.step >= best.step : known.id > best;
@@ -153,9 +171,11 @@ class Chooser {
       if (known.id <= best || choice.skipped.size() == kMaxSkipped) continue;
       v1::SkippedStep& skipped = choice.skipped.emplace_back();
       SetRef(known.id, skipped.mutable_snapshot());
-      skipped.set_code(static_cast<uint32_t>(known.unusable.empty() ? ErrorCode::REFUSED : ErrorCode::CORRUPT));
-      skipped.set_reason(known.unusable.empty() ? absl::StrCat("step ", in_.want.step(), " was asked for")
-                                                : known.unusable);
+      const Obstacle asked{ErrorCode::REFUSED, absl::StrCat("step ", in_.want.step(), " was asked for"), {}};
+      const Obstacle& why = known.usable() ? asked : known.obstacle;
+      skipped.set_code(static_cast<uint32_t>(why.code));
+      skipped.set_reason(why.reason);
+      if (why.rank) skipped.set_rank(*why.rank);
     }
     return choice;
   }
@@ -164,9 +184,9 @@ class Chooser {
   std::string Obstacles() const {
     std::string out;
     for (const Known& known : known_) {
-      if (!known.unusable.empty()) absl::StrAppend(&out, "; step ", ToString(known.id), ": ", known.unusable);
+      if (!known.usable()) absl::StrAppend(&out, "; step ", ToString(known.id), ": ", known.obstacle.reason);
     }
-    for (const auto& [id, reason] : in_.excluded) absl::StrAppend(&out, "; step ", ToString(id), ": ", reason);
+    for (const auto& [id, why] : in_.excluded) absl::StrAppend(&out, "; step ", ToString(id), ": ", why.reason);
     return out;
   }
 

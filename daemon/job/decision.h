@@ -9,11 +9,13 @@
 #define CKPTD_DAEMON_JOB_DECISION_H_
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "daemon/base/errors.h"
 #include "daemon/base/ids.h"
 #include "daemon/job/events.h"
 #include "daemon/job/machine.h"
@@ -24,6 +26,13 @@ namespace ckptd::job {
 struct Memory {
   uint64_t region_id = 0;
   AttemptId lost = 0;  // up to this attempt it may have lost snapshots; 0 = none
+};
+
+// Why a step cannot be taken.
+struct Obstacle {
+  ErrorCode code = ErrorCode::OK;
+  std::string reason;
+  std::optional<Rank> rank;  // whose part it is about; none: no single one's
 };
 
 struct Inventory {
@@ -39,7 +48,7 @@ struct Inventory {
   std::set<SnapshotId> quarantined;             // a part of it was found damaged in memory
   std::map<std::string, Memory> answered;       // agents whose REPORT of this attempt came
   std::set<std::string> silent;                 // agents that may hold copies, and have not answered
-  std::map<SnapshotId, std::string> excluded;   // on storage, and why
+  std::map<SnapshotId, Obstacle> excluded;      // on storage, and why
   std::set<SnapshotId> excluded_copies;         // nobody who has it could give it
 };
 

@@ -1,5 +1,7 @@
 #include "daemon/job/decision.h"
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "daemon/job/job_test_util.h"
 #include "daemon/job/lineage.h"
 #include "gmock/gmock.h"
@@ -27,6 +29,15 @@ StoredStep Committed(SnapshotId id) {
   step.world_size = step.sidecars = 2;
   step.committed = true;
   return step;
+}
+
+std::string CodesOf(const Choice& choice) {
+  std::vector<std::string> codes;
+  for (const v1::SkippedStep& step : choice.skipped) {
+    const char* name = InfoOf(static_cast<ErrorCode>(step.code())).name;
+    codes.push_back(step.has_rank() ? absl::StrCat(name, " on rank ", step.rank()) : name);
+  }
+  return absl::StrJoin(codes, ", ");
 }
 
 TEST(Choose, TakesTheNewestThatEveryRankCanGet) {
@@ -90,10 +101,29 @@ TEST(Choose, AnExplicitStepIsNeverReplaced) {
 TEST(Choose, FallsBackBehindAnExcludedStepAndSaysSo) {
   Inventory inventory = TwoRanks();
   inventory.steps = {Committed({1, 10}), Committed({1, 20})};
-  inventory.excluded = {{{1, 20}, "rank 1: bad chunk 3"}};
+  inventory.excluded = {{{1, 20}, {ErrorCode::STORAGE_IO, "rank 1: bad chunk 3", 1}}};
   const auto choice = Choose(inventory, {});
   EXPECT_EQ(choice->parent, (SnapshotId{1, 10}));
   EXPECT_THAT(choice->skipped.at(0).reason(), HasSubstr("bad chunk 3"));
+  EXPECT_EQ(CodesOf(*choice), "STORAGE_IO on rank 1");
+}
+
+// What is nowhere was not damaged: who reads CORRUPT looks for a bad disk.
+TEST(Choose, SaysWhetherAPartIsMissingOrDamaged) {
+  Inventory inventory = TwoRanks();
+  inventory.sealed[0] = {{1, 20}};
+  inventory.steps = {Committed({1, 10})};
+  EXPECT_EQ(CodesOf(*Choose(inventory, {})), "NOT_FOUND on rank 1");
+  inventory.quarantined = {{1, 20}};
+  EXPECT_EQ(CodesOf(*Choose(inventory, {})), "CORRUPT on rank 1");
+  inventory.sealed[0].clear();
+  inventory.quarantined.clear();
+  inventory.elsewhere = {{{1, 20}, "B"}};
+  EXPECT_EQ(CodesOf(*Choose(inventory, {})), "NOT_FOUND") << "both ranks lack it";
+  inventory.steps.push_back(Committed({1, 20}));
+  inventory.want.set_kind(v1::Want::STEP);
+  inventory.want.set_step(10);
+  EXPECT_EQ(CodesOf(*Choose(inventory, {})), "REFUSED");
 }
 
 TEST(Choose, MarkedStepsAreNotThere) {
@@ -120,7 +150,7 @@ TEST(Choose, AFreshStartNeedsProof) {
   inventory.elsewhere = {{{1, 20}, "B"}};
   EXPECT_THAT(std::string(Choose(inventory, {}).status().message()), HasSubstr("agent B"));
   inventory.elsewhere.clear();
-  inventory.excluded = {{{1, 20}, "bad"}};
+  inventory.excluded = {{{1, 20}, {ErrorCode::CORRUPT, "bad", {}}}};
   EXPECT_FALSE(Choose(inventory, {}).ok());
   inventory.excluded.clear();
   EXPECT_TRUE(Choose(inventory, {}).ok());

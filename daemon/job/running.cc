@@ -114,7 +114,7 @@ void Coordinator::LoadFailed(const v1::RankReport& facts) {
   const bool replica = facts.failed_source() == v1::RankReport::REPLICA;
   const bool storage = replica || facts.failed_source() == v1::RankReport::STORAGE;
   if (replica) excluded_copies_.insert(ToId(decision_.parent()));
-  if (storage) excluded_[ToId(decision_.parent())] = reason;
+  if (storage) excluded_[ToId(decision_.parent())] = {code, reason, facts.rank()};
   if (!storage && code != ErrorCode::CORRUPT) return RefuseAll(code, Prefix() + reason);
   last_error_ = Prefix() + reason;
   Reopen();

@@ -341,7 +341,7 @@ void Node::Told(const v1::State& state) {
     const bool back = memory_.want.kind() == v1::Want::STEP;
     const auto& skipped = state.decision().skipped();
     const bool unread = std::any_of(skipped.begin(), skipped.end(), [](const v1::SkippedStep& step) {
-      return static_cast<ErrorCode>(step.code()) == ErrorCode::CORRUPT;
+      return static_cast<ErrorCode>(step.code()) != ErrorCode::REFUSED;
     });
     if (unread) Tell({.kind = Fact::kSkipped, .id = parent});
     Tell({.kind = back ? Fact::kRolledBack : Fact::kStanding, .id = parent, .attempt = told_});
