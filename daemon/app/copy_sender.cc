@@ -274,9 +274,10 @@ void CopySender::Ended(const Key& to, const SnapshotId& id, const absl::Status& 
     Log(kWarning, "copy.failed").Job(job_).Rank(to.rank).Snapshot(id).Field("holder", to.agent).Error(status);
   if (!protect::IsWaiting(status) && (moved || !status.ok())) handler_.ended(status, bytes);
   plan_.Ended(to, id, status, clock_.Monotonic());
-  if (IsRefusal(status)) refused_.insert(to);
+  const bool refuses = IsRefusal(status) || plan_.IsOverdue(to);
+  if (refuses) refused_.insert(to);
   if (status.ok()) refused_.erase(to);
-  if (IsRefusal(status)) TellRefused();
+  if (refuses) TellRefused();
   Work();
 }
 

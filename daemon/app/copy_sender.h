@@ -39,7 +39,7 @@ class CopySender {
     std::function<std::set<Rank>(const SnapshotId& id)> sealed;
     // Such a slot, pinned. NOT_FOUND.
     std::function<absl::StatusOr<HeldSnapshot>(Rank rank, const SnapshotId& id)> open;
-    // A holder has no room for the target, and will have none soon.
+    // A holder has no room for the target, and will have none soon; or it has taken none for long (Plan::IsOverdue).
     std::function<void(const SnapshotId& id)> refused;
     // A copy is with its holder, or is not (yet).
     std::function<void(const absl::Status& status, uint64_t bytes)> ended;

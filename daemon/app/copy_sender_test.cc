@@ -173,6 +173,30 @@ TEST_F(CopySenderTest, AHolderThatHasNoMemoryKeepsNoStep) {
   EXPECT_THAT(refused_, ElementsAre(10, 20)) << "it has some now";
 }
 
+// For ever busy, or its memory is never ready: it is as one that refuses, until it takes one.
+TEST_F(CopySenderTest, AHolderThatHasNoRoomForLongKeepsNoStepEither) {
+  sealed_[20] = sealed_[30] = {7};
+  Protect(10);
+  for (Nanos passed(0); refused_.empty() && passed < seconds(60); passed += seconds(1)) {
+    if (!calls_.offers.empty()) Take(calls_.offers).answer(Error(ErrorCode::LAYOUT_PREPARING, "memory is prepared"));
+    Pass(seconds(1));
+  }
+  EXPECT_THAT(refused_, ElementsAre(10));
+  EXPECT_EQ(CodeOf(sender_->plan().last_error()), ErrorCode::LAYOUT_PREPARING) << "status names it";
+  EXPECT_GE(clock_.Monotonic(), seconds(30));
+  Protect(20);
+  EXPECT_THAT(refused_, ElementsAre(10, 20));
+  Take(calls_.offers).answer(Error(ErrorCode::LAYOUT_PREPARING, "memory is prepared"));  // of step 10
+  Settle();
+  const FakeCopyCalls::Moved sent = Begin();
+  sent.done(absl::OkStatus());
+  Take(calls_.seals).answer(v1::SealResponse());
+  Settle();
+  EXPECT_TRUE(sender_->plan().last_error().ok());
+  Protect(30);
+  EXPECT_THAT(refused_, ElementsAre(10, 20)) << "it has taken one";
+}
+
 TEST_F(CopySenderTest, WithoutLinksItIsTriedAgainUntilThereAreSome) {
   linked_ = false;
   Protect(10);

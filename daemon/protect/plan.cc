@@ -3,12 +3,19 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
 
 namespace ckptd::protect {
 
 void Plan::SetTarget(const SnapshotId& snapshot, std::set<CopyKey> owed, bool counted) {
-  if (snapshot != target_) last_error_ = absl::OkStatus();
+  if (snapshot != target_) {
+    last_error_ = absl::OkStatus();
+    for (auto& [key, copy] : copies_) {
+      copy.failing_since.reset();
+      copy.overdue = false;
+    }
+  }
   target_ = snapshot;
   counted_ = counted;
   owed_ = target_.none() ? std::set<CopyKey>() : std::move(owed);
@@ -47,15 +54,35 @@ void Plan::Ended(const CopyKey& to, const SnapshotId& snapshot, const absl::Stat
     copy.state = State::kDone;
     copy.pause = Nanos(0);
     copy.not_before = now + pauses_.longest;
+    copy.failing_since.reset();
+    copy.overdue = false;
     last_error_ = absl::OkStatus();
     return;
   }
-  if (!IsWaiting(status)) last_error_ = status;
+  Failed(to, copy, status, now);
+}
+
+void Plan::Failed(const CopyKey& to, Copy& copy, const absl::Status& status, Nanos now) {
+  if (!copy.failing_since) copy.failing_since = now;
+  const Nanos failing = now - *copy.failing_since;
+  copy.overdue = copy.overdue || failing >= pauses_.patience;
+  if (!IsWaiting(status)) {
+    last_error_ = status;
+  } else if (copy.overdue) {
+    last_error_ = Error(CodeOf(status), absl::StrCat("node ", to.agent, " has taken no copy of rank ", to.rank, " for ",
+                                                     std::chrono::duration_cast<std::chrono::seconds>(failing).count(),
+                                                     " s: ", status.message()));
+  }
   const Nanos longest = IsWaiting(status) ? std::min(pauses_.longest, pauses_.first * 5) : pauses_.longest;
   copy.pause = copy.pause == Nanos(0) ? pauses_.first : std::min(longest, copy.pause * 2);
   copy.state = State::kWaiting;
   copy.cancelled = false;
   copy.not_before = now + copy.pause;
+}
+
+bool Plan::IsOverdue(const CopyKey& to) const {
+  const auto at = copies_.find(to);
+  return at != copies_.end() && at->second.overdue;
 }
 
 std::vector<Order> Plan::Next(Nanos now) {

@@ -11,6 +11,9 @@
 // protected, the holder is another, the rank has lost the snapshot) is cancelled. What became of it still has to be
 // told: a key has one copy under way at a time.
 //
+// A holder that has no room yet is no failure, but one that has none for long is: the target keeps a slot of every rank
+// until it is protected. After `patience` the copy is overdue, which is told; it is still tried.
+//
 // Pure: no I/O, no clock. One thread.
 #ifndef CKPTD_DAEMON_PROTECT_PLAN_H_
 #define CKPTD_DAEMON_PROTECT_PLAN_H_
@@ -50,7 +53,8 @@ struct Order {
 
 struct Pauses {
   Nanos first = std::chrono::milliseconds(200);
-  Nanos longest = std::chrono::seconds(10);  // also between a copy and the question whether it is still there
+  Nanos longest = std::chrono::seconds(10);   // also between a copy and the question whether it is still there
+  Nanos patience = std::chrono::seconds(30);  // with a holder that does not take it
 };
 
 class Plan {
@@ -76,7 +80,10 @@ class Plan {
     size_t under_way = 0;
   };
   [[nodiscard]] Count count() const;
-  // Why the last copy of the target that failed did so; OK when none has since the last that did not. Not IsWaiting().
+  // At its last Ended() it had failed, for `patience`; until it succeeds, or another step is the target.
+  [[nodiscard]] bool IsOverdue(const CopyKey& to) const;
+  // Why the last copy of the target that failed did so; OK when none has since the last that did not. IsWaiting() only
+  // when it is overdue.
   [[nodiscard]] const absl::Status& last_error() const { return last_error_; }
 
  private:
@@ -86,11 +93,14 @@ class Plan {
     SnapshotId snapshot;  // under way or done
     bool cancelled = false;
     Nanos not_before{0};
-    Nanos pause{0};  // the last one
+    Nanos pause{0};                      // the last one
+    std::optional<Nanos> failing_since;  // the target's copy
+    bool overdue = false;
   };
 
   [[nodiscard]] bool Wanted(const CopyKey& key) const;
   [[nodiscard]] bool Startable(const Copy& copy) const;
+  void Failed(const CopyKey& to, Copy& copy, const absl::Status& status, Nanos now);
 
   const Pauses pauses_;
   SnapshotId target_;

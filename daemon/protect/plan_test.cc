@@ -88,6 +88,34 @@ TEST(Plan, AHolderWithoutRoomYetIsNoError) {
   EXPECT_THAT(Told(plan, milliseconds(200)), ElementsAre("start 0 to b step 10"));
 }
 
+// The target keeps a slot of every rank, so nobody waits for such a holder for ever; but it is still asked.
+TEST(Plan, AHolderThatHasNoRoomForLongIsOverdueUntilItTakesOneOrTheNextIsWanted) {
+  Plan plan({milliseconds(100), milliseconds(300), milliseconds(1000)});
+  const absl::Status busy = Error(ErrorCode::BUSY, "no slot is free yet");
+  plan.SetTarget(kTen, Owed({"b", "c"}, {0}), false);
+  EXPECT_EQ(Told(plan).size(), 2u);
+  plan.Ended({0, "c"}, kTen, absl::OkStatus(), Nanos(0));
+  Nanos now(0);
+  for (; now < milliseconds(1000); now += milliseconds(500)) {
+    plan.Ended({0, "b"}, kTen, busy, now);
+    EXPECT_FALSE(plan.IsOverdue({0, "b"}));
+    EXPECT_TRUE(plan.last_error().ok());
+    (void)plan.Next(now + milliseconds(500));
+  }
+  plan.Ended({0, "b"}, kTen, busy, now);
+  EXPECT_TRUE(plan.IsOverdue({0, "b"}));
+  EXPECT_FALSE(plan.IsOverdue({0, "c"}));
+  EXPECT_EQ(plan.last_error(),
+            Error(ErrorCode::BUSY, "node b has taken no copy of rank 0 for 1 s: no slot is free yet"));
+  EXPECT_THAT(Told(plan, now + milliseconds(300)), ::testing::Contains("start 0 to b step 10"));
+  plan.SetTarget(kTwenty, Owed({"b", "c"}, {0}), false);
+  EXPECT_FALSE(plan.IsOverdue({0, "b"}));
+  plan.Ended({0, "b"}, kTen, busy, now);
+  (void)plan.Next(now);
+  plan.Ended({0, "b"}, kTwenty, busy, now);
+  EXPECT_FALSE(plan.IsOverdue({0, "b"})) << "its time begins anew";
+}
+
 TEST(Plan, ANewTargetCancelsTheOldAndWaitsForItsEnd) {
   Plan plan;
   plan.SetTarget(kTen, Owed({"b"}, {0}), kCounted);
