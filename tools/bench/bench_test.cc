@@ -8,7 +8,9 @@
 #include "daemon/base/errors.h"
 #include "tools/bench/echo.h"
 #include "tools/bench/measure.h"
+#include "tools/bench/network_limits.h"
 #include "tools/bench/options.h"
+#include "tools/bench/program.h"
 #include "tools/bench/report.h"
 #include "tools/bench/room.h"
 #include "tools/bench/session.h"
@@ -53,6 +55,37 @@ TEST(AlternateTest, AnErrorEndsIt) {
   auto limit = [&]() -> absl::StatusOr<double> { return ++limits; };
   EXPECT_EQ(Alternate(3, ours, limit).status().message(), "broken");
   EXPECT_EQ(limits, 0);
+}
+
+TEST(NetworkLimitsTest, WhatTheProgramsPrintIsRead) {
+  const auto iperf = ParseIperf(R"({"end":{"sum_sent":{"bits_per_second":1e9},"sum_received":{"seconds":1,
+                                    "bits_per_second":	1.6e+10, "sender":true}}})");
+  ASSERT_TRUE(iperf.ok()) << iperf.status();
+  EXPECT_EQ(*iperf, 2);
+  const auto ucx = ParseUcxPerf("[thread 0] 7 1 1 1 1 1 1 1\nFinal:   2000   0.1  357.5  357.6  100.5  1000.00  3 4\n");
+  ASSERT_TRUE(ucx.ok()) << ucx.status();
+  EXPECT_EQ(*ucx, 1000.0 * (1 << 20) / 1e9);
+  for (const char* other : {"", "{}", "Final:", "Final: 1 2 3 4 5", R"("sum_received":{"bits_per_second":x})"}) {
+    EXPECT_FALSE(ParseIperf(other).ok()) << other;
+    EXPECT_FALSE(ParseUcxPerf(other).ok()) << other;
+  }
+}
+
+TEST(ProgramTest, ItsOutputIsReadAndItEndsWithTheObject) {
+  EXPECT_TRUE(Installed("sh"));
+  EXPECT_FALSE(Installed("no-such-program-of-ckptd"));
+  auto program = Program::Start({"sh", "-c", "echo ready $WORD; read x; echo end"}, {"WORD=now"});
+  ASSERT_TRUE(program.ok()) << program.status();
+  ASSERT_TRUE((*program)->Await("ready now", std::chrono::seconds(10)).ok());
+  auto said = (*program)->Finish(std::chrono::seconds(10));
+  ASSERT_TRUE(said.ok()) << said.status();
+  EXPECT_EQ(*said, "ready now\nend\n");
+  auto fails = Program::Start({"sh", "-c", "echo no; exit 3"});
+  ASSERT_TRUE(fails.ok()) << fails.status();
+  EXPECT_FALSE((*fails)->Finish(std::chrono::seconds(10)).ok());
+  auto silent = Program::Start({"sh", "-c", "sleep 600"});
+  ASSERT_TRUE(silent.ok()) << silent.status();
+  EXPECT_EQ(CodeOf((*silent)->Await("x", std::chrono::milliseconds(50))), ErrorCode::TIMEOUT);
 }
 
 TEST(RepeatTest, OneMoreThanCounts) {

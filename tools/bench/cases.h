@@ -50,6 +50,9 @@ struct Case {
 // case_status.cc: only with CKPTD_GRPC
 [[nodiscard]] absl::StatusOr<Line> ControlStatus(const Options& options);
 
+// case_copies.cc: only with CKPTD_GRPC
+[[nodiscard]] absl::StatusOr<Lines> Copies(const Options& options);
+
 // case_erasure.cc
 [[nodiscard]] absl::StatusOr<Lines> ErasureEncode(const Options& options);
 [[nodiscard]] absl::StatusOr<Lines> ErasureRebuild(const Options& options);

@@ -45,6 +45,7 @@ std::span<const Case> Cases() {
        RegisterLayout},
 #ifdef CKPTD_GRPC
       {"control.status", "answers a second to ckptctl's status; round trips over a UNIX socket", One<ControlStatus>},
+      {"copies", "GB/s of an image from agent to agent over loopback, each way; memcpy, iperf3, ucx_perftest", Copies},
 #endif
       {"agent.rest", "% of one core that the agent takes while nobody saves; 0.1 %", One<AgentRest>},
       {"agent.memory", "MiB of the agent beside the region, after a save; 30 MiB", One<AgentMemory>},

@@ -24,7 +24,7 @@ packages_list() {
         liburing-dev libsystemd-dev nlohmann-json3-dev libtomlplusplus-dev libgtest-dev libgmock-dev python3 python3-venv ;;
     sanitize) echo clang clang-tidy clang-format "libclang-rt-$clang-dev" llvm ;;
     deb) echo debhelper dh-python dpkg-dev fakeroot lintian python3-numpy ;;
-    bench) echo fio ;;
+    bench) echo fio iperf3 ucx-utils ;;
     nodes) echo iproute2 ;; # tools/quickstart --nodes
     test) echo binutils openssl procps python3-dev strace systemd util-linux "${guest[@]}" ;;
     *) echo "packages_list: no set named $1" >&2; return 1 ;;

@@ -1,0 +1,328 @@
+#include "tools/bench/copies_pair.h"
+
+#include <unistd.h>
+
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/core/copy/crc32c.h"
+#include "daemon/base/errors.h"
+#include "daemon/base/ids.h"
+#include "daemon/base/mutex.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/base/units.h"
+#include "daemon/os/loop.h"
+#include "daemon/os/posix_files.h"
+#include "daemon/os/thread.h"
+#include "daemon/transport/copy_request.h"
+#include "daemon/transport/grpc_links.h"
+#include "tools/bench/measure.h"
+#include "tools/certs/cert_files.h"
+
+namespace ckptd::bench {
+namespace {
+
+constexpr char kCluster[] = "bench";
+constexpr char kSender[] = "a";
+constexpr char kKeeper[] = "b";
+constexpr std::chrono::seconds kPatience{120};
+
+// Mapped, populated, and without a name.
+absl::StatusOr<std::unique_ptr<File>> MakeFile(const Options& options, uint64_t bytes, Mapping* mapping) {
+  const std::string path = absl::StrCat(options.region, "/ckptd-bench-copy-", getpid());
+  CKPTD_ASSIGN_OR_RETURN(auto file, PosixFiles().Open(path, {.write = true, .create = true}));
+  CKPTD_RETURN_IF_ERROR(PosixFiles().Unlink(path));
+  CKPTD_RETURN_IF_ERROR(file->Fallocate(bytes));
+  CKPTD_ASSIGN_OR_RETURN(*mapping, Mapping::Map(file->fd(), bytes, MapAccess::kReadWrite));
+  CKPTD_RETURN_IF_ERROR(Populate(*mapping, 0, bytes));
+  return file;
+}
+
+// Of one rank's snapshot.
+v1::CopyName NameOf() {
+  v1::CopyName name;
+  name.set_job("bench");
+  name.mutable_snapshot()->set_attempt(1);
+  name.mutable_snapshot()->set_step(1);
+  return name;
+}
+
+v1::OfferRequest OfferOf(uint64_t bytes, uint64_t chunk_bytes) {
+  v1::OfferRequest offer;
+  *offer.mutable_copy() = NameOf();
+  offer.set_user("0");
+  offer.set_world_size(1);
+  offer.set_attempt(1);
+  offer.mutable_layout()->set_chunk_bytes(chunk_bytes);
+  offer.mutable_layout()->set_slot_bytes(bytes);
+  v1::ImageSize* image = offer.mutable_layout()->add_images();
+  image->set_bytes(bytes);
+  image->set_header_bytes(4096);
+  return offer;
+}
+
+// As room app is to the transport: one copy, received into memory that is there.
+class Keeper final : public transport::CopyHost {
+ public:
+  Keeper(const CopyMemory& memory, uint64_t chunk_bytes) : memory_(memory), chunk_bytes_(chunk_bytes) {}
+
+  void Offer(const std::string& peer, const v1::OfferRequest&,
+             transport::CopyAnswer<v1::OfferResponse> answer) override {
+    const transport::TransferToken token = transport::RandomToken();
+    const Nanos now = SystemClock().Monotonic();
+    const absl::Status issued = tokens_.Issue(token, {peer, "bench", 0, {1, 1}, 0}, now + kPatience, now);
+    if (!issued.ok()) return answer(issued);
+    v1::OfferResponse response;
+    response.set_token(transport::BytesOf(token));
+    answer(std::move(response));
+  }
+  void Seal(const std::string&, const v1::SealRequest&, transport::CopyAnswer<v1::SealResponse> answer) override {
+    answer(Error(ErrorCode::REFUSED, "nothing is sealed here"));
+  }
+  void Describe(const std::string&, const v1::DescribeRequest&,
+                transport::CopyAnswer<v1::DescribeResponse> answer) override {
+    answer(Error(ErrorCode::REFUSED, "nothing is given back here"));
+  }
+  absl::StatusOr<transport::BulkEnd> Redeem(const std::string&, const transport::Hello& hello) override {
+    CKPTD_RETURN_IF_ERROR(tokens_.Redeem(hello.token, hello.name, SystemClock().Monotonic()));
+    transport::BulkEnd end;
+    end.name = hello.name;
+    end.image_bytes = memory_.into().size();
+    end.chunk_bytes = chunk_bytes_;
+    transport::ServedReceive receive;
+    receive.target.bytes = memory_.into().bytes();
+    receive.target.keep = std::make_shared<int>(0);  // each time another transfer
+    end.end = std::move(receive);
+    return end;
+  }
+
+ private:
+  const CopyMemory& memory_;
+  const uint64_t chunk_bytes_;
+  transport::TokenTable tokens_;
+};
+
+// One agent's transport, its loop and its thread.
+class End final : private transport::LinkSink {
+ public:
+  End(std::string name, transport::CopyHost* host) : name_(std::move(name)), host_(host) {}
+  ~End() override {
+    if (!thread_) return;
+    Do([this] { links_.reset(); });
+    loop_->Stop();
+  }
+
+  [[nodiscard]] absl::Status Start(const transport::TlsOptions& tls) {
+    CKPTD_ASSIGN_OR_RETURN(loop_, Loop::Create(SystemClock(), 1024));
+    CKPTD_ASSIGN_OR_RETURN(auto credentials, transport::Credentials::Create(PosixFiles(), tls, kCluster));
+    transport::GrpcLinksOptions options;
+    options.cluster = kCluster;
+    options.agent = absl::StrCat(name_, "-agent");
+    options.incarnation = RandomId();
+    options.listen = "127.0.0.1:0";
+    options.copy_host = host_;
+    options.self = [this] { return transport::SelfStanding{name_, 1, absl::OkStatus()}; };
+    options.admit = [](const std::string&, uint64_t) { return absl::OkStatus(); };
+    CKPTD_ASSIGN_OR_RETURN(links_,
+                           transport::GrpcLinks::Start(*loop_, *this, std::move(credentials), std::move(options)));
+    thread_.emplace(absl::StrCat("bench-", name_), [this] { (void)loop_->Run(); });
+    return absl::OkStatus();
+  }
+  [[nodiscard]] transport::PeerNode node() const { return {name_, absl::StrCat("127.0.0.1:", links_->port())}; }
+  void Know(const transport::PeerNode& peer) {
+    Do([&] { links_->SetPeers({peer}); });
+  }
+  // Within Do.
+  [[nodiscard]] transport::CopyCalls& copies() { return links_->copies(); }
+  // On its loop's thread, of which a benchmark asks little; returns when it has run.
+  void Do(const std::function<void()>& work) CKPTD_EXCLUDES(mutex_) {
+    bool done = false;
+    if (!loop_->Post([&] {
+          work();
+          MutexLock lock(mutex_);
+          done = true;
+          changed_.NotifyAll();
+        }))
+      std::abort();
+    MutexLock lock(mutex_);
+    while (!done) changed_.Wait(mutex_);
+  }
+
+ private:
+  void Received(const std::string&, const transport::LinkMessage&) override {}
+
+  const std::string name_;
+  transport::CopyHost* const host_;
+  std::unique_ptr<Loop> loop_;
+  std::unique_ptr<transport::GrpcLinks> links_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::optional<Thread> thread_;
+};
+
+// Files of an authority and of two nodes, removed with the object.
+class Certificates {
+ public:
+  Certificates() = default;
+  Certificates(const Certificates&) = delete;
+  Certificates& operator=(const Certificates&) = delete;
+  ~Certificates() {
+    std::error_code ignored;
+    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
+  }
+  [[nodiscard]] absl::Status Make() {
+    std::string folder = "/tmp/ckptd-bench.XXXXXX";
+    if (mkdtemp(folder.data()) == nullptr) return ErrnoError(errno, "mkdtemp", folder);
+    folder_ = folder;
+    const int64_t now = time(nullptr);
+    CKPTD_ASSIGN_OR_RETURN(const certs::KeyPair ca, certs::Authority::Make(kCluster, now, 1));
+    CKPTD_ASSIGN_OR_RETURN(const certs::Authority authority, certs::Authority::Parse(ca));
+    CKPTD_RETURN_IF_ERROR(certs::MakeAuthority(PosixFiles(), folder_ + "/ca", ca));
+    for (const char* node : {kSender, kKeeper}) {
+      CKPTD_ASSIGN_OR_RETURN(const certs::KeyPair pair, authority.Issue(kCluster, node, now, 1));
+      CKPTD_RETURN_IF_ERROR(certs::WriteNode(PosixFiles(), folder_ + "/nodes", node, pair));
+    }
+    return absl::OkStatus();
+  }
+  [[nodiscard]] transport::TlsOptions Of(const std::string& node) const {
+    const std::string nodes = folder_ + "/nodes";
+    return {transport::TlsMode::kMutual, certs::CertificatePath(folder_ + "/ca", certs::kCa),
+            certs::CertificatePath(nodes, node), certs::KeyPath(nodes, node)};
+  }
+
+ private:
+  std::string folder_;
+};
+
+// How one transfer ended, for a thread that waits for it.
+class Ending {
+ public:
+  void Set(const absl::Status& status) CKPTD_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    status_ = status;
+    changed_.NotifyAll();
+  }
+  [[nodiscard]] absl::Status Wait() CKPTD_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    while (!status_) changed_.Wait(mutex_);
+    return *status_;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::optional<absl::Status> status_ CKPTD_GUARDED_BY(mutex_);
+};
+
+class Pair final : public CopiesPair {
+ public:
+  Pair(const CopyMemory& memory, const CopiesPairOptions& options)
+      : memory_(memory),
+        options_(options),
+        keeper_(memory, options.chunk_bytes),
+        sends_(kSender, nullptr),
+        keeps_(kKeeper, &keeper_) {}
+
+  [[nodiscard]] absl::Status Start() {
+    transport::TlsOptions plain;
+    plain.mode = transport::TlsMode::kPlaintextOnLoopback;
+    if (options_.tls) CKPTD_RETURN_IF_ERROR(certificates_.Make());
+    CKPTD_RETURN_IF_ERROR(sends_.Start(options_.tls ? certificates_.Of(kSender) : plain));
+    CKPTD_RETURN_IF_ERROR(keeps_.Start(options_.tls ? certificates_.Of(kKeeper) : plain));
+    sends_.Know(keeps_.node());
+    keeps_.Know(sends_.node());
+    return Sum();
+  }
+
+  absl::StatusOr<double> Send() override {
+    Ending ending;
+    std::unique_ptr<transport::CopyMove> move;
+    TimePoint begin;
+    const auto offered = [&](const absl::StatusOr<v1::OfferResponse>& offer) {
+      absl::StatusOr<transport::TransferToken> token =
+          offer.ok() ? transport::TokenOf(offer->token()) : absl::StatusOr<transport::TransferToken>(offer.status());
+      if (!token.ok()) return ending.Set(token.status());
+      begin = Now();
+      absl::StatusOr<std::unique_ptr<transport::CopyMove>> sending = Begin(*token, ending);
+      if (!sending.ok()) return ending.Set(sending.status());
+      move = *std::move(sending);
+      for (uint32_t chunk = 0; chunk < crcs_.size(); ++chunk) (void)move->ChunkReady(chunk, crcs_[chunk]);
+    };
+    sends_.Do([&] {
+      sends_.copies().Offer(kKeeper, OfferOf(memory_.from().size(), options_.chunk_bytes), kPatience, offered);
+    });
+    const absl::Status ended = ending.Wait();
+    const double seconds = SecondsSince(begin);
+    sends_.Do([&] { move.reset(); });
+    CKPTD_RETURN_IF_ERROR(ended);
+    return seconds;
+  }
+
+ private:
+  // Of every chunk, as the capture makes them; no part of what is measured.
+  [[nodiscard]] absl::Status Sum() {
+    const std::span<const std::byte> all = memory_.from().bytes();
+    for (uint64_t at = 0; at < all.size(); at += options_.chunk_bytes)
+      crcs_.push_back(Crc32c(0, all.data() + at, std::min<uint64_t>(options_.chunk_bytes, all.size() - at)));
+    return absl::OkStatus();
+  }
+  [[nodiscard]] absl::StatusOr<std::unique_ptr<transport::CopyMove>> Begin(const transport::TransferToken& token,
+                                                                           Ending& ending) {
+    transport::BulkSource source;
+    source.read = [this](uint64_t offset, std::span<std::byte> into) {
+      const absl::StatusOr<size_t> got = memory_.source().PRead(offset, into);
+      if (got.ok() && *got == into.size()) return absl::OkStatus();
+      return got.ok() ? Error(ErrorCode::CORRUPT, "the file is short") : got.status();
+    };
+    transport::MoveOrder order{
+        kKeeper,
+        {kKeeper, "bench", 0, {1, 1}, 0},
+        memory_.from().size(),
+        options_.chunk_bytes,
+        token,
+        [](const auto& answer) { answer(Error(ErrorCode::REFUSED, "a benchmark connects once")); }};
+    transport::SenderLimits limits;
+    limits.deadline = SystemClock().Monotonic() + kPatience;
+    return sends_.copies().Send(std::move(order), std::move(source), limits,
+                                [&ending](const absl::Status& status) { ending.Set(status); });
+  }
+
+  const CopyMemory& memory_;
+  const CopiesPairOptions options_;
+  std::vector<uint32_t> crcs_;
+  Certificates certificates_;
+  Keeper keeper_;
+  End sends_;
+  End keeps_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CopyMemory>> CopyMemory::Make(const Options& options, uint64_t bytes) {
+  auto memory = std::make_unique<CopyMemory>();
+  CKPTD_ASSIGN_OR_RETURN(memory->source_, MakeFile(options, bytes, &memory->from_));
+  CKPTD_RETURN_IF_ERROR(MakeFile(options, bytes, &memory->into_).status());
+  uint64_t word = 1;
+  for (uint64_t at = 0; at + sizeof word <= bytes; at += sizeof word) {
+    std::memcpy(memory->from_.data() + at, &word, sizeof word);
+    word = word * 6364136223846793005U + 1442695040888963407U;
+  }
+  return memory;
+}
+
+void CopyMemory::Wipe() const { std::memset(into_.data(), 0, into_.size()); }
+bool CopyMemory::Same() const { return std::memcmp(from_.data(), into_.data(), from_.size()) == 0; }
+
+absl::StatusOr<std::unique_ptr<CopiesPair>> CopiesPair::Make(const CopyMemory& memory,
+                                                             const CopiesPairOptions& options) {
+  auto pair = std::make_unique<Pair>(memory, options);
+  CKPTD_RETURN_IF_ERROR(pair->Start());
+  return pair;
+}
+
+}  // namespace ckptd::bench
