@@ -17,6 +17,7 @@ namespace {
 constexpr Nanos kTokenLife = std::chrono::seconds(30);        // from the answer to the connection
 constexpr Nanos kAbandoned = std::chrono::seconds(60);        // nobody moved it: its slot is given back
 constexpr Nanos kLongestTransfer = std::chrono::minutes(30);  // of one transfer
+constexpr size_t kMostRanges = 1024;                          // of one image that one node reads
 constexpr Nanos kSweepEvery = std::chrono::seconds(10);
 
 transport::TransferName NameOf(const std::string& peer, const v1::CopyName& copy, uint32_t number) {
@@ -113,7 +114,7 @@ absl::StatusOr<HeldSnapshot> CopyKeeper::Open(const std::string& job, Rank rank,
 // --------------------------------------------------------------------------------------------------------- who may ask
 
 absl::Status CopyKeeper::MayAsk(const std::string& peer, const v1::CopyName& copy, AttemptId attempt,
-                                const std::string& user) const {
+                                const std::string& user, bool reads) const {
   const std::string name = absl::StrCat("job ", copy.job(), " rank ", copy.rank(), ": ");
   const auto state = handler_.state(copy.job());
   if (state == nullptr || state->attempt() < attempt || (state->attempt() == attempt && !state->has_decision()))
@@ -123,9 +124,10 @@ absl::Status CopyKeeper::MayAsk(const std::string& peer, const v1::CopyName& cop
   if (!user.empty() && state->user() != user)
     return Error(ErrorCode::JOB_OWNED, absl::StrCat(name, "is uid ", state->user(), "'s, not uid ", user, "'s"));
   for (const v1::RankClaim& claim : state->decision().ranks()) {
-    if (claim.rank() == copy.rank() && claim.agent() == peer) return absl::OkStatus();
+    if (claim.agent() == peer && (reads || claim.rank() == copy.rank())) return absl::OkStatus();
   }
-  return Error(ErrorCode::PERMISSION, absl::StrCat(name, "node ", peer, " does not have it in attempt ", attempt));
+  return Error(ErrorCode::PERMISSION, absl::StrCat(name, "node ", peer, reads ? " has no rank" : " does not have it",
+                                                   " in attempt ", attempt));
 }
 
 absl::StatusOr<transport::TransferToken> CopyKeeper::Issue(const transport::TransferName& name) {
@@ -234,15 +236,39 @@ void CopyKeeper::Describe(const std::string& peer, const v1::DescribeRequest& re
   answer(Give(peer, request));
 }
 
+absl::StatusOr<CopyKeeper::Range> CopyKeeper::RangeOf(const v1::DescribeRequest& request,
+                                                      const region::SlotRecord& record) {
+  const uint64_t there = record.chunk_crcs.size();
+  const uint64_t first = request.first_chunk();
+  const uint64_t chunks = request.chunks() != 0 || first > there ? request.chunks() : there - first;
+  if (first >= there || chunks > there - first)
+    return Error(ErrorCode::INVALID_ARGUMENT,
+                 absl::StrCat("job ", request.copy().job(), " rank ", request.copy().rank(), " step ", record.head.step,
+                              ": ", request.chunks(), " chunks from ", first, " on, of ", there));
+  return Range{first, chunks};
+}
+
+// Each is remembered for a while.
+absl::Status CopyKeeper::MayHaveMore(const Key& key) const {
+  size_t ranges = 0;
+  for (auto at = outgoing_.lower_bound({key}); at != outgoing_.end() && at->first.key == key; ++at) ++ranges;
+  if (ranges < kMostRanges) return absl::OkStatus();
+  return Error(ErrorCode::BUSY, absl::StrCat("job ", key.job, " rank ", key.rank, " step ", key.id.step, ": node ",
+                                             key.peer, " has asked for ", ranges, " ranges of chunks already"));
+}
+
 absl::StatusOr<v1::DescribeResponse> CopyKeeper::Give(const std::string& peer, const v1::DescribeRequest& request) {
   const v1::CopyName& copy = request.copy();
-  CKPTD_RETURN_IF_ERROR(MayAsk(peer, copy, request.attempt(), request.user()));
+  CKPTD_RETURN_IF_ERROR(MayAsk(peer, copy, request.attempt(), request.user(), true));
   if (request.has_parity()) return parity_.Describe(peer, request);
-  const Key key{copy.job(), copy.rank(), job::ToId(copy.snapshot()), peer};
+  const OutKey key{
+      {copy.job(), copy.rank(), job::ToId(copy.snapshot()), peer}, request.first_chunk(), request.chunks()};
   auto found = outgoing_.find(key);
   if (found == outgoing_.end()) {
-    CKPTD_ASSIGN_OR_RETURN(HeldSnapshot held, Open(key.job, key.rank, key.id));
-    found = outgoing_.emplace(key, Outgoing{++last_number_, std::move(held), Nanos(0), {}}).first;
+    CKPTD_RETURN_IF_ERROR(MayHaveMore(key.key));
+    CKPTD_ASSIGN_OR_RETURN(HeldSnapshot held, Open(key.key.job, key.key.rank, key.key.id));
+    CKPTD_ASSIGN_OR_RETURN(const Range range, RangeOf(request, *held.record));
+    found = outgoing_.emplace(key, Outgoing{++last_number_, range, std::move(held), Nanos(0), {}}).first;
   }
   Outgoing& outgoing = found->second;
   outgoing.touched = clock_.Monotonic();
@@ -263,8 +289,9 @@ absl::StatusOr<transport::BulkEnd> CopyKeeper::Redeem(const std::string& peer, c
   const Key key{hello.name.job, hello.name.rank, hello.name.snapshot, peer};
   const auto in = incoming_.find(key);
   if (in != incoming_.end() && in->second.number == hello.name.slot) return EndOf(hello.name, in->second);
-  const auto out = outgoing_.find(key);
-  if (out != outgoing_.end() && out->second.number == hello.name.slot) return EndOf(hello.name, out->second);
+  for (auto out = outgoing_.lower_bound({key}); out != outgoing_.end() && out->first.key == key; ++out) {
+    if (out->second.number == hello.name.slot) return EndOf(hello.name, out->second);
+  }
   if (auto parity = parity_.Redeem(hello.name)) return *std::move(parity);
   return Error(ErrorCode::FENCED, absl::StrCat(transport::ToString(hello.name), ": is not wanted any more"));
 }
@@ -298,16 +325,20 @@ transport::BulkEnd CopyKeeper::EndOf(const transport::TransferName& name, Outgoi
   outgoing.touched = clock_.Monotonic();
   transport::BulkEnd end;
   end.name = name;
-  end.image_bytes = outgoing.held.record->slot_bytes;
-  end.chunk_bytes = outgoing.held.record->chunk_bytes;
+  const region::SlotRecord& record = *outgoing.held.record;
+  const Range& range = outgoing.range;
+  const uint64_t begin = range.first_chunk * record.chunk_bytes;
+  end.image_bytes = std::min(begin + range.chunks * record.chunk_bytes, record.slot_bytes) - begin;
+  end.chunk_bytes = record.chunk_bytes;
   transport::ServedSend send;
-  send.source.read = [file = outgoing.held.file](uint64_t offset, std::span<std::byte> into) {
-    return file->Read(offset, into);
+  send.source.read = [file = outgoing.held.file, begin](uint64_t offset, std::span<std::byte> into) {
+    return file->Read(begin + offset, into);
   };
   send.source.keep = outgoing.moving.lock();
   if (send.source.keep == nullptr) outgoing.moving = send.source.keep = OnLoop(loop_, outgoing.held.keep);
   send.limits.deadline = clock_.Monotonic() + kLongestTransfer;
-  send.chunk_crcs = outgoing.held.record->chunk_crcs;
+  const auto crcs = record.chunk_crcs.begin() + static_cast<ptrdiff_t>(range.first_chunk);
+  send.chunk_crcs.assign(crcs, crcs + static_cast<ptrdiff_t>(range.chunks));
   end.end = std::move(send);
   return end;
 }

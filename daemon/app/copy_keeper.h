@@ -5,7 +5,9 @@
 // Who may ask what of a job, beside being a member:
 //
 //   Offer, Seal   the agent that has the rank in the newest decision that this node heard of
-//   Describe      the same, while ranks load
+//   Describe      who has any rank of the job in it, while ranks load: a rebuild reads the images of other ranks
+//
+// Describe may name a range of chunks: the transfer then has these only, and counts them from 0.
 //
 // A node that has not heard of that attempt says BUSY, and is asked again.
 //
@@ -93,21 +95,35 @@ class CopyKeeper final : public transport::CopyHost {
     Nanos touched{0};    // asked for, or a chunk came
     size_t missing = 0;  // chunks, when it was looked at last
   };
+  struct OutKey {
+    Key key;
+    uint64_t first_chunk = 0;
+    uint64_t chunks = 0;
+    auto operator<=>(const OutKey&) const = default;
+  };
+  struct Range {
+    size_t first_chunk = 0;
+    size_t chunks = 0;
+  };
   struct Outgoing {
     uint32_t number = 0;
+    Range range;
     HeldSnapshot held;
     Nanos touched{0};
     std::weak_ptr<void> moving;  // a transport's end, as long as it has one
   };
 
   [[nodiscard]] absl::Status MayAsk(const std::string& peer, const v1::CopyName& copy, AttemptId attempt,
-                                    const std::string& user) const;
+                                    const std::string& user, bool reads = false) const;
+  [[nodiscard]] static absl::StatusOr<Range> RangeOf(const v1::DescribeRequest& request,
+                                                     const region::SlotRecord& record);
   [[nodiscard]] absl::StatusOr<v1::OfferResponse> Take(const std::string& peer, const v1::OfferRequest& request);
   [[nodiscard]] absl::Status Prepare(const region::PeerSpec& spec);
   [[nodiscard]] absl::StatusOr<Incoming*> Begin(const Key& key, const region::PeerSpec& spec,
                                                 const v1::CopyMarks& marks);
   [[nodiscard]] absl::StatusOr<transport::TransferToken> Issue(const transport::TransferName& name);
   [[nodiscard]] absl::StatusOr<v1::DescribeResponse> Give(const std::string& peer, const v1::DescribeRequest& request);
+  [[nodiscard]] absl::Status MayHaveMore(const Key& key) const;
   [[nodiscard]] size_t CountComplete(const Key& key) const;
   [[nodiscard]] bool IsComplete(const std::string& job, Rank rank, const SnapshotId& id) const;
   [[nodiscard]] transport::BulkEnd EndOf(const transport::TransferName& name, Incoming& incoming);
@@ -124,7 +140,7 @@ class CopyKeeper final : public transport::CopyHost {
   const Handler handler_;
   transport::TokenTable tokens_;
   std::map<Key, Incoming> incoming_;
-  std::map<Key, Outgoing> outgoing_;
+  std::map<OutKey, Outgoing> outgoing_;
   uint32_t last_number_ = 0;
   ParityKeeper parity_;
   Loop::TimerId sweep_ = 0;

@@ -41,15 +41,17 @@ class CopyKeeperTest : public region::PeerStoreTest {
                             },
                             [this](const std::string&) { ++changes_; }});
   }
-  // The attempt's decision: rank 7 is on `agent`.
+  // The attempt's decision: rank 7 is on `agent`, rank 5 on "c".
   void Decide(AttemptId attempt, const std::string& agent) {
     auto state = std::make_shared<v1::State>();
     state->set_job("gpt");
     state->set_attempt(attempt);
     state->set_user("1000");
-    v1::RankClaim* claim = state->mutable_decision()->add_ranks();
-    claim->set_rank(7);
-    claim->set_agent(agent);
+    for (const auto& [rank, on] : {std::pair{7u, agent}, std::pair{5u, std::string("c")}}) {
+      v1::RankClaim* claim = state->mutable_decision()->add_ranks();
+      claim->set_rank(rank);
+      claim->set_agent(on);
+    }
     state_ = state;
   }
   // Until the loop has nothing to do; time passes in steps that are shorter than anything that waits.
@@ -107,11 +109,14 @@ class CopyKeeperTest : public region::PeerStoreTest {
   }
   static uint32_t RootOf(const SnapshotId& id) { return region::RootCrc(region::CrcsOf(ContentOf(id))); }
   absl::StatusOr<v1::DescribeResponse> Describe(const SnapshotId& id, const std::string& user = "1000",
-                                                const std::string& peer = "a") {
+                                                const std::string& peer = "a", uint64_t first = 0,
+                                                uint64_t chunks = 0) {
     v1::DescribeRequest request;
     *request.mutable_copy() = NameOfCopy("gpt", 7, id);
     request.set_user(user);
     request.set_attempt(1);
+    request.set_first_chunk(first);
+    request.set_chunks(chunks);
     absl::StatusOr<v1::DescribeResponse> said = Error(ErrorCode::INTERNAL, "no answer");
     keeper_->Describe(peer, request, [&](auto answer) { said = std::move(answer); });
     return said;
@@ -252,6 +257,10 @@ TEST_F(CopyKeeperTest, OnlyTheRanksAgentOfTheNewestDecisionMayAsk) {
   EXPECT_EQ(CodeOf(Seal(kTen, RootOf(kTen), "b")), ErrorCode::PERMISSION);
   EXPECT_EQ(CodeOf(Describe(kTen, "1000", "b").status()), ErrorCode::PERMISSION);
   EXPECT_EQ(CodeOf(Describe(kTen, "1001").status()), ErrorCode::JOB_OWNED);
+  EXPECT_EQ(CodeOf(Offer(OfferOf(kTwenty), "c").status()), ErrorCode::PERMISSION) << "has another rank";
+  EXPECT_EQ(CodeOf(Seal(kTen, RootOf(kTen), "c")), ErrorCode::PERMISSION);
+  EXPECT_TRUE(Describe(kTen, "1000", "c").ok()) << "may need it to rebuild its own";
+  EXPECT_EQ(CodeOf(Describe(kTen, "1001", "c").status()), ErrorCode::JOB_OWNED);
   EXPECT_EQ(CodeOf(Offer(OfferOf(kTwenty, 2)).status()), ErrorCode::BUSY) << "not heard of yet: ask again";
   Decide(2, "b");
   EXPECT_EQ(CodeOf(Offer(OfferOf(kTwenty, 1)).status()), ErrorCode::FENCED);
@@ -291,6 +300,37 @@ TEST_F(CopyKeeperTest, WhatIsDescribedStaysUntilItWasRead) {
   Pass(seconds(90));
   EXPECT_FALSE(Held(kTen)) << "nobody came";
   EXPECT_EQ(CodeOf(Dial(kTen, *described).status()), ErrorCode::PERMISSION) << "the token is too old";
+}
+
+TEST_F(CopyKeeperTest, ARangeOfItsChunksIsATransferOfItsOwn) {
+  ASSERT_NO_FATAL_FAILURE(Bring(kTen));
+  const auto whole = Describe(kTen);
+  const auto tail = Describe(kTen, "1000", "a", 1, 2);
+  ASSERT_TRUE(whole.ok() && tail.ok()) << whole.status() << tail.status();
+  EXPECT_NE(tail->slot(), whole->slot());
+  EXPECT_EQ(Describe(kTen, "1000", "a", 1, 2)->slot(), tail->slot()) << "asked again for the next connection";
+  EXPECT_EQ(tail->record().chunk_crc_size(), 3) << "the record is the image's";
+  auto end = Dial(kTen, *tail);
+  ASSERT_TRUE(end.ok()) << end.status();
+  EXPECT_EQ(end->image_bytes, 2 * region::kTestChunkBytes);
+  const auto& send = std::get<transport::ServedSend>(end->end);
+  const std::vector<std::byte> content = ContentOf(kTen);
+  const std::vector<uint32_t> crcs = region::CrcsOf(content);
+  EXPECT_THAT(send.chunk_crcs, ElementsAre(crcs[1], crcs[2]));
+  std::vector<std::byte> bytes(region::kTestChunkBytes);
+  ASSERT_TRUE(send.source.read(region::kTestChunkBytes, bytes).ok());
+  EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), content.begin() + 2 * region::kTestChunkBytes));
+  EXPECT_EQ(Dial(kTen, *whole)->image_bytes, 3 * region::kTestChunkBytes);
+  EXPECT_EQ(Dial(kTen, *Describe(kTen, "1000", "a", 1, 0))->image_bytes, 2 * region::kTestChunkBytes) << "to the end";
+}
+
+TEST_F(CopyKeeperTest, ARangeLiesInTheImage) {
+  ASSERT_NO_FATAL_FAILURE(Bring(kTen));
+  using Range = std::pair<uint64_t, uint64_t>;
+  for (const auto& [first, chunks] : {Range{0, 4}, Range{3, 0}, Range{3, 1}, Range{4, 0}, Range{1, UINT64_MAX}})
+    EXPECT_EQ(CodeOf(Describe(kTen, "1000", "a", first, chunks).status()), ErrorCode::INVALID_ARGUMENT)
+        << first << " " << chunks;
+  EXPECT_FALSE(Held(kTen)) << "nothing is kept for it";
 }
 
 // A transfer takes longer than any patience with one that was only announced; then its connection breaks. It goes on
