@@ -69,6 +69,11 @@ class CopyKeeper final : public transport::CopyHost {
   [[nodiscard]] std::vector<v1::HeldCopies> CopiesOf(const std::string& job) const;
   // The complete parity of the job, for REPORT.
   [[nodiscard]] std::vector<v1::HeldParity> ParityOf(const std::string& job) const { return parity_.HeldOf(job); }
+  // Of this node. NOT_FOUND, CORRUPT.
+  [[nodiscard]] absl::StatusOr<HeldParity> OpenParity(const std::string& job, const ParityPlace& place,
+                                                      const SnapshotId& id) const {
+    return parity_.Open(job, place, id);
+  }
   // Wherever it lies on this node. NOT_FOUND.
   [[nodiscard]] absl::StatusOr<HeldSnapshot> Open(const std::string& job, Rank rank, const SnapshotId& id);
 

@@ -27,7 +27,7 @@ class RankMetrics {
   void WentOn();
   void LoadFailed();
 
-  // Bytes that came for a restore, or why they did not. `tier`: "storage" or "peers".
+  // Bytes that came for a restore, or why they did not. `tier`: "storage", "peers" or "parity".
   void Fetched(const absl::Status& status, uint64_t bytes, const char* tier = "storage");
   void DamagedInRegion();
   void Superseded() { metrics_.flushes_superseded.With({job_}).Add(1); }

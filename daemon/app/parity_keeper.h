@@ -55,6 +55,10 @@ class ParityKeeper {
                                                               const v1::DescribeRequest& request) {
     return reads_.Describe(peer, request);
   }
+  [[nodiscard]] absl::StatusOr<HeldParity> Open(const std::string& job, const ParityPlace& place,
+                                                const SnapshotId& id) const {
+    return reads_.Open(job, place, id);
+  }
   // Nothing when the transfer is none of these.
   [[nodiscard]] std::optional<transport::BulkEnd> Redeem(const transport::TransferName& name);
 

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "daemon/app/held_parity.h"
 #include "daemon/app/parity_piece.h"
 #include "daemon/base/clock.h"
 #include "daemon/region/region.h"
@@ -36,6 +37,9 @@ class ParityReads {
   // NOT_FOUND, CORRUPT, INVALID_ARGUMENT.
   [[nodiscard]] absl::StatusOr<v1::DescribeResponse> Describe(const std::string& peer,
                                                               const v1::DescribeRequest& request);
+  // For this node's own ranks. NOT_FOUND, CORRUPT.
+  [[nodiscard]] absl::StatusOr<HeldParity> Open(const std::string& job, const ParityPlace& place,
+                                                const SnapshotId& id) const;
   // Nothing when the transfer is none of these.
   [[nodiscard]] std::optional<transport::BulkEnd> Redeem(const transport::TransferName& name);
   // A few times a minute: what nobody reads any more is let go of.
@@ -45,13 +49,13 @@ class ParityReads {
   struct Reading {
     transport::TransferName name;
     ParityPlace place;
-    std::shared_ptr<region::PeerCopy> copy;  // also with a transport's end, as long as it has one
-    uint64_t begin = 0;                      // in the slot
+    HeldParity held;     // its `keep` is also with a transport's end, as long as it has one
+    uint64_t begin = 0;  // in the slot
     uint64_t bytes = 0;
     Nanos touched{0};
   };
-  [[nodiscard]] Reading& Read(const transport::TransferName& name, const ParityPlace& place,
-                              std::shared_ptr<region::PeerCopy> copy, uint64_t begin, uint64_t bytes);
+  [[nodiscard]] Reading& Read(const transport::TransferName& name, const ParityPlace& place, HeldParity held,
+                              uint64_t begin, uint64_t bytes);
 
   const Clock& clock_;
   region::Region& region_;

@@ -42,16 +42,34 @@ absl::StatusOr<FetchedSlot> FetchTwice(Store& store, const std::string& job, Ran
 }  // namespace
 
 void RankFetch::Find(const snapshot::FindLayout& e) const {
-  if (e.sources.empty()) return FindLayoutOnStorage(e);
+  if (e.sources.agents.empty()) return FindLayoutByParity(e);
   RankRunner* self = &runner;
   runner.copy_fetch_.Describe({e.snapshot, e.sources.agents, runner.machine_.view().seen},
                               [self, e](const absl::StatusOr<v1::DescribeResponse>& copy) {
                                 self->options_.enqueue([self, e, copy] {
                                   const RankFetch effects{*self};
-                                  if (!copy.ok()) return effects.FindLayoutOnStorage(e);
+                                  if (!copy.ok()) return effects.FindLayoutByParity(e);
                                   effects.PlaceLayoutOf(e.snapshot, *copy);
                                 });
                               });
+}
+
+void RankFetch::FindLayoutByParity(const snapshot::FindLayout& e) const {
+  if (e.sources.parity == nullptr) return FindLayoutOnStorage(e);
+  RankRunner* self = &runner;
+  runner.parity_fetch_.Describe({e.snapshot, e.sources.parity, runner.machine_.view().seen},
+                                [self, e](const absl::StatusOr<v1::DescribeResponse>& told) {
+                                  self->options_.enqueue([self, e, told] {
+                                    const RankFetch effects{*self};
+                                    if (told.ok()) return effects.PlaceLayoutOf(e.snapshot, *told);
+                                    effects.NotByParity(e.snapshot, told.status());
+                                    effects.FindLayoutOnStorage(e);
+                                  });
+                                });
+}
+
+void RankFetch::NotByParity(const SnapshotId& snapshot, const absl::Status& why) const {
+  Log(kWarning, "parity.not_rebuilt").Job(runner.options_.job).Rank(runner.options_.rank).Snapshot(snapshot).Error(why);
 }
 
 void RankFetch::PlaceLayoutOf(const SnapshotId& snapshot, const v1::DescribeResponse& copy) const {
@@ -105,19 +123,38 @@ void RankFetch::Fetch(const snapshot::Fetch& e) const {
   region::LayoutSet* set = runner.Set(e.slot);
   std::shared_ptr<region::SlotFile> file = set == nullptr ? nullptr : set->FileOf(e.slot.index);
   if (!file) return runner.Feed(snapshot::Fetched{e.slot, e.snapshot, Error(ErrorCode::INTERNAL, "no slot file")});
-  if (e.sources.empty()) return FetchFromStorage(e);
+  if (e.sources.agents.empty()) return FetchByParity(e);
   RankRunner* self = &runner;
   runner.copy_fetch_.Fetch({e.snapshot, e.sources.agents, runner.machine_.view().seen}, {set->head(), file},
                            [self, e](const absl::StatusOr<v1::CopyRecord>& record) {
                              self->options_.enqueue([self, e, record] {
                                const RankFetch effects{*self};
-                               if (!record.ok()) return effects.FetchFromStorage(e);
-                               effects.FetchedCopy(e, *record);
+                               if (!record.ok()) return effects.FetchByParity(e);
+                               effects.FetchedFromOthers(e, *record, snapshot::Source::kReplica);
                              });
                            });
 }
 
-void RankFetch::FetchedCopy(const snapshot::Fetch& e, const v1::CopyRecord& record) const {
+void RankFetch::FetchByParity(const snapshot::Fetch& e) const {
+  region::LayoutSet* set = runner.Set(e.slot);
+  std::shared_ptr<region::SlotFile> file = set == nullptr ? nullptr : set->FileOf(e.slot.index);
+  if (e.sources.parity == nullptr || file == nullptr) return FetchFromStorage(e);
+  RankRunner* self = &runner;
+  runner.parity_fetch_.Fetch({e.snapshot, e.sources.parity, runner.machine_.view().seen}, {set->head(), file},
+                             [self, e](const absl::StatusOr<v1::CopyRecord>& record) {
+                               self->options_.enqueue([self, e, record] {
+                                 const RankFetch effects{*self};
+                                 if (record.ok())
+                                   return effects.FetchedFromOthers(e, *record, snapshot::Source::kParity);
+                                 effects.NotByParity(e.snapshot, record.status());
+                                 self->metrics_.Fetched(record.status(), 0, "parity");
+                                 effects.FetchFromStorage(e);
+                               });
+                             });
+}
+
+void RankFetch::FetchedFromOthers(const snapshot::Fetch& e, const v1::CopyRecord& record,
+                                  snapshot::Source source) const {
   const region::LayoutSet* set = runner.Set(e.slot);
   if (set == nullptr) return;
   FetchedSlot& fetched = runner.fetched_[e.slot];
@@ -126,8 +163,9 @@ void RankFetch::FetchedCopy(const snapshot::Fetch& e, const v1::CopyRecord& reco
   fetched.chunk_crcs.assign(record.chunk_crc().begin(), record.chunk_crc().end());
   fetched.trace = record.trace();
   fetched.captured_unix_ns = static_cast<int64_t>(record.captured_unix_ns());
-  runner.metrics_.Fetched(absl::OkStatus(), set->head().block.slot_bytes, "peers");
-  runner.Feed(snapshot::Fetched{e.slot, e.snapshot, absl::OkStatus(), snapshot::Source::kReplica, false});
+  const char* tier = source == snapshot::Source::kParity ? "parity" : "peers";
+  runner.metrics_.Fetched(absl::OkStatus(), set->head().block.slot_bytes, tier);
+  runner.Feed(snapshot::Fetched{e.slot, e.snapshot, absl::OkStatus(), source, false});
 }
 
 void RankFetch::FetchFromStorage(const snapshot::Fetch& e) const {

@@ -20,12 +20,16 @@ struct RankFetch {
 
   using Placed = std::function<void(absl::StatusOr<region::LayoutSet*>, bool)>;
 
+  void FindLayoutByParity(const snapshot::FindLayout& e) const;
   void FindLayoutOnStorage(const snapshot::FindLayout& e) const;
   void PlaceLayout(const SnapshotId& snapshot, absl::StatusOr<v1::Sidecar> sidecar) const;
   void PlaceLayoutOf(const SnapshotId& snapshot, const v1::DescribeResponse& copy) const;
   [[nodiscard]] Placed WhenPlaced(const SnapshotId& snapshot) const;
+  void NotByParity(const SnapshotId& snapshot, const absl::Status& why) const;
+  void FetchByParity(const snapshot::Fetch& e) const;
   void FetchFromStorage(const snapshot::Fetch& e) const;
-  void FetchedCopy(const snapshot::Fetch& e, const v1::CopyRecord& record) const;
+  // `source`: kReplica or kParity.
+  void FetchedFromOthers(const snapshot::Fetch& e, const v1::CopyRecord& record, snapshot::Source source) const;
 };
 
 }  // namespace ckptd

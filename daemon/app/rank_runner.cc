@@ -48,7 +48,20 @@ RankRunner::RankRunner(Services& services, region::RankRegion& region, Options o
                   {services.agent_id, options_.job, options_.uid, options_.rank},
                   {[this] { return services_.links.copies(); },
                    [this](const SnapshotId& id) { return services_.keeper.Open(options_.job, options_.rank, id); }}),
+      parity_fetch_(EndsOfRebuild()),
       metrics_(services.metrics, services.clock, options_.job) {}
+
+RebuildEnds RankRunner::EndsOfRebuild() {
+  return {services_.loop,
+          services_.clock,
+          services_.fetch_work,
+          {services_.agent_id, options_.job, options_.uid, options_.rank},
+          [this] { return services_.links.copies(); },
+          [this](Rank rank, const SnapshotId& id) { return services_.keeper.Open(options_.job, rank, id); },
+          [this](const ParityPlace& place, const SnapshotId& id) {
+            return services_.keeper.OpenParity(options_.job, place, id);
+          }};
+}
 
 void RankRunner::Adopt(const region::AdoptedRank& adopted, AttemptId seen) {
   snapshot::Adopted event;

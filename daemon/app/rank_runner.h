@@ -17,6 +17,7 @@
 #include "daemon/app/copy_fetch.h"
 #include "daemon/app/job_metrics.h"
 #include "daemon/app/layout_intake.h"
+#include "daemon/app/parity_fetch.h"
 #include "daemon/app/services.h"
 #include "daemon/app/trainer_channel.h"
 #include "daemon/base/callback_scope.h"
@@ -95,6 +96,7 @@ class RankRunner {
   friend struct RankFetch;    // rank_fetch.cc
 
   void Execute(const snapshot::Effects& effects);
+  [[nodiscard]] RebuildEnds EndsOfRebuild();
   [[nodiscard]] absl::Status MayRegister() const;
   void NeedRoom(bool on);
   [[nodiscard]] snapshot::BellRead ReadBells(snapshot::ProcessId process);
@@ -119,6 +121,7 @@ class RankRunner {
   Bells bells_;
   LayoutIntake intake_;
   CopyFetch copy_fetch_;
+  ParityFetch parity_fetch_;
   absl::Status layout_problem_;
   RankMetrics metrics_;
   std::vector<snapshot::Event> queue_;  // emptied when all is worked off; keeps its memory, as effects_ does

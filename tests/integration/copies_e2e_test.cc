@@ -15,6 +15,7 @@ using Ranks = std::vector<std::unique_ptr<Child>>;
 constexpr char kForever[] = "--every 5 --step-ms 5 --steps 100000";
 constexpr uint64_t kRegion = 1;  // where a snapshot was read from
 constexpr uint64_t kReplica = 2;
+constexpr uint64_t kParity = 3;
 constexpr uint64_t kStorage = 5;
 
 const std::map<std::string, std::string>& MemoryOnly() {
@@ -266,6 +267,51 @@ TEST_F(CopiesTest, WithoutCopiesNothingIsHeldForOthers) {
   KillAll(ranks);
   EXPECT_EQ(FilesWith(cluster_->node(1).region(), "peer-"), std::vector<std::string>());
   EXPECT_EQ(ranks[0]->Last("PROTECTED"), 0u);
+}
+
+// ------------------------------------------------------------------------------------------------------------ parity
+
+// Each node keeps parity of the others' images in place of copies.
+class ParityTest : public CopiesTest {
+ protected:
+  void MakeWithParity(size_t nodes, int data, int parity) {
+    std::map<std::string, std::string> settings = MemoryOnly();
+    settings["peers.parity"] = std::to_string(parity);
+    settings["peers.data"] = std::to_string(data);
+    ASSERT_NO_FATAL_FAILURE(Make(nodes, settings));
+  }
+  // Of a job with a rank on each of the first nodes; those `lost` are replaced by the nodes behind them.
+  void RebuildsWithout(size_t ranks, const std::vector<size_t>& lost) {
+    std::vector<size_t> where;
+    for (size_t i = 0; i < ranks; ++i) where.push_back(i);
+    Ranks running = TrainUntilProtected(where);
+    if (HasFailure()) return;
+    for (const size_t node : lost) LoseNode(node);
+    KillAll(running);
+    const uint64_t promised = LastOf(running, "PROTECTED");
+    for (size_t i = 0; i < lost.size(); ++i) where[lost[i]] = ranks + i;
+    const Rest rest = TrainToTheEnd(where, LastOf(running, "STEP") + 30);
+    EXPECT_GE(rest.step, promised) << cluster_->Logs();
+    for (size_t i = 0; i < ranks; ++i) {
+      const bool is_lost = std::find(lost.begin(), lost.end(), i) != lost.end();
+      EXPECT_EQ(rest.sources[i], is_lost ? kParity : kRegion) << "rank " << i << cluster_->Logs();
+    }
+  }
+};
+
+TEST_F(ParityTest, ALostNodeIsRebuilt) {
+  ASSERT_NO_FATAL_FAILURE(MakeWithParity(5, 3, 1));
+  ASSERT_NO_FATAL_FAILURE(RebuildsWithout(4, {2}));
+}
+
+TEST_F(ParityTest, TheCoordinatorsNodeTooIsRebuilt) {
+  ASSERT_NO_FATAL_FAILURE(MakeWithParity(4, 2, 1));
+  ASSERT_NO_FATAL_FAILURE(RebuildsWithout(3, {0}));
+}
+
+TEST_F(ParityTest, TwoLostNodesAreRebuiltFromTwoParities) {
+  ASSERT_NO_FATAL_FAILURE(MakeWithParity(6, 2, 2));
+  ASSERT_NO_FATAL_FAILURE(RebuildsWithout(4, {0, 3}));
 }
 
 }  // namespace

@@ -1,0 +1,400 @@
+// An image that is rebuilt from others: which of them are asked, what becomes of the rebuild when one of them is not
+// what it should be, and which bytes reach the slot. The other nodes are the test.
+#include "daemon/app/parity_fetch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "daemon/app/parity_test_util.h"
+
+namespace ckptd {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+using Question = TestAgents::Question;
+using Transfer = TestAgents::Transfer;
+using Said = std::optional<absl::StatusOr<v1::DescribeResponse>>;
+using Restore = ParityRestore;
+
+// ----------------------------------------------------------------------------------------------------------- losses
+
+TEST(ParityFetchTest, EveryRankOfThreePlusOneComesBack) {
+  for (Rank rank = 0; rank < 4; ++rank) {
+    Restore restore({3, 1}, rank, "x");
+    restore.Begin();
+    restore.Run();
+    ASSERT_TRUE(restore.Status().ok()) << "rank " << rank << ": " << restore.Status();
+    EXPECT_TRUE(restore.Whole()) << "rank " << rank;
+    const v1::CopyRecord& record = *restore.ended[0];
+    EXPECT_EQ(record.chunk_crc_size(), restore.group.About(rank).record().chunk_crc_size());
+    EXPECT_EQ(restore.agents.moves, 0);
+    EXPECT_EQ(restore.agents.asked.count(AgentOf(rank)), 0u);
+    // Three sources for each byte of the image at most, but for the chunk that is short.
+    EXPECT_LE(restore.agents.moved, 3 * (restore.group.images[rank].size() + 3 * TestGroup::kChunk));
+  }
+}
+
+TEST(ParityFetchTest, EveryTwoOfFourPlusTwoComeBack) {
+  for (Rank rank = 0; rank < 6; ++rank) {
+    for (Rank other = 0; other < 6; ++other) {
+      Restore restore({4, 2}, rank, "x", {other});
+      restore.Begin();
+      restore.Run();
+      ASSERT_TRUE(restore.Status().ok()) << rank << " and " << other << ": " << restore.Status();
+      EXPECT_TRUE(restore.Whole()) << rank << " and " << other;
+    }
+  }
+}
+
+TEST(ParityFetchTest, OneLossTooManyNamesGroupAndLosses) {
+  Restore restore({3, 1}, 1, "x", {2});
+  restore.Begin();
+  restore.Run();
+  EXPECT_EQ(CodeOf(restore.Status()), ErrorCode::NOT_FOUND);
+  EXPECT_EQ(restore.Status().message(),
+            "job gpt rank 1 step 10: parity group of ranks 0,1,2,3 (3+1): ranks 1 and 2 are lost");
+  EXPECT_TRUE(restore.agents.asked.empty()) << "before anything is asked";
+  Restore three({4, 2}, 5, "x", {2, 3});
+  three.Begin();
+  three.Run();
+  EXPECT_THAT(three.Status().message(),
+              HasSubstr("parity group of ranks 0,1,2,3,4,5 (4+2): ranks 2, 3 and 5 are lost"));
+}
+
+TEST(ParityFetchTest, ParityThatIsMissingIsNamed) {
+  Restore restore({3, 1}, 1, "x");
+  restore.agents.says = [](const Question& question) -> Said {
+    if (question.request.has_parity() && question.request.parity().stripe() == 0)
+      return Error(ErrorCode::NOT_FOUND, "not here");
+    return std::nullopt;
+  };
+  restore.Begin();
+  restore.Run();
+  EXPECT_EQ(restore.Status().message(),
+            "job gpt rank 1 step 10: parity group of ranks 0,1,2,3 (3+1): rank 1 and parity 0 of stripe 0 are lost");
+}
+
+TEST(ParityFetchTest, AGroupThatIsNoneIsNotAskedFor) {
+  using Change = std::function<void(v1::ParitySources&)>;
+  const std::vector<Change> changes = {[](auto& s) { s.clear_ranks(); },
+                                       [](auto& s) { s.set_ranks(2, 0); },
+                                       [](auto& s) { s.set_ranks(1, 9); },
+                                       [](auto& s) { s.set_parity(0); },
+                                       [](auto& s) { s.set_parity(4); },
+                                       [](auto& s) { s.mutable_blocks(0)->set_stripe(4); },
+                                       [](auto& s) { s.mutable_blocks(0)->set_row(1); },
+                                       [](auto& s) { s.mutable_data(0)->set_rank(9); }};
+  for (size_t i = 0; i < changes.size(); ++i) {
+    Restore restore({3, 1}, 1, "x");
+    auto sources = std::make_shared<v1::ParitySources>(*restore.Sources());
+    changes[i](*sources);
+    restore.fetch->Fetch({TestGroup::kId, sources, 2}, restore.into,
+                         [&](const absl::StatusOr<v1::CopyRecord>& record) { restore.ended.push_back(record); });
+    EXPECT_EQ(CodeOf(restore.Status()), ErrorCode::INVALID_ARGUMENT) << "change " << i;
+    EXPECT_TRUE(restore.agents.asked.empty());
+  }
+}
+
+// ------------------------------------------------------------------------------------------------ sources that fail
+
+// Rank 2's image, where it is read beyond its first chunk that is not what its record says.
+TEST(ParityFetchTest, ACorruptChunkIsReadFromOthersAndWhatWasRebuiltStays) {
+  Restore restore({4, 2}, 5, "x");
+  std::vector<std::pair<uint64_t, uint64_t>> bytes_of_three;
+  restore.agents.breaks = [&](const Transfer& transfer) {
+    if (transfer.order.peer == "d") bytes_of_three.emplace_back(transfer.order.name.slot, transfer.order.image_bytes);
+    if (transfer.order.peer == "c" && transfer.bytes.size() > TestGroup::kChunk)
+      const_cast<Transfer&>(transfer).bytes[TestGroup::kChunk + 5] ^= std::byte{1};
+    return absl::OkStatus();
+  };
+  restore.Begin();
+  restore.Run();
+  ASSERT_TRUE(restore.Status().ok()) << restore.Status();
+  EXPECT_TRUE(restore.Whole());
+  ASSERT_GE(bytes_of_three.size(), 2u);
+  EXPECT_EQ(restore.agents.moves, 0);
+}
+
+TEST(ParityFetchTest, ACorruptSourceThatNobodyCanDoWithoutIsTheEnd) {
+  Restore restore({3, 1}, 3, "x");
+  restore.agents.breaks = [&](const Transfer& transfer) {
+    if (transfer.order.peer == "b") const_cast<Transfer&>(transfer).bytes[5] ^= std::byte{1};
+    return absl::OkStatus();
+  };
+  restore.Begin();
+  restore.Run();
+  EXPECT_EQ(CodeOf(restore.Status()), ErrorCode::CORRUPT);
+  EXPECT_THAT(restore.Status().message(), HasSubstr("(3+1): ranks 1 and 3 are lost"));
+  EXPECT_EQ(restore.agents.moves, 0);
+}
+
+// Chunks that are in the slot are neither asked for nor made again.
+TEST(ParityFetchTest, ASecondTryBringsWhatIsMissingOnly) {
+  Restore restore({2, 2}, 3, "x");
+  restore.Begin();
+  restore.Answers();
+  // Two sources; one brings all, the other one two chunks and is gone.
+  ASSERT_EQ(restore.agents.transfers.size(), 2u);
+  const auto first = restore.agents.Take();
+  const auto second = restore.agents.Take();
+  const size_t chunks = region::CrcsOf(second->bytes).size();
+  ASSERT_GT(chunks, 2u);
+  ASSERT_GE(region::CrcsOf(first->bytes).size(), 2u);
+  for (const uint32_t chunk : {0, 1}) ASSERT_TRUE(TestAgents::Bring(*second, chunk).ok());
+  for (uint32_t chunk = 0; chunk * TestGroup::kChunk < first->bytes.size(); ++chunk)
+    ASSERT_TRUE(TestAgents::Bring(*first, chunk).ok());
+  first->done(absl::OkStatus());
+  second->done(Error(ErrorCode::TIMEOUT, "gone"));
+  restore.Answers();
+  ASSERT_FALSE(restore.agents.transfers.empty());
+  for (const auto& transfer : restore.agents.transfers) {
+    EXPECT_NE(transfer->order.peer, second->order.peer);
+    EXPECT_LE(transfer->bytes.size(), (chunks - 2) * TestGroup::kChunk);
+  }
+  restore.Run();
+  ASSERT_TRUE(restore.Status().ok()) << restore.Status();
+  EXPECT_TRUE(restore.Whole());
+}
+
+TEST(ParityFetchTest, AHolderOfAnotherSnapshotIsLost) {
+  for (const bool spare : {true, false}) {
+    Restore restore(spare ? erasure::Shape{4, 2} : erasure::Shape{3, 1}, 3, "x");
+    restore.agents.says = [&](const Question& question) -> Said {
+      if (question.agent != "b") return std::nullopt;
+      auto told = restore.agents.Tell(question.request);
+      if (told.ok()) told->mutable_record()->mutable_snapshot()->set_step(9);
+      return told;
+    };
+    restore.Begin();
+    restore.Run();
+    EXPECT_EQ(CodeOf(restore.Status()), spare ? ErrorCode::OK : ErrorCode::CORRUPT) << restore.Status();
+    EXPECT_EQ(restore.Whole(), spare);
+  }
+}
+
+TEST(ParityFetchTest, WhoDoesNotAnswerIsAskedOnce) {
+  Restore restore({4, 2}, 3, "x");
+  restore.agents.says = [](const Question& question) -> Said {
+    if (question.agent == "b") return Error(ErrorCode::TIMEOUT, "no answer");
+    return std::nullopt;
+  };
+  restore.Begin();
+  restore.Run();
+  ASSERT_TRUE(restore.Status().ok()) << restore.Status();
+  EXPECT_TRUE(restore.Whole());
+  EXPECT_EQ(restore.agents.asked["b"], 1) << "four stripes, and it holds something of each";
+}
+
+// A connection breaks, and the question for another token is not answered.
+TEST(ParityFetchTest, WhoFallsSilentInTheMiddleIsWaitedForOnlyWhenNobodyElseIsLeft) {
+  for (const bool spare : {true, false}) {
+    Restore restore(spare ? erasure::Shape{4, 2} : erasure::Shape{3, 1}, 3, "x");
+    restore.Begin();
+    restore.Answers();
+    const auto transfer = restore.agents.Take();
+    absl::Status told;
+    transfer->order.renew([&](const absl::StatusOr<transport::TransferToken>& token) { told = token.status(); });
+    ASSERT_EQ(restore.agents.questions.size(), 1u);
+    restore.agents.questions.front().answer(Error(ErrorCode::TIMEOUT, "no answer"));
+    restore.agents.questions.pop_front();
+    EXPECT_EQ(CodeOf(told), spare ? ErrorCode::NOT_FOUND : ErrorCode::TIMEOUT);
+    if (spare) transfer->done(told);
+    if (!spare) restore.agents.transfers.push_back(transfer);
+    restore.Run();
+    ASSERT_TRUE(restore.Status().ok()) << restore.Status();
+    EXPECT_TRUE(restore.Whole());
+  }
+}
+
+TEST(ParityFetchTest, AHolderThatVanishesInTheMiddleIsReplaced) {
+  Restore restore({4, 2}, 5, "x");
+  int broken = 0;
+  restore.agents.breaks = [&](const Transfer& transfer) {
+    if (transfer.order.peer != "e") return absl::OkStatus();
+    ++broken;
+    EXPECT_TRUE(TestAgents::Bring(transfer, 0).ok());
+    return Error(ErrorCode::AGENT_UNREACHABLE, "connection refused");
+  };
+  restore.Begin();
+  restore.Run();
+  ASSERT_TRUE(restore.Status().ok()) << restore.Status();
+  EXPECT_TRUE(restore.Whole());
+  EXPECT_EQ(broken, 1);
+}
+
+// Its agent restarted: what it holds is there, the transfer is not.
+TEST(ParityFetchTest, WhoBeganAnewIsReadAgain) {
+  Restore restore({3, 1}, 3, "x");
+  int broken = 0;
+  restore.agents.breaks = [&](const Transfer& transfer) {
+    if (transfer.order.peer != "b" || broken++ == 1) return absl::OkStatus();
+    return broken == 1 ? Error(ErrorCode::FENCED, "the other agent has begun anew") : absl::OkStatus();
+  };
+  restore.Begin();
+  restore.Run();
+  ASSERT_TRUE(restore.Status().ok()) << restore.Status();
+  EXPECT_TRUE(restore.Whole());
+  restore.agents.breaks = [](const Transfer& transfer) {
+    return transfer.order.peer == "b" ? Error(ErrorCode::FENCED, "anew") : absl::OkStatus();
+  };
+  restore.ended.clear();
+  restore.Begin();
+  restore.Run();
+  EXPECT_EQ(CodeOf(restore.Status()), ErrorCode::FENCED) << "not for ever";
+}
+
+TEST(ParityFetchTest, WhoHasNotHeardOfTheAttemptIsAskedAgainForAWhile) {
+  Restore restore({3, 1}, 3, "x");
+  restore.agents.says = [](const Question& question) -> Said {
+    if (question.agent == "b") return Error(ErrorCode::BUSY, "attempt 2 is not decided yet");
+    return std::nullopt;
+  };
+  restore.Begin();
+  for (int second = 0; second < 9; ++second) {
+    restore.Run();
+    restore.clock.Advance(seconds(1));
+  }
+  EXPECT_TRUE(restore.ended.empty());
+  EXPECT_EQ(restore.agents.asked["b"], 9);
+  restore.agents.says = nullptr;
+  restore.Run();
+  ASSERT_TRUE(restore.Status().ok()) << restore.Status();
+  EXPECT_TRUE(restore.Whole());
+}
+
+// Its bytes are what its own record says, and nothing that was rebuilt with it is what the lost image was.
+TEST(ParityFetchTest, ParityOfOtherImagesIsLost) {
+  for (const bool spare : {true, false}) {
+    Restore restore(spare ? erasure::Shape{4, 2} : erasure::Shape{3, 1}, 3, "x");
+    for (auto& [at, bytes] : restore.group.parity) {
+      if (at.second == 0) bytes[7] ^= std::byte{1};
+    }
+    restore.Begin();
+    restore.Run();
+    EXPECT_EQ(CodeOf(restore.Status()), spare ? ErrorCode::OK : ErrorCode::CORRUPT) << restore.Status();
+    EXPECT_EQ(restore.Whole(), spare);
+    const char* said = spare ? "" : "rank 3 and parity 0 of stripe";
+    EXPECT_THAT(restore.Status().message(), HasSubstr(said));
+  }
+}
+
+// ---------------------------------------------------------------------------------------------------- what is near
+
+TEST(ParityFetchTest, WhatIsHereIsNotAskedFor) {
+  Restore restore({3, 1}, 3, "b");
+  restore.Begin();
+  restore.Run();
+  ASSERT_TRUE(restore.Status().ok()) << restore.Status();
+  EXPECT_TRUE(restore.Whole());
+  EXPECT_EQ(restore.agents.asked.count("b"), 0u);
+  EXPECT_EQ(restore.own_images, 2) << "its rank gives a block to two of the three stripes";
+  EXPECT_EQ(restore.own_parities, 1) << "and its node keeps the parity of the third";
+}
+
+TEST(ParityFetchTest, AGroupThatIsAllHereNeedsNoNetwork) {
+  Restore restore({4, 2}, 3, "b", {1});
+  restore.linked = false;
+  restore.Begin("b");
+  restore.Run();
+  ASSERT_TRUE(restore.Status().ok()) << restore.Status();
+  EXPECT_TRUE(restore.Whole());
+}
+
+// -------------------------------------------------------------------------------------------------- threads, the end
+
+TEST(ParityFetchTest, SourcesBringTheirChunksOnThreadsOfTheirOwn) {
+  Restore restore({4, 2}, 5, "x", {2});
+  restore.Begin();
+  while (restore.ended.empty()) {
+    restore.Answers();
+    if (restore.agents.transfers.empty()) break;
+    std::vector<std::pair<TestAgents::TransferPtr, absl::Status>> brought;
+    while (!restore.agents.transfers.empty()) brought.emplace_back(restore.agents.Take(), absl::OkStatus());
+    std::vector<std::thread> threads;
+    threads.reserve(brought.size());
+    for (auto& [transfer, status] : brought)
+      threads.emplace_back(
+          [&restore, &transfer = transfer, &status = status] { status = restore.agents.BringAll(*transfer); });
+    for (std::thread& thread : threads) thread.join();
+    for (auto& [transfer, status] : brought) transfer->done(status);
+    restore.Settle();
+  }
+  ASSERT_TRUE(restore.Status().ok()) << restore.Status();
+  EXPECT_TRUE(restore.Whole());
+}
+
+TEST(ParityFetchTest, WhoIsDestroyedInTheMiddleLeavesNothing) {
+  Restore restore({3, 1}, 3, "x");
+  restore.Begin();
+  restore.Answers();
+  ASSERT_EQ(restore.agents.moves, 3);
+  std::vector<TestAgents::TransferPtr> transfers(restore.agents.transfers.begin(), restore.agents.transfers.end());
+  restore.agents.transfers.clear();
+  ASSERT_TRUE(TestAgents::Bring(*transfers[0], 0).ok());
+  ASSERT_TRUE(TestAgents::Bring(*transfers[1], 0).ok());
+  restore.fetch.reset();
+  EXPECT_EQ(restore.agents.moves, 0);
+  EXPECT_FALSE(TestAgents::Bring(*transfers[2], 0).ok()) << "a thread of the transport may be in the middle of it";
+  TestBytes bytes(restore.group.images[3].size());
+  ASSERT_TRUE(restore.into.file->Read(0, bytes).ok());
+  EXPECT_EQ(bytes, TestBytes(bytes.size())) << "nothing is written any more";
+  const std::weak_ptr<void> memory = transfers[0]->target.keep;
+  EXPECT_FALSE(memory.expired());
+  transfers.clear();
+  restore.Settle();
+  EXPECT_TRUE(memory.expired());
+  EXPECT_TRUE(restore.ended.empty());
+}
+
+// ------------------------------------------------------------------------------------------------- what the image was
+
+TEST(ParityFetchTest, AHolderOfParityTellsWhatTheImageWas) {
+  Restore restore({3, 1}, 2, "x");
+  std::vector<absl::StatusOr<v1::DescribeResponse>> told;
+  const auto describe = [&] {
+    restore.fetch->Describe({TestGroup::kId, restore.Sources(), 2},
+                            [&](const absl::StatusOr<v1::DescribeResponse>& answer) { told.push_back(answer); });
+  };
+  restore.agents.says = [](const Question& question) -> Said {
+    EXPECT_TRUE(question.request.has_parity());
+    EXPECT_EQ(question.request.copy().rank(), 2u);
+    EXPECT_EQ(question.request.user(), "1000");
+    EXPECT_EQ(question.request.attempt(), 2u);
+    if (question.agent == "a") return Error(ErrorCode::NOT_FOUND, "not here");
+    return std::nullopt;
+  };
+  describe();
+  restore.Run();
+  ASSERT_EQ(told.size(), 1u);
+  ASSERT_TRUE(told[0].ok()) << told[0].status();
+  EXPECT_EQ(told[0]->layout().slot_bytes(), restore.group.images[2].size());
+  EXPECT_EQ(told[0]->world_size(), 4u);
+  EXPECT_EQ(restore.agents.asked["b"], 1);
+  restore.agents.says = [](const Question&) -> Said { return Error(ErrorCode::TIMEOUT, "no answer"); };
+  describe();
+  restore.Run();
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(CodeOf(told[1].status()), ErrorCode::TIMEOUT);
+  EXPECT_THAT(told[1].status().message(), AllOf(HasSubstr("job gpt rank 2 step 10"), HasSubstr("no answer")));
+}
+
+TEST(ParityFetchTest, AQuestionEndsWithItsOwner) {
+  Restore restore({3, 1}, 2, "x");
+  int told = 0;
+  restore.fetch->Describe({TestGroup::kId, restore.Sources(), 2},
+                          [&](const absl::StatusOr<v1::DescribeResponse>&) { ++told; });
+  restore.fetch.reset();
+  restore.Run();
+  EXPECT_EQ(told, 0);
+}
+
+}  // namespace
+}  // namespace ckptd
