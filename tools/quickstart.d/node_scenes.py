@@ -24,7 +24,10 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class NodeStage:
     """What a scene gets: a cluster with a spare, a run, the undisturbed run to compare with, and the row it fills."""
 
-    def __init__(self, title, cluster, reference, steps):
+    def __init__(self, title, cluster, reference, steps, parity=False):
+        self.by = "parity" if parity else "replica"  # where a lost rank's snapshot comes from
+        self.kept = "the nodes have parity of all ranks' snapshots" if parity else (
+            "each rank's snapshot is in the memory of two nodes")  # fmt: skip
         self.row = Row(title)
         self.cluster, self.reference = cluster, reference
         self.spare = cluster.nodes[-1]
@@ -40,7 +43,7 @@ class NodeStage:
             return self.run.events("stopped", rank)
 
         at = wait_for(f"rank {rank} to be in a save with a step protected before it", 300, stopped)[0]
-        say(f"  step {at['protected']} is protected: each rank's snapshot is in the memory of two nodes; "
+        say(f"  step {at['protected']} is protected: {self.kept}; "
             f"the save of step {at['step']} is {at['state']}")  # fmt: skip
         return at
 
@@ -116,7 +119,7 @@ def lose_one(stage, rank):
     step, sources, _ = stage.resume(died)
     if step < at["protected"]:
         raise Failed(f"step {at['protected']} was protected, and it went on from {step}")
-    wanted = ["replica" if each == rank else "region" for each in range(stage.run.ranks)]
+    wanted = [stage.by if each == rank else "region" for each in range(stage.run.ranks)]
     if sources != wanted:
         raise Failed(f"sources are {by_source(sources)}, not {by_source(wanted)}")
 
@@ -137,6 +140,11 @@ def too_many_lost(stage):
     holder = stage.cluster.holder(JOB, rank, owner)
     say(f"  rank {rank} runs on {owner.name}, its copy is on {holder.name}: both are lost, one more than is protected")
     lost = {rank, stage.run.where.index(holder)}
+    fall_back(stage, at, rank, lost)
+
+
+def fall_back(stage, at, rank, lost):
+    """All of `lost` go, more than is protected: everybody goes on from storage."""
     stage.show_status()
     died = stage.lose(sorted(lost))
     durable = stage.spare.steps(JOB)
@@ -150,10 +158,20 @@ def too_many_lost(stage):
         raise Failed(f"it went on from step {step} ({by_source(sources)}), not from step {max(durable)} on storage")
 
 
+def too_many_for_parity(stage):
+    rank = stage.run.ranks - 1
+    say("  storage gets every second step, so that memory is ahead of it")
+    at = stage.train_into_a_save(rank, "--stop-behind")
+    say(f"  any one node may be lost; now ranks {rank - 1} and {rank} are, with their nodes")
+    fall_back(stage, at, rank, {rank - 1, rank})
+
+
 SCENES = [
-    ("node-lost", node_lost, NEVER, "a node lost in a save"),
-    ("coordinator-lost", coordinator_lost, NEVER, "rank 0's node lost in a save"),
-    ("too-many-lost", too_many_lost, 2, "both holders of a rank lost"),
+    ("node-lost", node_lost, NEVER, False, "a node lost in a save"),
+    ("coordinator-lost", coordinator_lost, NEVER, False, "rank 0's node lost in a save"),
+    ("too-many-lost", too_many_lost, 2, False, "both holders of a rank lost"),
+    ("parity-lost", node_lost, NEVER, True, "parity: a node lost in a save"),
+    ("parity-too-many", too_many_for_parity, 2, True, "parity: two nodes lost"),
 ]
 
 
@@ -161,13 +179,15 @@ def make_network(args):
     return Loopback() if args.no_namespaces else Namespaces()
 
 
-def play(args, name, scene, flush_every, title, reference):
+def play(args, name, scene, flush_every, parity, title, reference):
     say(f"Scene {name}: {title}")
     settings = {"durability.flush_every": flush_every}
+    if parity:
+        settings |= {"peers.parity": 1, "peers.data": args.nodes - 1}
     try:
         with Cluster(args.work / name, args.nodes + 1, make_network(args), settings) as cluster:
             cluster.describe()
-            stage = NodeStage(f"{name}: {title}", cluster, reference, args.steps)
+            stage = NodeStage(f"{name}: {title}", cluster, reference, args.steps, parity)
             judge(stage, lambda: scene(stage))
             return stage.row
     except Failed as failed:  # of the nodes themselves
