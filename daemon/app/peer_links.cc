@@ -127,8 +127,7 @@ void PeerLinks::TakeView() {
 }
 
 void PeerLinks::Send(const std::string& agent, const transport::StatePtr& state) {
-  if (!last_state_ || last_state_->state() != state) last_state_.emplace(state);
-  SendTo(agent, *last_state_);
+  SendTo(agent, recent_states_.Of(state));
 }
 
 void PeerLinks::Send(const std::string& agent, const transport::ReportPtr& report) {

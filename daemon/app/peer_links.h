@@ -97,9 +97,9 @@ class PeerLinks final : private transport::LinkSink {
   const bool speaks_;
   std::vector<std::string> members_;
   std::unique_ptr<transport::Links> links_;
-  transport::CopyCalls* copies_ = nullptr;            // of links_
-  absl::Status why_not_;                              // there are no links
-  std::optional<transport::LinkMessage> last_state_;  // a coordinator gives the same one to everybody: sized once
+  transport::CopyCalls* copies_ = nullptr;  // of links_
+  absl::Status why_not_;                    // there are no links
+  transport::RecentStates recent_states_;
   std::optional<Loop::TimerId> retry_;
   CallbackScope scope_;
 };

@@ -6,6 +6,19 @@
 #include "daemon/transport/grpc_status.h"
 
 namespace ckptd::transport {
+namespace {
+
+constexpr char kLinkMethod[] = "/ckptd.v1.Peer/Link";
+
+// The bytes themselves: gRPC lets go of them when it has sent them.
+grpc::ByteBuffer Shared(const DialStream::Bytes& bytes) {
+  using Held = DialStream::Bytes;
+  const auto let_go = [](void* held) { delete static_cast<Held*>(held); };
+  const grpc::Slice slice(const_cast<char*>(bytes->data()), bytes->size(), let_go, new Held(bytes));
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+}  // namespace
 
 void Pending::Add() {
   MutexLock lock(mutex_);
@@ -23,29 +36,26 @@ void Pending::WaitForNone() {
 }
 
 DialStream::DialStream(std::shared_ptr<grpc::Channel> channel, DialEvents events, std::shared_ptr<Pending> pending)
-    : channel_(std::move(channel)),
-      events_(std::move(events)),
-      pending_(std::move(pending)),
-      stub_(v1::Peer::NewStub(channel_)) {
+    : channel_(std::move(channel)), events_(std::move(events)), pending_(std::move(pending)), stub_(channel_) {
   pending_->Add();
 }
 
-std::shared_ptr<DialStream> DialStream::Start(std::shared_ptr<grpc::Channel> channel, v1::LinkRequest hello,
+std::shared_ptr<DialStream> DialStream::Start(std::shared_ptr<grpc::Channel> channel, const v1::LinkRequest& hello,
                                               DialEvents events, std::shared_ptr<Pending> pending) {
   std::shared_ptr<DialStream> stream(new DialStream(std::move(channel), std::move(events), std::move(pending)));
   stream->self_ = stream;
-  stream->stub_->async()->Link(&stream->context_, stream.get());
+  stream->stub_.PrepareBidiStreamingCall(&stream->context_, kLinkMethod, {}, stream.get());
   stream->AddHold();  // writes come from a thread that is not gRPC's
-  stream->request_ = std::move(hello);
+  stream->request_ = Shared(std::make_shared<const std::string>(hello.SerializeAsString()));
   stream->StartRead(&stream->response_);
   stream->StartWrite(&stream->request_);
   stream->StartCall();
   return stream;
 }
 
-void DialStream::Write(v1::LinkRequest request) {
+void DialStream::Write(const Bytes& request) {
   if (released_) return;
-  request_ = std::move(request);
+  request_ = Shared(request);
   StartWrite(&request_);
 }
 

@@ -2,14 +2,16 @@
 #ifndef CKPTD_DAEMON_TRANSPORT_DIAL_STREAM_H_
 #define CKPTD_DAEMON_TRANSPORT_DIAL_STREAM_H_
 
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "daemon/base/mutex.h"
-#include "proto/ckptd/v1/peer.grpc.pb.h"
+#include "proto/ckptd/v1/link.pb.h"
 
 namespace ckptd::transport {
 
@@ -34,15 +36,20 @@ struct DialEvents {
   std::function<void(const absl::Status& why)> ended;  // never OK
 };
 
-class DialStream final : public grpc::ClientBidiReactor<v1::LinkRequest, v1::LinkResponse> {
+// It is given LinkRequests as bytes: a coordinator writes the same ones to all of its members.
+class DialStream final : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::LinkResponse> {
  public:
+  // A serialised LinkRequest.
+  using Bytes = std::shared_ptr<const std::string>;
+
   // Begins with `hello`, which counts as the first write.
-  [[nodiscard]] static std::shared_ptr<DialStream> Start(std::shared_ptr<grpc::Channel> channel, v1::LinkRequest hello,
-                                                         DialEvents events, std::shared_ptr<Pending> pending);
+  [[nodiscard]] static std::shared_ptr<DialStream> Start(std::shared_ptr<grpc::Channel> channel,
+                                                         const v1::LinkRequest& hello, DialEvents events,
+                                                         std::shared_ptr<Pending> pending);
 
   // These on one thread. Write: only after the one before was `written`. After Release() it does nothing: gRPC would
   // touch the call's context when it has long ended.
-  void Write(v1::LinkRequest request);
+  void Write(const Bytes& request);
   // Instead of a further Write: the callee reads what was written, and ends the call.
   void EndWrites();
   // Ends the call. Idempotent.
@@ -58,9 +65,9 @@ class DialStream final : public grpc::ClientBidiReactor<v1::LinkRequest, v1::Lin
   const std::shared_ptr<grpc::Channel> channel_;
   const DialEvents events_;
   const std::shared_ptr<Pending> pending_;
-  const std::unique_ptr<v1::Peer::Stub> stub_;
+  grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::LinkResponse> stub_;
   grpc::ClientContext context_;
-  v1::LinkRequest request_;
+  grpc::ByteBuffer request_;
   v1::LinkResponse response_;
   bool answered_ = false;             // of gRPC's reads, one at a time
   bool released_ = false;             // of the owner's thread

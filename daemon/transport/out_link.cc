@@ -10,19 +10,6 @@
 #include "daemon/base/units.h"
 
 namespace ckptd::transport {
-namespace {
-
-v1::LinkRequest RequestOf(const LinkMessage& message) {
-  v1::LinkRequest request;
-  if (message.state())
-    *request.mutable_state() = *message.state();
-  else
-    *request.mutable_report() = *message.report();
-  return request;
-}
-
-}  // namespace
-
 OutLink::OutLink(OutLinkShared& shared, PeerNode node)
     : shared_(shared), node_(std::move(node)), backoff_(shared.first_pause, shared.longest_pause, RandomId()) {}
 
@@ -48,7 +35,7 @@ void OutLink::Dial() {
   writing_bytes_ = 0;
   v1::LinkRequest hello;
   *hello.mutable_hello() = MakeHello(self_, node_.name);
-  stream_ = DialStream::Start(*std::move(channel), std::move(hello), EventsOf(dial_), shared_.pending);
+  stream_ = DialStream::Start(*std::move(channel), hello, EventsOf(dial_), shared_.pending);
   timer_ = shared_.loop.After(shared_.patience, [this] {
     Broken(Error(ErrorCode::TIMEOUT, absl::StrCat("no answer within ", FormatDuration(shared_.patience))));
   });
@@ -108,7 +95,7 @@ void OutLink::WriteNext() {
   if (!next) return;
   writing_ = true;
   writing_bytes_ = next->bytes();
-  stream_->Write(RequestOf(*next));
+  stream_->Write(next->wire());
 }
 
 void OutLink::Renew() {

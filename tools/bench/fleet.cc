@@ -148,11 +148,7 @@ void Fleet::TakeState(const job::SendState& effect) {
     sent_bytes_ += effect.state->ByteSizeLong();
     return;
   }
-  sent_bytes_ += Timed([&] {
-    v1::LinkRequest request;
-    *request.mutable_state() = *effect.state;
-    return request.SerializeAsString().size();
-  });
+  sent_bytes_ += Timed([&] { return recent_states_.Of(effect.state).wire()->size(); });
 }
 
 // As a link reads it.
@@ -181,6 +177,7 @@ void Fleet::Report(Agent& agent) {
   report->set_seq(++agent.seq);
   report->set_answers(agent.state->incarnation());
   report->set_heard(agent.state->version());
+  report->set_completes(true);
   *report->mutable_watermark() = agent.state->watermark();
   report->set_floor(agent.state->floor());
   for (const v1::RankReport& rank : agent.ranks) {

@@ -13,6 +13,7 @@
 
 #include "daemon/base/clock.h"
 #include "daemon/job/machine.h"
+#include "daemon/transport/link_message.h"
 
 namespace ckptd::bench {
 
@@ -71,6 +72,7 @@ class Fleet {
   std::unique_ptr<job::Machine> machine_;
   std::deque<job::Event> events_;
   std::vector<job::StartTimer> timers_;
+  transport::RecentStates recent_states_;
   Nanos spent_{0};
   Nanos cpu_{0};
   Nanos decided_after_{0};
