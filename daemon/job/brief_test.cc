@@ -17,6 +17,7 @@ v1::State Decided(uint64_t version, v1::State::Phase phase = v1::State::LOAD) {
   state.set_job("gpt");
   state.set_attempt(3);
   state.set_coordinator("B");
+  state.set_user("1000");
   state.set_incarnation(kTheirs);
   state.set_version(version);
   state.set_phase(phase);

@@ -34,9 +34,11 @@ ReportPtr AskForWhole(const v1::State& state, const ReporterId& self, AttemptId 
 
 ReportPtr Bystander::Heard(const StatePtr& state) {
   const auto known = known_.find(state->job());
-  const bool older = known != known_.end() && known->second.state->attempt() > state->attempt() &&
-                     known->second.state->user() == state->user();
-  if (older) return NothingHere(*known->second.state, self_, ++seq_);
+  const bool same_user = known != known_.end() && known->second.state->user() == state->user();
+  const bool older = same_user && known->second.state->attempt() > state->attempt();
+  const bool intruder = same_user && known->second.state->attempt() == state->attempt() &&
+                        known->second.state->coordinator() != state->coordinator();  // of an attempt there is one
+  if (older || intruder) return NothingHere(*known->second.state, self_, ++seq_);
   const StatePtr whole = Whole(state, known == known_.end() ? nullptr : known->second.state);
   if (whole == nullptr) return AskForWhole(*state, self_, state->attempt(), ++seq_);
   Remember(whole);

@@ -171,6 +171,7 @@ TEST_F(CopiesTest, WhoHasNoRankReportsItsCopiesToo) {
   auto state = std::make_shared<v1::State>();
   state->set_attempt(4);
   state->set_coordinator("B");
+  state->set_user("1000");
   Feed(StateReceived{state});
   ASSERT_TRUE(Has<SendReport>());
   EXPECT_EQ(Last<SendReport>().report->ranks_size(), 0);

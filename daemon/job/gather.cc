@@ -28,11 +28,11 @@ void Coordinator::On(const ReportReceived& event) {
   dirty_ = dirty_ || protection_.marks().given_up != given_up;
 }
 
-// Whoever asks has nothing in memory, so its `seen` may be of the attempt before.
+// Whoever asks has nothing in memory, so its `seen` may be of the attempt before. Who asks again hears it by the timer:
+// a question is short and the answer is not.
 void Coordinator::SendWhole(const v1::Report& asks) {
   if (!Coordinates() || state_ == nullptr || asks.answers() != context_.config.incarnation) return;
-  reports_.Lacks(asks.agent());
-  Send(asks.agent());
+  if (reports_.Lack(asks.agent())) Send(asks.agent());
 }
 
 // A rank belongs to the ticket that came first, as long as it waits; a second live one is refused.

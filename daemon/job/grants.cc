@@ -55,11 +55,15 @@ bool Grants::Update(const std::vector<const v1::RankReport*>& ranks, const Rules
   return floor_ != before;
 }
 
-// That it fills or has sealed in this attempt.
+// That it fills or has sealed in this attempt, and that are not dead yet. Most ranks have the same.
 void Grants::AddSteps(const v1::RankReport& rank, std::set<StepId>* steps) const {
-  steps->insert(rank.fill());
+  const auto add = [&](StepId step) {
+    const bool known = !steps->empty() && *steps->rbegin() == step;
+    if (step >= floor_ && !known) steps->insert(step);
+  };
+  add(rank.fill());
   for (const v1::SnapshotRef& ref : rank.sealed()) {
-    if (ref.attempt() == attempt_) steps->insert(ref.step());
+    if (ref.attempt() == attempt_) add(ref.step());
   }
 }
 

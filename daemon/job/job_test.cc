@@ -76,6 +76,7 @@ TEST_F(JobTest, SeenIsPersistedBeforeItIsAnswered) {
   auto state = std::make_shared<v1::State>();
   state->set_attempt(9);
   state->set_coordinator("B");
+  state->set_user("1000");
   Effects effects;
   machine_.Step(StateReceived{state}, effects);
   ASSERT_GE(effects.size(), 2u);

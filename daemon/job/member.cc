@@ -94,12 +94,18 @@ bool Member::Waiting(Rank rank, Ticket ticket) const {
 void Member::On(const StateReceived& event) {
   const v1::State& state = *event.state;
   if (state.attempt() < seen_ && context_.config.rules.refuse_old_state) return SendReport();
+  if (!FromItsCoordinator(state)) return;
   const StatePtr whole = context_.config.rules.ask_for_whole ? Whole(event.state, state_) : event.state;
   if (whole == nullptr) return Ask(state);
   Learn(whole);
   TakeRefusals(state);
   context_.Emit(ForwardState{whole});
   SendReport();
+}
+
+// One agent coordinates an attempt, for ever: its record names it, and was created exclusively.
+bool Member::FromItsCoordinator(const v1::State& state) const {
+  return state_ == nullptr || state_->attempt() != state.attempt() || state_->coordinator() == state.coordinator();
 }
 
 // What it says is not learned, its attempt neither: who has nothing of it in memory may have lost its region too.
@@ -110,7 +116,7 @@ void Member::Ask(const v1::State& state) {
 ReporterId Member::Self() const { return {context_.config.agent, context_.config.incarnation, region_id_}; }
 
 bool Member::SameUser(const v1::State& state) const {
-  return state.user().empty() || context_.config.user.empty() || state.user() == context_.config.user;
+  return context_.config.user.empty() || state.user() == context_.config.user;
 }
 
 void Member::StayOut(const v1::State& state) {
@@ -118,7 +124,9 @@ void Member::StayOut(const v1::State& state) {
       absl::StrCat("job ", context_.config.job, " runs for uid ", state.user(), " on agent ", state.coordinator(),
                    ", this process runs as uid ", context_.config.user, ": use another name, or run as that user");
   for (auto& [rank, seat] : seats_) {
-    if (rank != 0) Refuse(seat.join.ticket, ErrorCode::JOB_OWNED, why);  // whose rank 0 is, the storage says
+    const bool settled =
+        rank == 0 || state_ != nullptr;  // whose rank 0 is, the storage says; and whose this attempt is
+    if (!settled) Refuse(seat.join.ticket, ErrorCode::JOB_OWNED, why);
   }
   context_.Emit(ckptd::job::SendReport{state.coordinator(), NothingHere(state, Self(), ++seq_)});
 }

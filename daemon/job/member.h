@@ -43,7 +43,8 @@ class Member {
 
   // Its coordinator runs a job of this name for the user whose job it is here.
   [[nodiscard]] bool SameUser(const v1::State& state) const;
-  // It is another user's: nothing in it holds here, its ranks are not ours, and nobody waits for us.
+  // It is another user's: nothing in it holds here, its ranks are not ours, and nobody waits for us. Ranks that wait
+  // here for a first attempt wait in vain; where one of this user's is known, the name is theirs.
   void StayOut(const v1::State& state);
 
   [[nodiscard]] AttemptId seen() const { return seen_; }
@@ -61,6 +62,7 @@ class Member {
 
   void Learn(const StatePtr& state);
   void TakeRefusals(const v1::State& state);
+  [[nodiscard]] bool FromItsCoordinator(const v1::State& state) const;
   void Ask(const v1::State& state);
   [[nodiscard]] ReporterId Self() const;
   [[nodiscard]] bool FactsAreCurrent() const;

@@ -80,6 +80,7 @@ TEST_F(MembersTest, CopiesThatAreTheSameAreNoNews) {
     out->set_job("gpt");
     out->set_attempt(attempt);
     out->set_coordinator("B");
+    out->set_user("1000");
     return StateReceived{out};
   };
   Feed(copies(0, 5));
@@ -101,6 +102,7 @@ TEST_F(MembersTest, ARefusedCopyIsGivenUpOnlyWhileAllCopyIt) {
   auto state = std::make_shared<v1::State>();
   state->set_attempt(3);
   state->set_coordinator("B");
+  state->set_user("1000");
   SetRef({3, 20}, state->mutable_protecting());
   Feed(StateReceived{state});
   Feed(CopyRefused{{3, 10}});

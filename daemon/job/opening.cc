@@ -30,7 +30,7 @@ void Coordinator::Open(const Join& join) {
 
 void Coordinator::Begin() {
   reopening_ = surveying_ = false;
-  state_ = nullptr;
+  state_ = brief_ = nullptr;
   To(Trigger::kOpen);
   op_ = context_.Request(ReadNewest{});
 }

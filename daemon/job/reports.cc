@@ -56,6 +56,11 @@ bool Reports::Alive(const std::string& agent) const {
   return standing != standings_.end() && standing->second.alive;
 }
 
+bool Reports::Lacks(const std::string& agent) const {
+  const auto standing = standings_.find(agent);
+  return standing != standings_.end() && standing->second.lacks;
+}
+
 // One that is silent may have started anew.
 bool Reports::Completes(const std::string& agent, uint64_t version) const {
   const auto report = by_agent_.find(agent);

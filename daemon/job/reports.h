@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/ids.h"
@@ -42,8 +43,9 @@ class Reports {
 
   // It has heard a State of this version or a newer one, and does with one that leaves out what that said.
   [[nodiscard]] bool Completes(const std::string& agent, uint64_t version) const;
-  // It has said that it does not.
-  void Lacks(const std::string& agent) { standings_[agent].lacks = true; }
+  // It has said that it does not. False: said already, since its last REPORT.
+  bool Lack(const std::string& agent) { return !std::exchange(standings_[agent].lacks, true); }
+  [[nodiscard]] bool Lacks(const std::string& agent) const;
 
   // Agents with another REPORT than at the last call, or that are Alive and were not, or are so no more.
   [[nodiscard]] std::set<std::string> TakeChanged();

@@ -271,7 +271,7 @@ void Coordinator::Repeat() {
   if (more) Publish();
   for (const std::string& agent : context_.config.members) {
     uint64_t heard = 0;
-    const bool due = reports_.Silent(agent, &heard) > kSilent || heard != version_;
+    const bool due = reports_.Silent(agent, &heard) > kSilent || heard != version_ || reports_.Lacks(agent);
     if (due && !more) Send(agent);
   }
   ++ticks_;

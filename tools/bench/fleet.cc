@@ -1,5 +1,7 @@
 #include "tools/bench/fleet.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <utility>
 #include <variant>
@@ -14,6 +16,12 @@ namespace {
 
 constexpr char kJob[] = "fleet";
 constexpr Nanos kSoon = std::chrono::milliseconds(100);  // timers that are part of an answer, and not a repetition
+
+Nanos ThreadCpu() {
+  timespec now{};
+  (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+}
 
 Ticket TicketOf(Rank rank) { return 1000 + rank; }
 
@@ -78,11 +86,11 @@ uint64_t Fleet::protected_step() const { return machine_->view().protected_.step
 
 template <typename Work>
 auto Fleet::Timed(const Work& work) {
+  const Nanos cpu = ThreadCpu();
   const TimePoint begin = Now();
   auto result = work();
-  const auto took = std::chrono::duration_cast<Nanos>(Now() - begin);
-  spent_ += took;
-  cpu_ += took;
+  spent_ += std::chrono::duration_cast<Nanos>(Now() - begin);
+  cpu_ += ThreadCpu() - cpu;
   return result;
 }
 
