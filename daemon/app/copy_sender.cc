@@ -8,6 +8,7 @@
 #include "daemon/app/copy_placement.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/log.h"
+#include "daemon/base/marks.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/job/lineage.h"
 #include "daemon/job/rank_groups.h"
@@ -69,7 +70,9 @@ void CopySender::Refresh() {
   if (state_ == nullptr) return;
   const SnapshotId target = job::ToId(state_->protecting());
   if (target.none() && plan_.target().none()) return;
-  const bool counted = job::ToId(state_->protected_()) >= target && job::ToId(state_->unprotected()) < target;
+  const SnapshotId complete = job::ToId(state_->protected_());
+  const bool counted =
+      complete >= target && IsInForce(complete, job::ToId(state_->unprotected()), state_->protection_turns());
   std::set<Key> owed = Owed(target);
   std::set<std::string> holders;
   for (const Key& key : owed) holders.insert(key.agent);

@@ -10,6 +10,7 @@
 #include "daemon/app/health.h"
 #include "daemon/app/rescuer.h"
 #include "daemon/app/storage_watch.h"
+#include "daemon/base/marks.h"
 #include "daemon/job/lineage.h"
 
 namespace ckptd {
@@ -141,7 +142,7 @@ void FillRank(RankRunner& rank, const Services& services, v1::RankStatus* out) {
 
 bool IsProtectionLost(const v1::State& state) {
   const SnapshotId id = job::ToId(state.protected_());
-  return !id.none() && id <= job::ToId(state.unprotected());
+  return !id.none() && !IsInForce(id, job::ToId(state.unprotected()), state.protection_turns());
 }
 
 using Steps = std::map<SnapshotId, v1::StepStatus, std::greater<>>;

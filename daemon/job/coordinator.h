@@ -23,6 +23,9 @@
 
 namespace ckptd::job {
 
+// For so many ticks nothing came: others hold in its place.
+inline constexpr uint64_t kSilentForLong = 10;
+
 class Coordinator {
  public:
   Coordinator(Context* context, Member* member) : context_(*context), member_(*member) {
@@ -117,13 +120,14 @@ class Coordinator {
   void RememberGroups(const v1::State& before);
   void PlaceHolders(bool anew);
   void GroupRanks();
+  void LeaveOutSilent(const std::set<std::string>& members, std::set<std::string>* agents) const;
   [[nodiscard]] bool NeedsSurvey();
   void TakeStock();
   [[nodiscard]] Holdings Stock() const;
   [[nodiscard]] bool HoldersMissing() const;
   [[nodiscard]] bool Hopeless();
   void UpdateProtection();
-  void PublishProtection(v1::State* state) const;
+  void PublishProtection(v1::State* state);
   void FillProtection(View* view) const;
 
   [[nodiscard]] std::string Prefix() const;  // "job gpt attempt 3: "
@@ -167,7 +171,9 @@ class Coordinator {
   // HoldersMissing(), and the alive_version() it holds for; none: who holds for whom has changed.
   std::optional<std::pair<uint64_t, bool>> holders_missing_;
   bool surveying_ = false;
-  uint64_t ticks_ = 0;  // resend timers since LOAD began
+  uint64_t ticks_ = 0;       // resend timers since LOAD began
+  ProtectionMarks told_;     // in the last STATE
+  uint64_t told_marks_ = 0;  // version of the STATE that told first what the target is and what was given up
   std::vector<v1::RankSources> sources_;
   Committer committer_;
   Deleter deleter_;

@@ -30,9 +30,14 @@ class CopiesTest : public JobTest {
   }
 
   void FromB(const std::vector<v1::HeldCopies>& copies, AttemptId seen = 0) {
+    From("B", copies, seen != 0 ? seen : machine_.view().attempt, 1000);
+  }
+  // `heard`: up to this version of STATE.
+  void From(const std::string& agent, const std::vector<v1::HeldCopies>& copies, AttemptId seen, uint64_t heard) {
     auto report = std::make_shared<v1::Report>();
-    report->set_agent("B");
-    report->set_seen(seen != 0 ? seen : machine_.view().attempt);
+    report->set_agent(agent);
+    report->set_seen(seen);
+    report->set_heard(heard);
     report->set_answers(5);
     report->set_incarnation(9);
     report->set_seq(++seq_);
@@ -146,6 +151,27 @@ TEST_F(CopiesTest, WhoIsSilentForLongHoldsNothing) {
   for (int i = 0; i < 5; ++i) Feed(TimerFired{TimerKind::kResend, 0});
   EXPECT_FALSE(machine_.view().protected_now);
   EXPECT_EQ(ToId(state_->unprotected()), (SnapshotId{1, 10}));
+}
+
+// A, whose trainer stands still, saves nothing new. B is silent: C holds in its place, and the same step is protected.
+TEST_F(CopiesTest, AJobThatStandsStillIsProtectedAnewElsewhere) {
+  RunFromTen();
+  Feed(MembersChanged{{"A", "B", "C"}});
+  FromB({Held(0, {{1, 10}})});
+  ASSERT_TRUE(machine_.view().protected_now);
+  for (int i = 0; i < 9; ++i) Feed(TimerFired{TimerKind::kResend, 0});
+  EXPECT_FALSE(machine_.view().protected_now);
+  EXPECT_THAT(machine_.view().groups, ElementsAre(ElementsAre("A", "B"))) << "it may come back";
+  From("C", {}, machine_.view().attempt, 1);
+  for (int i = 0; i < 3; ++i) Feed(TimerFired{TimerKind::kResend, 0});
+  EXPECT_THAT(machine_.view().groups, ElementsAre(ElementsAre("A", "C")));
+  From("C", {Held(0, {{1, 10}})}, machine_.view().attempt, 1);
+  EXPECT_FALSE(machine_.view().protected_now) << "it said so before it heard of the loss";
+  From("C", {Held(0, {{1, 10}})}, machine_.view().attempt, 1000);
+  EXPECT_TRUE(machine_.view().protected_now);
+  EXPECT_EQ(state_->protection_turns(), 1u);
+  FromB({});
+  EXPECT_TRUE(machine_.view().protected_now) << "B is back with nothing, and is not needed";
 }
 
 TEST_F(CopiesTest, PlacesAgainWhenAMemberOfThePlacementLeavesOrIsNeeded) {

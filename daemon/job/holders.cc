@@ -35,6 +35,7 @@ void Coordinator::PlaceHolders(bool anew) {
   if (!anew) agents.merge(AgentsOf(groups_));
   std::erase_if(agents, [&](const std::string& agent) { return members.count(agent) == 0; });
   if (agents.size() < context_.config.fewest_nodes()) agents = members;
+  LeaveOutSilent(members, &agents);
   if (!anew && agents == AgentsOf(groups_)) return;
   groups_ = context_.config.place({agents.begin(), agents.end()}, groups_);
   GroupRanks();
@@ -54,6 +55,24 @@ void Coordinator::GroupRanks() {
 Holdings Coordinator::Stock() const {
   return {reports_.by_agent(),    claims_,      context_.config.copies, [](const std::string&) { return true; },
           context_.config.parity, &rank_groups_};
+}
+
+// Not every membership notices who is gone, and a job may stand still: then nobody would ever hold in its place. Where
+// too few are left, all stay: they may come back.
+void Coordinator::LeaveOutSilent(const std::set<std::string>& members, std::set<std::string>* agents) const {
+  // A group of parity without one of its owners protects no fewer: it waits for its own.
+  if (context_.config.parity != 0) return;
+  const auto silent = [this](const std::string& agent) {
+    uint64_t heard = 0;
+    return ticks_ > kSilentForLong && reports_.Silent(agent, &heard) > kSilentForLong;
+  };
+  std::set<std::string> left = *agents;
+  if (std::erase_if(left, silent) == 0) return;
+  if (left.size() < context_.config.copies) {
+    left = members;
+    std::erase_if(left, silent);
+  }
+  if (left.size() >= context_.config.copies) *agents = std::move(left);
 }
 
 void Coordinator::MembersChanged() {
@@ -115,6 +134,12 @@ void Coordinator::UpdateProtection() {
   if (!context_.config.copying()) return;
   Holdings holdings = Stock();
   holdings.counts = [this](const std::string& agent) { return reports_.Alive(agent); };
+  if (context_.config.rules.holders_know_target) {
+    holdings.knows = [this](const std::string& agent) {
+      uint64_t heard = 0;
+      return reports_.Silent(agent, &heard) != UINT64_MAX && heard >= told_marks_;
+    };
+  }
   for (const std::string& agent : reports_.TakeChanged()) protection_.Heard(holdings, agent);
   Protection::Facts facts;
   facts.watermark = grants_.watermark();
@@ -133,14 +158,21 @@ void Coordinator::PublishChoice(v1::State* state) const {
   if (phase_ == Phase::kLoad) state->mutable_sources()->Assign(sources_.begin(), sources_.end());
 }
 
-void Coordinator::PublishProtection(v1::State* state) const {
+void Coordinator::PublishProtection(v1::State* state) {
   if (!context_.config.copying()) return;
   if (context_.config.parity == 0) state->set_copies(context_.config.copies);
   state->set_parity(context_.config.parity);
   const ProtectionMarks& marks = protection_.marks();
+  told_.complete = marks.complete;
+  if (marks != told_) {
+    told_marks_ = version_;
+    protection_.Told();
+  }
+  told_ = marks;
   SetRef(marks.complete, state->mutable_protected_());
   SetRef(marks.target, state->mutable_protecting());
   SetRef(marks.given_up, state->mutable_unprotected());
+  state->set_protection_turns(marks.turns);
 }
 
 void Coordinator::FillProtection(View* view) const {

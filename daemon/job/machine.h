@@ -67,6 +67,8 @@ struct Rules {
   bool survey_after_restart = true;        // I9
   bool target_before_protected = true;     // I9
   bool ask_for_whole = true;               // a State that leaves out what is not known here is not taken
+  bool made_good_only_captured = true;     // I9
+  bool holders_know_target = true;         // I9
 };
 
 // Groups of agents that hold copies for each other: State.groups.

@@ -219,6 +219,7 @@ void Member::SendReport() {
   SetRef(marks_.complete, report->mutable_protected_());
   SetRef(marks_.target, report->mutable_protecting());
   SetRef(marks_.given_up, report->mutable_unprotected());
+  report->set_protection_turns(marks_.turns);
   context_.Emit(ckptd::job::SendReport{state_->coordinator(), std::move(report)});
 }
 

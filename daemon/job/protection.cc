@@ -76,14 +76,20 @@ void ProtectionMarks::Raise(const ProtectionMarks& told) {
   complete = std::max(complete, told.complete);
   target = std::max(target, told.target);
   given_up = std::max(given_up, told.given_up);
+  turns = std::max(turns, told.turns);
+}
+
+void ProtectionMarks::GiveUp() {
+  given_up = std::max(given_up, complete);
+  turns += turns % 2;
 }
 
 ProtectionMarks MarksOf(const v1::State& state) {
-  return {ToId(state.protected_()), ToId(state.protecting()), ToId(state.unprotected())};
+  return {ToId(state.protected_()), ToId(state.protecting()), ToId(state.unprotected()), state.protection_turns()};
 }
 
 ProtectionMarks MarksOf(const v1::Report& report) {
-  return {ToId(report.protected_()), ToId(report.protecting()), ToId(report.unprotected())};
+  return {ToId(report.protected_()), ToId(report.protecting()), ToId(report.unprotected()), report.protection_turns()};
 }
 
 std::vector<Rank> Lacking(const Holdings& holdings, const SnapshotId& id, const Rules& rules) {
@@ -153,7 +159,7 @@ std::map<Rank, std::vector<SnapshotId>> Rebuildable(const Holdings& holdings) {
 }
 
 void Protection::Reset(const SnapshotId& parent, const SnapshotId& complete) {
-  marks_ = {complete, parent, {}};
+  marks_ = {complete, parent, {}, 0};
   coverages_.clear();
   judged_ = {};
 }
@@ -168,42 +174,63 @@ const std::set<Rank>& Protection::LackingOf(const AnyCoverage& coverage) {
 
 void Protection::Heard(const Holdings& holdings, const std::string& agent) {
   const auto report = holdings.reports.find(agent);
-  const bool counts = report != holdings.reports.end() && holdings.counts(agent);
-  for (auto& [id, coverage] : coverages_) Replace(coverage, agent, counts ? report->second.get() : nullptr);
+  const v1::Report* counts =
+      report != holdings.reports.end() && holdings.counts(agent) ? report->second.get() : nullptr;
+  const bool knows = holdings.knows == nullptr || holdings.knows(agent);
+  for (auto& [of, coverage] : coverages_) Replace(coverage, agent, of.second && !knows ? nullptr : counts);
 }
 
-const Protection::AnyCoverage& Protection::CoverageOf(const SnapshotId& id, const Holdings& holdings,
-                                                      const Rules& rules) {
-  const auto known = coverages_.find(id);
+void Protection::Told() {
+  std::erase_if(coverages_, [](const auto& of) { return of.first.second; });
+}
+
+const Protection::AnyCoverage& Protection::CoverageOf(const Covered& of, const Holdings& holdings, const Rules& rules) {
+  const SnapshotId& id = of.first;
+  const auto known = coverages_.find(of);
   if (known != coverages_.end()) return known->second;
   AnyCoverage made = Coverage(id, holdings.claims, holdings.copies, rules);
   if (holdings.parity != 0) made = ParityCoverage(id, holdings.claims, *holdings.rank_groups, holdings.parity, rules);
-  AnyCoverage& coverage = coverages_.emplace(id, std::move(made)).first->second;
+  AnyCoverage& coverage = coverages_.emplace(of, std::move(made)).first->second;
   for (const auto& [agent, report] : holdings.reports) {
-    if (holdings.counts(agent)) Replace(coverage, agent, report.get());
+    const bool knows = !of.second || holdings.knows == nullptr || holdings.knows(agent);
+    if (holdings.counts(agent) && knows) Replace(coverage, agent, report.get());
   }
   return coverage;
 }
 
 const std::set<Rank>& Protection::lacking() const {
   static const std::set<Rank> kNone;
-  const auto coverage = coverages_.find(judged_);
+  const auto coverage = coverages_.find({judged_, true});
   return coverage == coverages_.end() ? kNone : LackingOf(coverage->second);
 }
 
 bool Protection::Update(const Holdings& holdings, const Facts& facts, const Rules& rules) {
   const ProtectionMarks before = marks_;
-  std::erase_if(coverages_, [&](const auto& of) { return of.first != marks_.complete && of.first != marks_.target; });
-  const auto lacks = [&](const SnapshotId& id) { return !LackingOf(CoverageOf(id, holdings, rules)).empty(); };
-  if (now() && facts.settled && lacks(marks_.complete)) marks_.given_up = marks_.complete;
+  std::erase_if(coverages_,
+                [&](const auto& of) { return of.first.first != (of.first.second ? marks_.target : marks_.complete); });
+  const auto lacks = [&](const SnapshotId& id, bool knowing) {
+    return !LackingOf(CoverageOf({id, knowing}, holdings, rules)).empty();
+  };
+  if (now() && facts.settled && lacks(marks_.complete, false)) marks_.GiveUp();
   judged_ = marks_.target;
-  const bool lacking = !judged_.none() && lacks(judged_);
+  const bool lacking = !judged_.none() && lacks(judged_, true);
   const bool kept = marks_.target > marks_.given_up && facts.owners_reported;
   if (kept && !lacking) marks_.complete = std::max(marks_.complete, marks_.target);
-  if (facts.hopeless && facts.settled) marks_.given_up = std::max(marks_.given_up, marks_.complete);
+  if (!lacking && IsMadeGood(facts, rules)) {
+    marks_.complete = marks_.target;
+    marks_.turns += 1 + marks_.turns % 2;
+  }
+  if (facts.hopeless && facts.settled) marks_.GiveUp();
   ChooseTarget(facts);
   if (!rules.target_before_protected) marks_.target = facts.watermark;
-  return marks_.complete != before.complete || marks_.target != before.target || marks_.given_up != before.given_up;
+  return marks_ != before;
+}
+
+// What was given up, and is W still.
+bool Protection::IsMadeGood(const Facts& facts, const Rules& rules) const {
+  const bool given_up = !marks_.target.none() && marks_.target == marks_.given_up && !now();
+  const bool captured = marks_.target == facts.watermark || !rules.made_good_only_captured;
+  return given_up && captured && facts.owners_reported && !facts.hopeless;
 }
 
 // Only when every owner has spoken: a coordinator that restarted does not know before what its predecessor let them

@@ -8,10 +8,16 @@
 //               or, at the start of an attempt, something on the lineage that everybody still had
 //   given_up    up to here nothing is kept for the sake of protection: a holder was lost, or has no room, and training
 //               needs the slots
+//   turns       of a snapshot that was given up, and is W still: odd, it is protected anew
 //
-// All three only grow within an attempt, so messages may come in any order, and a coordinator that restarts learns them
-// from the REPORTs. What an owner keeps is W, P and the target. P may only become what every owner keeps already: else
-// a slot could be freed between the REPORT that tells of it and the STATE that says P.
+// A job may stand still, so what was given up is copied on, to whoever holds for the rank now. As long as it is W every
+// owner keeps it anyway; so it may be called protected once more.
+//
+// All of them only grow within an attempt, so messages may come in any order, and a coordinator that restarts learns
+// them from the REPORTs. What an owner keeps is W, P and the target. P may only become what every owner keeps already:
+// else a slot could be freed between the REPORT that tells of it and the STATE that says P. For the same reason only
+// REPORTs count whose agents had heard of these marks: who has not may give up its copy of the target for another
+// step's.
 #ifndef CKPTD_DAEMON_JOB_PROTECTION_H_
 #define CKPTD_DAEMON_JOB_PROTECTION_H_
 
@@ -24,6 +30,7 @@
 #include <vector>
 
 #include "daemon/base/ids.h"
+#include "daemon/base/marks.h"
 #include "daemon/job/coverage.h"
 #include "daemon/job/events.h"
 #include "daemon/job/machine.h"
@@ -36,6 +43,11 @@ struct ProtectionMarks {
   SnapshotId complete;
   SnapshotId target;
   SnapshotId given_up;
+  uint64_t turns = 0;
+  bool operator==(const ProtectionMarks&) const = default;
+  [[nodiscard]] bool in_force() const { return IsInForce(complete, given_up, turns); }
+  // Up to `complete`.
+  void GiveUp();
   // The maxima of both.
   void Raise(const ProtectionMarks& told);
 };
@@ -51,6 +63,9 @@ struct Holdings {
   std::function<bool(const std::string& agent)> counts;  // is not lost, as far as known
   uint32_t parity = 0;                                   // instead of copies; then `rank_groups` says of whom
   const std::vector<RankGroup>* rank_groups = nullptr;
+  // Has heard what the target is. One that has not may have given its copy up since, or be in another life: it does not
+  // count for the target. Null: all have.
+  std::function<bool(const std::string& agent)> knows = nullptr;
 };
 
 // Ranks whose part of `id` is not on `copies` agents, as a copy or in a slot, or not as a copy on `copies` - 1 others
@@ -85,26 +100,30 @@ class Protection {
   void Raise(const ProtectionMarks& told) { marks_.Raise(told); }
   // What is known of `agent` has changed: its REPORT, or whether it counts. Each such change, before Update().
   void Heard(const Holdings& holdings, const std::string& agent);
+  // A STATE tells another target, or what was given up: nobody has heard it yet.
+  void Told();
   // Who holds for whom has changed: with parity, another group has to be complete.
   void Regrouped() { coverages_.clear(); }
   // True when a mark rose.
   bool Update(const Holdings& holdings, const Facts& facts, const Rules& rules);
 
   [[nodiscard]] const ProtectionMarks& marks() const { return marks_; }
-  [[nodiscard]] bool now() const { return !marks_.complete.none() && marks_.complete > marks_.given_up; }
+  [[nodiscard]] bool now() const { return marks_.in_force(); }
   // Of the target, at the last Update().
   [[nodiscard]] const std::set<Rank>& lacking() const;
 
  private:
   using AnyCoverage = std::variant<Coverage, ParityCoverage>;
-  [[nodiscard]] const AnyCoverage& CoverageOf(const SnapshotId& id, const Holdings& holdings, const Rules& rules);
+  using Covered = std::pair<SnapshotId, bool>;  // the bool: only agents that know of the target count
+  [[nodiscard]] const AnyCoverage& CoverageOf(const Covered& of, const Holdings& holdings, const Rules& rules);
   static void Replace(AnyCoverage& coverage, const std::string& agent, const v1::Report* report);
   [[nodiscard]] static const std::set<Rank>& LackingOf(const AnyCoverage& coverage);
   void ChooseTarget(const Facts& facts);
+  [[nodiscard]] bool IsMadeGood(const Facts& facts, const Rules& rules) const;
 
   ProtectionMarks marks_;
-  std::map<SnapshotId, AnyCoverage> coverages_;  // of `complete` and the target, as far as they were asked for
-  SnapshotId judged_;                            // the target of the last Update()
+  std::map<Covered, AnyCoverage> coverages_;  // of `complete` and the target, as far as they were asked for
+  SnapshotId judged_;                         // the target of the last Update()
 };
 
 }  // namespace ckptd::job

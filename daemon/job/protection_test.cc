@@ -49,7 +49,8 @@ class ProtectionTest : public testing::Test {
   auto With(F&& look) {
     std::map<std::string, ReportPtr> reports;
     for (const auto& [agent, report] : reports_) reports[agent] = std::make_shared<v1::Report>(report);
-    const Holdings holdings{reports, claims_, copies_, [this](const std::string& agent) { return agent != lost_; }};
+    Holdings holdings{reports, claims_, copies_, [this](const std::string& agent) { return agent != lost_; }};
+    holdings.knows = [this](const std::string& agent) { return agent != late_; };
     return look(holdings);
   }
   std::vector<Rank> LackingOf(const SnapshotId& id) {
@@ -70,6 +71,7 @@ class ProtectionTest : public testing::Test {
   std::map<Rank, v1::RankClaim> claims_;
   uint32_t copies_ = 2;
   std::string lost_;
+  std::string late_;  // its REPORT is from before the loss
   bool owners_reported_ = true;
   Protection protection_;
 };
@@ -148,6 +150,56 @@ TEST_F(ProtectionTest, ALostHolderIsToldAndWhatWasSaidStands) {
   EXPECT_FALSE(protection_.now());
 }
 
+// Nothing new is saved, and the copies are made again.
+TEST_F(ProtectionTest, ACapturedStepThatWasGivenUpIsProtectedAnewAndMayBeLostAgain) {
+  BothHaveBoth();
+  Update(10);
+  Update(10);
+  for (const uint64_t turns : {1, 3}) {
+    lost_ = "B";
+    EXPECT_TRUE(Update(10));
+    EXPECT_FALSE(protection_.now());
+    EXPECT_FALSE(Update(10)) << "B is lost still";
+    lost_ = "";
+    EXPECT_FALSE(Update(10, true)) << "somebody has no holders";
+    late_ = "B";
+    EXPECT_FALSE(Update(10)) << "what B said it said before it was lost";
+    late_ = "";
+    EXPECT_TRUE(Update(10));
+    EXPECT_TRUE(protection_.now());
+    EXPECT_EQ(marks(), (ProtectionMarks{{1, 10}, {1, 10}, {1, 10}, turns}));
+  }
+  EXPECT_FALSE(Update(10)) << "nothing is news";
+  EXPECT_TRUE(Update(20));
+  EXPECT_EQ(marks().target, (SnapshotId{1, 20}));
+  EXPECT_TRUE(protection_.now()) << "10 stays protected until 20 is";
+}
+
+// Owners may have freed it.
+TEST_F(ProtectionTest, WhatIsNotCapturedLastIsNotMadeGood) {
+  BothHaveBoth();
+  Update(10);
+  protection_.Raise({{}, {}, {1, 10}, 0});  // a holder has no room
+  Update(20);
+  EXPECT_TRUE(marks().complete.none());
+  EXPECT_EQ(marks().target, (SnapshotId{1, 20}));
+}
+
+// A holder that had no room for the step has it after all.
+TEST_F(ProtectionTest, WhatWasRefusedIsProtectedWhenItIsThereInTheEnd) {
+  Seals("A", 0, {{1, 10}});
+  Seals("B", 1, {{1, 10}});
+  Update(10);
+  protection_.Raise({{}, {}, {1, 10}, 0});
+  Update(10);
+  EXPECT_FALSE(protection_.now());
+  Holds("A", 1, {{1, 10}});
+  Holds("B", 0, {{1, 10}});
+  EXPECT_TRUE(Update(10));
+  EXPECT_TRUE(protection_.now());
+  EXPECT_EQ(marks().complete, (SnapshotId{1, 10}));
+}
+
 TEST_F(ProtectionTest, WithoutHoldersTheTargetFollowsW) {
   Update(10);
   Update(20, true);
@@ -157,7 +209,7 @@ TEST_F(ProtectionTest, WithoutHoldersTheTargetFollowsW) {
 TEST_F(ProtectionTest, ARestartedCoordinatorHearsAllOwnersFirst) {
   owners_reported_ = false;
   BothHaveBoth();
-  protection_.Raise({{}, {1, 10}, {}});
+  protection_.Raise({{}, {1, 10}, {}, 0});
   Update(20);
   EXPECT_EQ(marks().target, (SnapshotId{1, 10}));
   EXPECT_TRUE(marks().complete.none());

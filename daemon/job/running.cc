@@ -275,7 +275,9 @@ void Coordinator::Repeat() {
     if (due && !more) Send(agent);
   }
   ++ticks_;
-  if (context_.config.copying()) Evaluate();  // who is silent holds nothing
+  if (!context_.config.copying()) return;
+  MembersChanged();
+  Evaluate();  // who is silent holds nothing
 }
 
 void Coordinator::EvaluateSoon() {

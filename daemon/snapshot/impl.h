@@ -140,9 +140,10 @@ class Machine::Impl {
   SnapshotId watermark_;
   StepId floor_ = 0;
   SnapshotId durable_;
-  SnapshotId protected_;       // on as many agents as the job wants
-  SnapshotId protecting_;      // all ranks copy it, or have
-  SnapshotId unprotected_;     // up to this one nothing is kept for that
+  SnapshotId protected_;    // on as many agents as the job wants
+  SnapshotId protecting_;   // all ranks copy it, or have
+  SnapshotId unprotected_;  // up to this one nothing is kept for that
+  uint64_t protection_turns_ = 0;
   bool select_flush_ = false;  // only flush_target_ is flushed
   SnapshotId flush_target_;
   StepId flush_wanted_ = 0;  // of attempt `seen_`

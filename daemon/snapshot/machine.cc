@@ -87,6 +87,7 @@ void Machine::Impl::BeginAttempt(AttemptId attempt) {
   phase_ = v1::State::GATHER;
   parent_ = watermark_ = durable_ = {};
   protected_ = protecting_ = unprotected_ = {};
+  protection_turns_ = 0;
   floor_ = 0;
   select_flush_ = false;
   flush_target_ = {};
@@ -121,6 +122,7 @@ void Machine::Impl::On(const JobState& event) {
   protected_ = std::max(protected_, ToId(state.protected_()));
   protecting_ = std::max(protecting_, ToId(state.protecting()));
   unprotected_ = std::max(unprotected_, ToId(state.unprotected()));
+  protection_turns_ = std::max(protection_turns_, state.protection_turns());
   std::erase(on_storage_, durable_);
   select_flush_ = state.select_flush();
   flush_target_ = std::max(flush_target_, ToId(state.flush()));

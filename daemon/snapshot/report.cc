@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "daemon/base/marks.h"
 #include "daemon/snapshot/impl.h"
 
 namespace ckptd::snapshot {
@@ -91,7 +92,7 @@ View Machine::Impl::view() const {
   view.pos = pos_attempt_ == seen_ ? pos_ : 0;
   view.durable = durable_;
   view.protected_ = protected_;
-  view.protected_now = !protected_.none() && protected_ > unprotected_;
+  view.protected_now = IsInForce(protected_, unprotected_, protection_turns_);
   view.fenced_by = running_ != 0 && running_ < seen_ ? seen_ : 0;
   view.last_error = last_error_;
   for (const Slot& slot : slots_) {

@@ -1,6 +1,7 @@
 // Which snapshots stay: the freeing rule, flushing, and the end of old layouts.
 #include <algorithm>
 
+#include "daemon/base/marks.h"
 #include "daemon/snapshot/impl.h"
 
 namespace ckptd::snapshot {
@@ -30,7 +31,8 @@ bool Machine::Impl::Doomed(const Slot& slot) const {
 // The loss of a node must leave each rank's part on some other one, and that other one may be this.
 bool Machine::Impl::KeptForProtection(const SnapshotId& id) const {
   if (!config_.rules.keep_protected) return false;
-  return (id == protected_ || id == protecting_) && id > unprotected_;
+  const bool is_protected = id == protected_ && IsInForce(protected_, unprotected_, protection_turns_);
+  return is_protected || (id == protecting_ && id > unprotected_);
 }
 
 bool Machine::Impl::Pinned(const Slot& slot) const { return slot.flushing || slot.read_pins > 0 || slot.replacing; }

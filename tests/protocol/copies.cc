@@ -80,10 +80,14 @@ void World::FeedCopies(int node) {
 void World::NoteMarks(int node, const v1::State& state) {
   Agent& agent = *nodes_[node].agent;
   if (state.attempt() < agent.marked) return;
-  if (state.attempt() > agent.marked) agent.protected_ = agent.unprotected = {};
+  if (state.attempt() > agent.marked) {
+    agent.protected_ = agent.unprotected = {};
+    agent.protection_turns = 0;
+  }
   agent.marked = state.attempt();
   agent.protected_ = std::max(agent.protected_, job::ToId(state.protected_()));
   agent.unprotected = std::max(agent.unprotected, job::ToId(state.unprotected()));
+  agent.protection_turns = std::max(agent.protection_turns, state.protection_turns());
 }
 
 // Another thread may have the copies: then they are frozen a little later, and CopiesChanged says when.
@@ -135,6 +139,10 @@ bool World::OrderCopy(int node) {
   const std::vector<std::string> holders = HoldersOf(*agent->state, AgentName(node));
   const auto& claims = agent->state->decision().ranks();
   if (holders.empty() || claims.empty()) return false;
+  if (!healing_ && random_.Chance(options_.refusals)) {  // none of them has room, for now
+    Feed(node, job::CopyRefused{job::ToId(agent->state->protecting())});
+    return true;
+  }
   const v1::RankClaim& claim = claims[static_cast<int>(random_.Below(static_cast<size_t>(claims.size())))];
   if (claim.agent() != AgentName(node)) return false;
   for (const RegionSlot& slot : nodes_[node].region.ranks[claim.rank()]) {

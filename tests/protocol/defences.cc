@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "daemon/base/marks.h"
 #include "daemon/job/lineage.h"
 #include "tests/protocol/world.h"
 
@@ -47,7 +48,8 @@ void World::CheckGone(AttemptId attempt, Rank rank) {
 // go tells that the protection is incomplete, so I9 need not break.)
 void World::CheckFreed(int node, const RegionSlot& slot) {
   const Agent& agent = *nodes_[node].agent;
-  const bool kept = slot.record == agent.protected_ && agent.protected_ > agent.unprotected;
+  const bool kept =
+      slot.record == agent.protected_ && IsInForce(agent.protected_, agent.unprotected, agent.protection_turns);
   const bool sound = slot.state == SlotStateCode::kSealed && files_[slot.file] == slot.crcs;
   if (kept && sound) Fail("D", AgentName(node) + " gives up " + ToString(slot.record) + ", which is protected");
 }

@@ -65,10 +65,11 @@ int main(int argc, char** argv) {
   const World::Counts& counts = outcome.counts;
   std::printf(
       "%lu steps in %lu worlds, %.1f s: %lu attempts, %lu restores, %lu captures, %lu commits, %lu deletions, "
-      "%lu faults, %lu refusals; %lu copies, %lu protected, %lu promises kept (%lu after a loss), %lu replicas read\n",
+      "%lu faults, %lu refusals; %lu copies, %lu protected, %lu promises kept (%lu after a loss), %lu replicas read, "
+      "%lu made good\n",
       outcome.steps, outcome.worlds, seconds, counts.attempts, counts.restores, counts.captures, counts.commits,
       counts.deletions, counts.faults, counts.refusals, counts.copies, counts.protections, counts.kept, counts.survived,
-      counts.replicas);
+      counts.replicas, counts.made_good);
   if (outcome.violation.empty()) return 0;
   std::printf("VIOLATION %s\nreplay: protocol_run --replay %lu\n", outcome.violation.c_str(), outcome.seed);
   return 1;

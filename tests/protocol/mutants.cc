@@ -59,6 +59,10 @@ const std::vector<Mutant>& Mutants() {
        [](Rules* r) { r->job.survey_after_restart = false; }, Worlds::kCopies},
       {"protected only what all owners keep", "I9", 0, [](Rules* r) { r->job.target_before_protected = false; },
        Worlds::kCopies},
+      {"made good only what is captured last", "I9", 0, [](Rules* r) { r->job.made_good_only_captured = false; },
+       Worlds::kCopies},
+      {"protected only by who knows the target", "I9", 0, [](Rules* r) { r->job.holders_know_target = false; },
+       Worlds::kCopies},
   };
   return mutants;
 }

@@ -3,9 +3,10 @@
 // promise any more, and a roll-back ends it.
 //
 // Losses count from when the REPORTs that the promise stands on may have been sent: a node may be lost while its last
-// REPORT is on its way.
+// REPORT is on its way. Of a step that was given up and made good these are newer than the STATE that gave it up.
 #include <algorithm>
 
+#include "daemon/base/marks.h"
 #include "daemon/job/lineage.h"
 #include "tests/protocol/world.h"
 
@@ -26,18 +27,32 @@ void World::NoteProtection(const v1::State& state) {
   losses_before_.insert({{watermark.attempt, watermark.step}, losses_.size()});
   if (told > watermark) Fail("I9", ToString(told) + " is called protected, and is not captured");
   const auto known = promises_.find(state.attempt());
-  if (told.none() || told <= ToId(state.unprotected())) {
+  const SnapshotId given_up = ToId(state.unprotected());
+  const uint64_t turns = state.protection_turns();
+  if (!IsInForce(told, given_up, turns)) {
+    losses_before_good_.insert({{state.attempt(), given_up, turns}, losses_.size()});
     if (known == promises_.end() || told >= known->second.id || known->second.carried) promises_.erase(state.attempt());
     return;
   }
   if (known != promises_.end() && !known->second.carried && told <= known->second.id) return;
-  const bool own = told.attempt == state.attempt();
-  const auto base =
-      losses_before_.find(own ? std::pair{told.attempt, told.step} : std::pair{state.attempt(), StepId{0}});
-  if (base == losses_before_.end()) return;
-  promises_[state.attempt()] = {told, base->second, false};
+  const std::optional<size_t> base = LossesBefore(state);
+  if (!base) return;
+  promises_[state.attempt()] = {told, *base, false};
   ++counts_.protections;
+  counts_.made_good += told == given_up ? 1 : 0;
   if (options_.faults.lose_node != 0 && strike_at_ == 0) strike_at_ = steps_ + random_.Below(500);
+}
+
+// Nothing: it cannot be told.
+std::optional<size_t> World::LossesBefore(const v1::State& state) const {
+  const SnapshotId told = ToId(state.protected_());
+  if (told == ToId(state.unprotected())) {
+    const auto at = losses_before_good_.find({state.attempt(), told, state.protection_turns() - 1});
+    return at == losses_before_good_.end() ? std::nullopt : std::optional(at->second);
+  }
+  const bool own = told.attempt == state.attempt();
+  const auto at = losses_before_.find(own ? std::pair{told.attempt, told.step} : std::pair{state.attempt(), StepId{0}});
+  return at == losses_before_.end() ? std::nullopt : std::optional(at->second);
 }
 
 // How many nodes were lost since.

@@ -35,6 +35,7 @@ TEST(Protocol, WhatIsProtectedSurvivesLostNodes) {
   EXPECT_EQ(outcome.violation, "") << "protocol_run --replay " << outcome.seed << " copies";
   EXPECT_GT(outcome.counts.copies, outcome.worlds);
   EXPECT_GT(outcome.counts.protections, outcome.worlds / 2);
+  EXPECT_GT(outcome.counts.made_good, outcome.worlds / 40) << "given up, and protected anew as the same step";
   EXPECT_GT(outcome.counts.survived, outcome.worlds / 20) << "restores after a loss within what was promised";
   EXPECT_GT(outcome.counts.replicas, outcome.worlds / 10) << "restores from copies";
 }

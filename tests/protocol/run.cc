@@ -26,6 +26,7 @@ void Add(const World::Counts& from, World::Counts* to) {
   to->replicas += from.replicas;
   to->briefs += from.briefs;
   to->asked += from.asked;
+  to->made_good += from.made_good;
   to->refused_with.insert(from.refused_with.begin(), from.refused_with.end());
 }
 
@@ -39,6 +40,7 @@ void AddCopies(Random& random, Options* options) {
   options->faults.lose_node = random.Chance(800) ? 60 : 0;
   if (random.Chance(600)) options->faults.flush_errors = 990;  // else the storage has what memory lost
   if (random.Chance(500)) options->faults.membership = 0;
+  if (random.Chance(400)) options->refusals = 20;
   if (random.Chance(500)) options->faults.hang_storage = 0;
 }
 

@@ -15,6 +15,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -63,6 +64,7 @@ struct Options {
   uint32_t copies = 0;     // job::Config; 0 = agents keep nothing for each other
   uint32_t slots = 2;      // of a layout
   int copy_rate = 150;     // of 1000 steps
+  int refusals = 0;        // of 1000 orders of a copy are answered with a refusal
   int agent_back = 300;    // of 1000, every 64 steps
   int slow_ops = 20;       // of 1000 storage operations take long
   bool bad_parts = false;  // some parts are written wrong
@@ -177,6 +179,7 @@ struct Agent {
   job::StatePtr late;    // its marks are still to be taken over
   AttemptId marked = 0;  // of protected_ and unprotected: the newest heard
   SnapshotId protected_, unprotected;
+  uint64_t protection_turns = 0;
 };
 inline constexpr Rank kRemoval = ~Rank{0};  // in StoreOp and StoreAnswer: it is the removal's
 struct Node {
@@ -216,7 +219,7 @@ class World {
   struct Counts {
     uint64_t attempts = 0, captures = 0, commits = 0, deletions = 0, restores = 0, faults = 0, refusals = 0,
              removals = 0, dropped_files = 0, superseded = 0, told_dropped = 0, gone = 0, copies = 0, protections = 0,
-             kept = 0, survived = 0, replicas = 0, briefs = 0, asked = 0;
+             kept = 0, survived = 0, replicas = 0, briefs = 0, asked = 0, made_good = 0;
     std::set<std::string> refused_with;
   };
   [[nodiscard]] const Counts& counts() const { return counts_; }
@@ -276,6 +279,7 @@ class World {
   void NoteLoss(int node);
   void NoteAttempt(AttemptId attempt);
   void NoteProtection(const v1::State& state);
+  [[nodiscard]] std::optional<size_t> LossesBefore(const v1::State& state) const;
   [[nodiscard]] size_t LossesSince(size_t base) const;
   [[nodiscard]] bool EveryoneAnswered(AttemptId attempt) const;
   [[nodiscard]] const Promise* PromiseTo(AttemptId attempt, const v1::DecisionRecord& before) const;
@@ -401,7 +405,8 @@ class World {
   std::set<AttemptId> refused_in_;
   std::vector<int> losses_;                                       // nodes, as they were lost
   std::map<std::pair<AttemptId, StepId>, size_t> losses_before_;  // the snapshot was captured; step 0: the attempt
-  std::map<AttemptId, Promise> promises_;                         // of the attempt, to the next one
+  std::map<std::tuple<AttemptId, SnapshotId, uint64_t>, size_t> losses_before_good_;  // given up, and so many turns
+  std::map<AttemptId, Promise> promises_;                                             // of the attempt, to the next one
 };
 
 }  // namespace ckptd::sim
