@@ -15,9 +15,11 @@ std::string Quoted(const std::string& text) { return "\"" + text + "\""; }
 
 std::string Cluster::NameOf(size_t number) { return std::string("node-") + static_cast<char>('a' + number); }
 
-std::string Cluster::AddressOf(size_t number) const { return Network() + std::to_string(10 + number); }
+std::string Cluster::AddressOf(size_t number) const {
+  return address_ ? address_(number) : Network() + std::to_string(10 + number);
+}
 
-Cluster::Cluster(const ClusterOptions& options) {
+Cluster::Cluster(const ClusterOptions& options) : address_(options.address) {
   char name[] = "/tmp/ckptd-nodes-XXXXXX";
   dir_ = mkdtemp(name);
   chmod(dir_.c_str(), 0755);
@@ -27,6 +29,7 @@ Cluster::Cluster(const ClusterOptions& options) {
   for (size_t i = 0; i < options.nodes; ++i) {
     NodeOptions node;
     node.storage = dir_ + "/storage";
+    if (options.prefix) node.agent_prefix = options.prefix(i);
     node.settings = {{"agent.node_name", Quoted(NameOf(i))},
                      {"agent.admin_socket", Quoted(Admin(i))},
                      {"peers.members", Quoted(members)},

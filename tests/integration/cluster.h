@@ -18,6 +18,9 @@ struct ClusterOptions {
   std::map<std::string, std::string> settings;  // of every node
   // More for one node; what is in `settings` gives way.
   std::function<std::map<std::string, std::string>(size_t number)> more;
+  // Another network than loopback: the address of each node, and what its agent's command line begins with.
+  std::function<std::string(size_t number)> address = nullptr;
+  std::function<std::vector<std::string>(size_t number)> prefix = nullptr;
 };
 
 class Cluster {
@@ -45,6 +48,7 @@ class Cluster {
  private:
   [[nodiscard]] std::string Admin(size_t number) const { return dir_ + "/admin-" + std::to_string(number); }
 
+  const std::function<std::string(size_t number)> address_;
   std::string dir_;
   std::vector<std::unique_ptr<Node>> nodes_;
 };

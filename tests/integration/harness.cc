@@ -58,7 +58,8 @@ void ExpectNoSanitizerReport(const std::string& logs) {
 
 }  // namespace
 
-Node::Node(const NodeOptions& options) : base_(MakeTemp("/tmp")), tiny_(options.tiny_trainer) {
+Node::Node(const NodeOptions& options)
+    : base_(MakeTemp("/tmp")), agent_prefix_(options.agent_prefix), tiny_(options.tiny_trainer) {
   region_ = options.region.empty() ? MakeTemp("/dev/shm") : options.region;
   storage_ = options.storage.empty() ? base_ + "/storage" : options.storage;
   chmod(base_.c_str(), 0755);  // for trainers of another user
@@ -94,8 +95,9 @@ bool Node::StartAgent(std::vector<std::string> environment) {
   auto begin = std::chrono::steady_clock::now();
   int notify = BindNotify(base_ + "/notify");
   environment.push_back("NOTIFY_SOCKET=" + base_ + "/notify");
-  agent_ = std::make_unique<Child>(Child::Spec{
-      {BinaryDirectory() + "/ckptd", "--config", base_ + "/ckptd.toml"}, std::move(environment), base_ + "/agent.log"});
+  std::vector<std::string> argv = agent_prefix_;
+  argv.insert(argv.end(), {BinaryDirectory() + "/ckptd", "--config", base_ + "/ckptd.toml"});
+  agent_ = std::make_unique<Child>(Child::Spec{std::move(argv), std::move(environment), base_ + "/agent.log"});
   bool ready = AwaitReady(notify, kLong);
   close(notify);
   start_time_ = std::chrono::duration_cast<Millis>(std::chrono::steady_clock::now() - begin);

@@ -17,6 +17,7 @@ struct NodeOptions {
   std::string region;                           // "" = a fresh folder under /dev/shm
   std::string storage;                          // "" = a fresh folder
   std::map<std::string, std::string> settings;  // "section.key" -> TOML value, beside those of the node
+  std::vector<std::string> agent_prefix = {};   // what the agent's command line begins with
   bool tiny_trainer = true;                     // --tensors 4 --bytes 65536, unless the arguments say otherwise
 };
 
@@ -58,6 +59,7 @@ class Node {
   std::string base_;
   std::string region_;
   std::string storage_;
+  std::vector<std::string> agent_prefix_;
   bool tiny_ = true;
   int trainers_ = 0;
   Millis start_time_{0};

@@ -61,7 +61,7 @@ const std::vector<Mutant>& Mutants() {
        Worlds::kCopies},
       {"made good only what is captured last", "I9", 0, [](Rules* r) { r->job.made_good_only_captured = false; },
        Worlds::kCopies},
-      {"protected only by who knows the target", "I9", 0, [](Rules* r) { r->job.holders_know_target = false; },
+      {"protected only by who knows the target", "I9", 15000000, [](Rules* r) { r->job.holders_know_target = false; },
        Worlds::kCopies},
   };
   return mutants;

@@ -26,7 +26,7 @@ packages_list() {
     deb) echo debhelper dh-python dpkg-dev fakeroot lintian python3-numpy ;;
     bench) echo fio iperf3 ucx-utils ;;
     nodes) echo iproute2 ;; # tools/quickstart --nodes
-    test) echo binutils openssl procps python3-dev strace systemd util-linux "${guest[@]}" ;;
+    test) echo binutils iproute2 iptables openssl procps python3-dev strace systemd util-linux "${guest[@]}" ;;
     *) echo "packages_list: no set named $1" >&2; return 1 ;;
   esac
 }

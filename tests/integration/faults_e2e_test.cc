@@ -1,0 +1,139 @@
+// What networks and machines do to a job whose nodes hold copies for each other: real agents with mutual TLS in network
+// namespaces, real trainers. Whatever happens between the nodes, training never stops, what was told as protected comes
+// back bit for bit when a node is lost after all that, and protection returns by itself.
+//
+// Not here: a jump of the wall clock. Nothing in the agent orders or expires by it, and the kernel shifts no wall clock
+// for one namespace (a time namespace has monotonic and boot time only).
+#include <signal.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "tests/integration/copies_fixture.h"
+#include "tests/integration/namespaces.h"
+
+namespace ckptd::harness {
+namespace {
+
+struct Fault {
+  const char* name;
+  std::vector<std::string> begin;  // command lines on node b
+  std::vector<std::string> end;
+  int stop = 0;  // signals to the agent of node b instead
+  int go_on = 0;
+};
+
+// Node b's side of it: packets that come in, or go out, are dropped.
+const std::vector<Fault>& Faults() {
+  static const auto* const faults = new std::vector<Fault>{
+      {"partition", {"iptables -A INPUT -i eth0 -j DROP", "iptables -A OUTPUT -o eth0 -j DROP"}, {"iptables -F"}},
+      {"hears_nothing", {"iptables -A INPUT -i eth0 -j DROP"}, {"iptables -F"}},
+      {"is_not_heard", {"iptables -A OUTPUT -o eth0 -j DROP"}, {"iptables -F"}},
+      {"slow_link",
+       {"tc qdisc add dev eth0 root tbf rate 2mbit burst 32kbit latency 400ms"},
+       {"tc qdisc del dev eth0 root"}},
+      {"loses_30_percent",
+       {"iptables -A INPUT -i eth0 -m statistic --mode random --probability 0.3 -j DROP"},
+       {"iptables -F"}},
+      {"paused", {}, {}, SIGSTOP, SIGCONT},
+      {"killed", {}, {}, SIGKILL, 0},
+  };
+  return *faults;
+}
+
+class FaultsTest : public CopiesTest, public testing::WithParamInterface<Fault> {
+ protected:
+  void TearDown() override {
+    cluster_.reset();
+    std::error_code ignored;
+    std::filesystem::remove_all(dir_, ignored);
+  }
+  // Names and certificates of three nodes in the namespaces.
+  void MakeNodes() {
+    char name[] = "/tmp/ckptd-faults-XXXXXX";
+    dir_ = mkdtemp(name);
+    for (const char* line : {"certs init --cluster faults", "certs node node-a node-b node-c"}) {
+      std::vector<std::string> argv = Args(line);
+      argv.insert(argv.begin(), BinaryDirectory() + "/ckptctl");
+      argv.insert(argv.end(), {"--dir", dir_});
+      Child child({argv, {}, dir_ + "/stderr"});
+      ASSERT_EQ(child.Wait(), 0) << child.Errors();
+    }
+    ClusterOptions options{3, MemoryOnly(), [this](size_t number) { return Tls(number); }};
+    options.address = Namespaces::AddressOf;
+    options.prefix = [this](size_t number) { return network_.Prefix(number); };
+    cluster_ = std::make_unique<Cluster>(options);
+    ASSERT_TRUE(cluster_->Start()) << cluster_->Logs();
+  }
+  [[nodiscard]] std::map<std::string, std::string> Tls(size_t number) const {
+    const std::string stem = dir_ + "/nodes/" + Cluster::NameOf(number);
+    return {{"peers.tls", Quoted("mutual")},
+            {"peers.cluster", Quoted("faults")},
+            {"peers.tls_ca", Quoted(dir_ + "/ca.pem")},
+            {"peers.tls_cert", Quoted(stem + ".pem")},
+            {"peers.tls_key", Quoted(stem + ".key")}};
+  }
+  void Begin(const Fault& fault) {
+    for (const std::string& line : fault.begin) ASSERT_TRUE(network_.On(1, line)) << line;
+    if (fault.stop == SIGKILL) return cluster_->node(1).KillAgent();
+    if (fault.stop != 0) kill(cluster_->node(1).agent()->pid(), fault.stop);
+  }
+  void End(const Fault& fault) {
+    for (const std::string& line : fault.end) ASSERT_TRUE(network_.On(1, line)) << line;
+    if (fault.stop == SIGKILL) {
+      ASSERT_TRUE(cluster_->node(1).StartAgent()) << cluster_->Logs();
+    }
+    if (fault.go_on != 0) kill(cluster_->node(1).agent()->pid(), fault.go_on);
+  }
+  // Steps go on as if nothing were; a save is captured, or told as dropped.
+  void ExpectTraining(const Ranks& ranks, int steps) {
+    for (int i = 0; i < steps; ++i) {
+      for (size_t rank = 0; rank < ranks.size(); ++rank)
+        ASSERT_TRUE(ranks[rank]->WaitFor("STEP")) << "rank " << rank << " stands still" << cluster_->Logs();
+    }
+  }
+  static size_t CountOf(const Child& rank, const std::string& word) {
+    return static_cast<size_t>(std::count_if(rank.lines().begin(), rank.lines().end(),
+                                             [&](const std::string& line) { return line.rfind(word, 0) == 0; }));
+  }
+
+  Namespaces network_{3};
+  std::string dir_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Of, FaultsTest, testing::ValuesIn(Faults()),
+                         [](const auto& fault) { return std::string(fault.param.name); });
+
+// Longer than a node may be silent before others hold in its place, where it is night.
+int StepsOfAFault() { return std::getenv("CKPTD_NIGHTLY") == nullptr ? 1000 : 6000; }
+
+TEST_P(FaultsTest, TrainingGoesOnAndWhatIsProtectedComesBack) {
+  if (!network_.why_not().empty()) GTEST_SKIP() << "skipped: " << network_.why_not();
+  ASSERT_NO_FATAL_FAILURE(MakeNodes());
+  Ranks ranks = TrainUntilProtected({0, 1});
+  ASSERT_FALSE(HasFailure());
+  const uint64_t told = LastOf(ranks, "PROTECTED");
+  ASSERT_NO_FATAL_FAILURE(Begin(GetParam()));
+  ASSERT_NO_FATAL_FAILURE(ExpectTraining(ranks, StepsOfAFault()));
+  ASSERT_NO_FATAL_FAILURE(End(GetParam()));
+  const auto over = std::chrono::steady_clock::now();
+  const uint64_t before = LastOf(ranks, "STEP");  // of a step that was saved after the end of it
+  while (LastOf(ranks, "PROTECTED") <= before) ASSERT_NO_FATAL_FAILURE(AwaitProtected(ranks, 1));
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - over;
+  const size_t saves = CountOf(*ranks[0], "SAVE");
+  const size_t dropped = CountOf(*ranks[0], "DROPPED");
+  LoseNode(1);
+  KillAll(ranks);
+  const uint64_t promised = LastOf(ranks, "PROTECTED");
+  ASSERT_GT(promised, told);
+  const Rest rest = TrainToTheEnd({0, 2}, LastOf(ranks, "STEP") + 30);
+  EXPECT_GE(rest.step, promised) << cluster_->Logs();
+  EXPECT_EQ(rest.sources[1], kReplica) << cluster_->Logs();
+  if (HasFailure()) return;
+  std::printf("fault %s for %d steps: %zu saves, %zu dropped; protected again %.1f s after it; step %lu back\n",
+              GetParam().name, StepsOfAFault(), saves, dropped, took.count(), rest.step);
+}
+
+}  // namespace
+}  // namespace ckptd::harness

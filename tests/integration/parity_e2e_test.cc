@@ -1,0 +1,102 @@
+// A node is lost with everything on it, and its ranks' snapshots are rebuilt from what the others of their group have:
+// images and parity, nobody has a copy. Real agents over real sockets; storage is kept out of it.
+#include <signal.h>
+
+#include <algorithm>
+
+#include "tests/integration/copies_fixture.h"
+
+namespace ckptd::harness {
+namespace {
+
+class ParityTest : public CopiesTest {
+ protected:
+  void MakeWithParity(size_t nodes, int data, int parity) {
+    std::map<std::string, std::string> settings = MemoryOnly();
+    settings["peers.parity"] = std::to_string(parity);
+    settings["peers.data"] = std::to_string(data);
+    ASSERT_NO_FATAL_FAILURE(Make(nodes, settings));
+  }
+  // Of a job with a rank on each of the first nodes; those `lost` are replaced by the nodes behind them.
+  void RebuildsWithout(size_t ranks, const std::vector<size_t>& lost) {
+    std::vector<size_t> where;
+    for (size_t i = 0; i < ranks; ++i) where.push_back(i);
+    Ranks running = TrainUntilProtected(where);
+    if (HasFailure()) return;
+    for (const size_t node : lost) LoseNode(node);
+    KillAll(running);
+    const uint64_t promised = LastOf(running, "PROTECTED");
+    for (size_t i = 0; i < lost.size(); ++i) where[lost[i]] = ranks + i;
+    const Rest rest = TrainToTheEnd(where, LastOf(running, "STEP") + 30);
+    EXPECT_GE(rest.step, promised) << cluster_->Logs();
+    for (size_t i = 0; i < ranks; ++i) {
+      const bool is_lost = std::find(lost.begin(), lost.end(), i) != lost.end();
+      EXPECT_EQ(rest.sources[i], is_lost ? kParity : kRegion) << "rank " << i << cluster_->Logs();
+    }
+  }
+};
+
+TEST_F(ParityTest, ALostNodeIsRebuilt) {
+  ASSERT_NO_FATAL_FAILURE(MakeWithParity(5, 3, 1));
+  ASSERT_NO_FATAL_FAILURE(RebuildsWithout(4, {2}));
+}
+
+TEST_F(ParityTest, TheCoordinatorsNodeTooIsRebuilt) {
+  ASSERT_NO_FATAL_FAILURE(MakeWithParity(4, 2, 1));
+  ASSERT_NO_FATAL_FAILURE(RebuildsWithout(3, {0}));
+}
+
+TEST_F(ParityTest, TwoLostNodesAreRebuiltFromTwoParities) {
+  ASSERT_NO_FATAL_FAILURE(MakeWithParity(6, 2, 2));
+  ASSERT_NO_FATAL_FAILURE(RebuildsWithout(4, {0, 3}));
+}
+
+// One node more than parity allows: from storage, which says what was passed over, and why.
+TEST_F(ParityTest, MoreLossesThanParityAllowsFallBackToStorage) {
+  ASSERT_NO_FATAL_FAILURE(
+      Make(5, {{"agent.decide_timeout", Quoted("2s")}, {"peers.parity", "1"}, {"peers.data", "2"}}));
+  const std::vector<size_t> where{0, 1, 2};
+  Ranks ranks = TrainUntilProtected(where, 3);
+  KillAll(ranks);
+  for (const size_t node : {1, 2}) LoseNode(node);
+  const Rest rest = TrainToTheEnd({0, 3, 4}, LastOf(ranks, "STEP") + 30);
+  EXPECT_GT(rest.step, 0u) << cluster_->Logs();
+  EXPECT_EQ(rest.sources[1], kStorage) << cluster_->Logs();
+  EXPECT_EQ(rest.sources[2], kStorage) << cluster_->Logs();
+}
+
+// All agents die and come back: parity is adopted as copies are.
+TEST_F(ParityTest, ParityOutlivesTheAgentsThatKeepIt) {
+  ASSERT_NO_FATAL_FAILURE(MakeWithParity(4, 2, 1));
+  Ranks ranks = TrainUntilProtected({0, 1, 2});
+  for (size_t i = 0; i < 4; ++i) cluster_->node(i).KillAgent();
+  KillAll(ranks);
+  cluster_->node(1).LoseRegion();
+  for (const size_t i : {0, 2, 3}) ASSERT_TRUE(cluster_->node(i).StartAgent()) << cluster_->Logs();
+  const uint64_t promised = LastOf(ranks, "PROTECTED");
+  const Rest rest = TrainToTheEnd({0, 3, 2}, LastOf(ranks, "STEP") + 30);
+  EXPECT_GE(rest.step, promised) << cluster_->Logs();
+  EXPECT_EQ(rest.sources[1], kParity) << cluster_->Logs();
+}
+
+// Who keeps parity dies at any point of it: training goes on, and all is protected again when it is back.
+class KeeperDies : public ParityTest, public testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(At, KeeperDies, testing::Values("copy.parity.fold", "copy.parity.seal", "copy.parity.sealed"),
+                         [](const auto& point) { return std::string(point.param).substr(12); });
+
+TEST_P(KeeperDies, AndTheJobIsProtectedAgainWhenItIsBack) {
+  std::map<std::string, std::string> settings = MemoryOnly();
+  settings["peers.parity"] = "1";
+  cluster_ = std::make_unique<Cluster>(ClusterOptions{3, settings, {}});
+  for (const size_t i : {0, 1}) ASSERT_TRUE(cluster_->node(i).StartAgent());
+  ASSERT_TRUE(cluster_->node(2).StartAgent({std::string("CKPTD_FAILPOINTS=") + GetParam() + "=kill@2"}));
+  Ranks ranks = cluster_->Train({0, 1, 2}, kForever);
+  std::unique_ptr<Child> keeper = cluster_->node(2).TakeAgent();
+  EXPECT_EQ(keeper->Wait(), -SIGKILL) << cluster_->Logs();
+  const uint64_t before = LastOf(ranks, "PROTECTED");
+  ASSERT_TRUE(cluster_->node(2).StartAgent()) << cluster_->Logs();
+  while (LastOf(ranks, "PROTECTED") <= before) ASSERT_NO_FATAL_FAILURE(AwaitProtected(ranks, 1));
+}
+
+}  // namespace
+}  // namespace ckptd::harness
