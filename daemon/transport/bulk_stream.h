@@ -1,6 +1,6 @@
 // One bulk connection that stands: frames (copies.proto, Move) go both ways and come in the order they were sent, until
 // the connection ends. No call waits, so one thread drives both directions and looks at the clock meanwhile. gRPC is
-// behind it (move_stream.h), and testing/fake_bulk.h.
+// behind it (move_stream.h), UCX (ucx/ucx_stream.h), and testing/fake_bulk.h.
 //
 // One thread at a time, but for `changed`.
 #ifndef CKPTD_DAEMON_TRANSPORT_BULK_STREAM_H_
@@ -20,11 +20,12 @@ namespace ckptd::transport {
 
 inline constexpr size_t kMaxPiece = size_t{1} << 20;  // of data in one frame
 
-// What came: one of the three.
+// What came: one of the four.
 struct Incoming {
   std::optional<TransferMessage> message;
   std::optional<ChunkHeader> header;
-  size_t data = 0;  // so many bytes wait for TakeData
+  size_t data = 0;    // so many bytes wait for Place
+  size_t placed = 0;  // so many bytes are in place, of the oldest Place that did not say so itself
 };
 
 class BulkStream {
@@ -37,8 +38,10 @@ class BulkStream {
   // The next frame; nothing: none is there yet, or none will come (ended). Data that was not taken is dropped. PROTOCOL
   // for what is no frame.
   [[nodiscard]] virtual absl::StatusOr<std::optional<Incoming>> Take() = 0;
-  // Right after Take() said so: all of the data, once.
-  virtual void TakeData(std::span<std::byte> into) = 0;
+  // Right after Take() said so, once: where all of the data goes. True: it is there. False: it goes straight there as
+  // it comes, and a later Take() says when it is there, in the order of these calls. Other frames may be taken
+  // meanwhile, and the memory is written to until quiet().
+  [[nodiscard]] virtual bool Place(std::span<std::byte> into) = 0;
   // Everything that came was taken, and nothing more will come.
   [[nodiscard]] virtual bool ended() = 0;
 
@@ -54,6 +57,8 @@ class BulkStream {
 
   // For good; what was not delivered is lost, unless the other end has ended, too. Whoever drives calls it last.
   virtual void Close(const absl::Status& why) = 0;
+  // After Close(): nothing is put anywhere any more. It becomes so without the other end, in a moment.
+  [[nodiscard]] virtual bool quiet() { return true; }
 };
 
 }  // namespace ckptd::transport

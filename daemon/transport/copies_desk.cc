@@ -106,17 +106,27 @@ void Ask(CopyHost& host, const std::string& peer, const v1::DescribeRequest& req
   host.Describe(peer, request, std::move(answer));
 }
 
+void SetBulkPort(v1::OfferResponse* response, uint32_t port) { response->set_ucx_port(port); }
+void SetBulkPort(v1::SealResponse*, uint32_t) {}
+void SetBulkPort(v1::DescribeResponse* response, uint32_t port) { response->set_ucx_port(port); }
+
 class CopyCounter final : public Base, public CopiesDesk {
  public:
   CopyCounter(Loop& loop, std::shared_ptr<Mailbox> mailbox, CopiesDeskOptions options)
       : loop_(loop),
         mailbox_(mailbox),
         options_(std::move(options)),
-        moves_(std::in_place, loop, mailbox, options_.moves_at_once) {}
+        moves_(std::in_place, loop, mailbox, options_.moves_at_once) {
+    if (options_.bulk == nullptr) return;
+    options_.bulk->Serve([this, mailbox](std::shared_ptr<BulkGuest> guest, std::string hello) {
+      mailbox->Put([this, guest = std::move(guest), hello = std::move(hello)] { HearBulk(guest, hello); });
+    });
+  }
 
   grpc::Service* service() override { return this; }
   void Rejudge() override;
   void Close(const absl::Status& why) override {
+    if (options_.bulk != nullptr) options_.bulk->Serve(nullptr);
     moves_.reset();
     for (const auto& end : book_.Close(why)) end(why);
   }
@@ -145,10 +155,16 @@ class CopyCounter final : public Base, public CopiesDesk {
     Card peer;
     v1::HelloResponse answer;
   };
+  // By whom the name is proved.
+  enum class Proof { kCertificate, kToken };
   [[nodiscard]] absl::StatusOr<Judged> Judge(const Caller& caller, const v1::HelloRequest& hello);
-  [[nodiscard]] absl::StatusOr<Judged> Consider(const Caller& caller, const v1::HelloRequest& hello);
+  [[nodiscard]] absl::StatusOr<Judged> Consider(const Caller& caller, const v1::HelloRequest& hello, Proof proof);
   void HearMove(const std::shared_ptr<MoveVisit>& visit, const absl::StatusOr<v1::MoveHello>& hello);
-  [[nodiscard]] absl::Status TakeMove(const std::shared_ptr<MoveVisit>& visit, const v1::MoveHello& hello);
+  void HearBulk(const std::shared_ptr<BulkGuest>& guest, const std::string& said);
+  [[nodiscard]] absl::Status TakeVisit(const std::shared_ptr<MoveVisit>& visit, const v1::MoveHello& hello);
+  [[nodiscard]] absl::Status TakeGuest(const std::shared_ptr<BulkGuest>& guest, const std::string& said);
+  [[nodiscard]] absl::Status TakeMove(const Judged& judged, const v1::MoveHello& hello,
+                                      const std::function<void()>& answer, std::shared_ptr<BulkStream> stream);
 
   static Caller CallerOf(const grpc::CallbackServerContext& context) {
     const auto proved = context.auth_context();
@@ -164,17 +180,19 @@ class CopyCounter final : public Base, public CopiesDesk {
   CallbackScope scope_;
 };
 
-absl::StatusOr<CopyCounter::Judged> CopyCounter::Consider(const Caller& caller, const v1::HelloRequest& hello) {
+absl::StatusOr<CopyCounter::Judged> CopyCounter::Consider(const Caller& caller, const v1::HelloRequest& hello,
+                                                          Proof proof) {
   CKPTD_ASSIGN_OR_RETURN(const Card self, options_.self());
   CKPTD_ASSIGN_OR_RETURN(Greeting greeting, CheckHello(self, hello));
-  CKPTD_RETURN_IF_ERROR(options_.admit(caller.names, greeting.peer));
+  CKPTD_RETURN_IF_ERROR(proof == Proof::kToken ? options_.still_admitted(greeting.peer)
+                                               : options_.admit(caller.names, greeting.peer));
   if (options_.host == nullptr)
     return Error(ErrorCode::REFUSED, absl::StrCat("node ", self.name, " keeps no copies for others"));
   return Judged{std::move(greeting.peer), MakeAnswer(self, greeting.protocol)};
 }
 
 absl::StatusOr<CopyCounter::Judged> CopyCounter::Judge(const Caller& caller, const v1::HelloRequest& hello) {
-  absl::StatusOr<Judged> judged = Consider(caller, hello);
+  absl::StatusOr<Judged> judged = Consider(caller, hello, Proof::kCertificate);
   if (!judged.ok())
     Log(kWarning, "peer.refused")
         .Field("peer", Shown(hello.member()))
@@ -203,9 +221,10 @@ void CopyCounter::Hear(const std::shared_ptr<AskVisit<Request, Response>>& visit
   if (!judged.ok()) return visit->End(judged.status());
   if (absl::Status fits = CheckRequest(visit->request()); !fits.ok()) return visit->End(fits);
   Ask(*options_.host, judged->peer.name, visit->request(),
-      [visit, answer = judged->answer](absl::StatusOr<Response> response) {
+      [visit, answer = judged->answer, bulk = options_.bulk](absl::StatusOr<Response> response) {
         if (!response.ok()) return visit->End(response.status());
         *response->mutable_by() = answer;
+        if (bulk != nullptr) SetBulkPort(&*response, bulk->port());
         visit->Answer(*std::move(response));
       });
 }
@@ -234,12 +253,36 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* CopyCounter::Move(g
 
 void CopyCounter::HearMove(const std::shared_ptr<MoveVisit>& visit, const absl::StatusOr<v1::MoveHello>& hello) {
   visit->SetHeard();
-  const absl::Status taken = hello.ok() ? TakeMove(visit, *hello) : hello.status();
+  const absl::Status taken = hello.ok() ? TakeVisit(visit, *hello) : hello.status();
   if (!taken.ok()) visit->Close(taken);
 }
 
-absl::Status CopyCounter::TakeMove(const std::shared_ptr<MoveVisit>& visit, const v1::MoveHello& hello) {
+absl::Status CopyCounter::TakeVisit(const std::shared_ptr<MoveVisit>& visit, const v1::MoveHello& hello) {
   CKPTD_ASSIGN_OR_RETURN(const Judged judged, Judge(visit->caller(), hello.from()));
+  return TakeMove(
+      judged, hello, [&] { visit->Answer(judged.answer); }, visit);
+}
+
+void CopyCounter::HearBulk(const std::shared_ptr<BulkGuest>& guest, const std::string& said) {
+  const absl::Status taken = TakeGuest(guest, said);
+  if (taken.ok()) return;
+  Log(kWarning, "peer.refused").Field("from", Shown(guest->address())).Error(taken);
+  guest->Refuse(taken);
+  guest->Close(taken);
+}
+
+// No certificate is behind it: whoever has the token is who it was handed out to, or was told it by him.
+absl::Status CopyCounter::TakeGuest(const std::shared_ptr<BulkGuest>& guest, const std::string& said) {
+  v1::MoveHello hello;
+  if (!hello.ParseFromString(said))
+    return Error(ErrorCode::PROTOCOL, "Move begins with Hello; this one began otherwise");
+  CKPTD_ASSIGN_OR_RETURN(const Judged judged, Consider({{}, guest->address()}, hello.from(), Proof::kToken));
+  return TakeMove(
+      judged, hello, [&] { guest->Answer(judged.answer.SerializeAsString()); }, guest);
+}
+
+absl::Status CopyCounter::TakeMove(const Judged& judged, const v1::MoveHello& hello,
+                                   const std::function<void()>& answer, std::shared_ptr<BulkStream> stream) {
   CKPTD_ASSIGN_OR_RETURN(const struct Hello transfer, DecodeHello(hello.transfer()));
   if (transfer.name.peer != judged.peer.name)
     return Error(ErrorCode::PERMISSION, absl::StrCat(ToString(transfer.name), ": node ", judged.peer.name,
@@ -250,8 +293,8 @@ absl::Status CopyCounter::TakeMove(const std::shared_ptr<MoveVisit>& visit, cons
     return Error(ErrorCode::PERMISSION,
                  absl::StrCat(ToString(transfer.name), ": the token was made for another transfer"));
   movers_[judged.peer.name] = judged.peer;
-  visit->Answer(judged.answer);
-  return moves_->Begin(std::move(end), visit);
+  answer();
+  return moves_->Begin(std::move(end), std::move(stream));
 }
 
 void CopyCounter::Rejudge() {

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "daemon/os/loop.h"
+#include "daemon/transport/bulk_port.h"
 #include "daemon/transport/copies.h"
 #include "daemon/transport/hello.h"
 #include "daemon/transport/mailbox.h"
@@ -28,6 +29,7 @@ struct CopiesDeskOptions {
   std::function<absl::Status(const CertificateNames& names, const Card& peer)> admit;
   // Of a card that was admitted before.
   std::function<absl::Status(const Card& peer)> still_admitted;
+  BulkPort* bulk;  // where Move is taken, too; null: nowhere
 };
 
 class CopiesDesk {

@@ -99,15 +99,20 @@ absl::Status CheckRecord(const v1::CopyName& copy, const v1::CopyRecord& record)
   return WrongCopy(copy, absl::StrCat("a record of ", record.chunk_count(), " chunks"));
 }
 
-// No block is longer than the longest image of a slot.
+// No block is longer than the longest image of a slot; where all are empty so is the parity.
 absl::Status CheckParity(const v1::CopyName& copy, const v1::DescribeResponse& response) {
   const uint64_t chunk = response.layout().chunk_bytes();
   const uint64_t most = chunk * ckptd::kMaxChunks;
   const uint64_t chunks = response.parity_bytes() / chunk + (response.parity_bytes() % chunk != 0 ? 1 : 0);
-  const bool fits = response.parity_bytes() > 0 && response.parity_bytes() <= most;
+  const bool fits = response.parity_bytes() <= most;
   if (fits && static_cast<uint64_t>(response.parity_crc_size()) == chunks) return absl::OkStatus();
   return WrongCopy(
       copy, absl::StrCat("parity of ", response.parity_bytes(), " bytes, ", response.parity_crc_size(), " checksums"));
+}
+
+absl::Status CheckPort(const v1::CopyName& copy, uint32_t port) {
+  if (port <= UINT16_MAX) return absl::OkStatus();
+  return WrongCopy(copy, absl::StrCat("a port ", port));
 }
 
 absl::Status CheckToken(const v1::CopyName& copy, const std::string& token) {
@@ -163,6 +168,7 @@ absl::Status CheckRequest(const v1::DescribeRequest& request) {
 }
 
 absl::Status CheckResponse(const v1::OfferRequest& request, const v1::OfferResponse& response) {
+  CKPTD_RETURN_IF_ERROR(CheckPort(request.copy(), response.ucx_port()));
   return response.have() ? absl::OkStatus() : CheckToken(request.copy(), response.token());
 }
 
@@ -174,6 +180,7 @@ absl::Status CheckResponse(const v1::DescribeRequest& request, const v1::Describ
   CKPTD_RETURN_IF_ERROR(CheckLayout(copy, response.layout()));
   CKPTD_RETURN_IF_ERROR(CheckRecord(copy, response.record()));
   CKPTD_RETURN_IF_ERROR(CheckToken(copy, response.token()));
+  CKPTD_RETURN_IF_ERROR(CheckPort(copy, response.ucx_port()));
   const uint64_t chunks = (response.layout().slot_bytes() - 1) / response.layout().chunk_bytes() + 1;
   const auto said = static_cast<uint64_t>(response.record().chunk_crc_size());
   if (response.record().chunk_count() != chunks || said != chunks)

@@ -27,6 +27,11 @@ std::shared_ptr<BulkStream> ClosedWhenLetGo(const std::shared_ptr<BulkStream>& s
   return {stream.get(), [stream](BulkStream* last) { last->Close(Error(ErrorCode::CANCELLED, "nobody wants it")); }};
 }
 
+// What the peer said of another way for the bytes; nothing: this answer does not speak of it.
+std::optional<uint32_t> BulkPortIn(const v1::OfferResponse& response) { return response.ucx_port(); }
+std::optional<uint32_t> BulkPortIn(const v1::SealResponse&) { return std::nullopt; }
+std::optional<uint32_t> BulkPortIn(const v1::DescribeResponse& response) { return response.ucx_port(); }
+
 }  // namespace
 
 // One call, kept until gRPC is done with it. The context is shared: it may be cancelled by its owner.
@@ -111,6 +116,8 @@ void GrpcCopies::Ask(const std::string& peer, Request request, Nanos patience, C
     asking_.erase(id);
     absl::StatusOr<Response> response = status.ok() ? absl::StatusOr<Response>(call->response) : status;
     const absl::Status fits = CheckAnswered(call->self, peer, call->request, response);
+    const std::optional<uint32_t> port = fits.ok() ? BulkPortIn(*response) : std::nullopt;
+    if (port) routes_.Heard(peer, call->context->peer(), *port);
     answer(fits.ok() ? std::move(response) : absl::StatusOr<Response>(AtNode(peer, fits)));
   });
   options_.pending->Add();
@@ -145,17 +152,51 @@ void GrpcCopies::Describe(const std::string& peer, v1::DescribeRequest request, 
   Ask(peer, std::move(request), patience, std::move(answer), method);
 }
 
-// The connection's first answer, or why there is none; the timer closes what says nothing.
 void GrpcCopies::Dial(const std::string& peer, const struct Hello& hello, StreamOpened opened) {
   const absl::StatusOr<Card> self = options_.self();
-  absl::StatusOr<std::shared_ptr<grpc::Channel>> channel =
-      self.ok() ? options_.connect(peer) : absl::StatusOr<std::shared_ptr<grpc::Channel>>(self.status());
-  if (!channel.ok()) return mailbox_->Put([opened, why = AtNode(peer, channel.status())] { opened(why); });
+  if (!self.ok()) return mailbox_->Put([opened, why = AtNode(peer, self.status())] { opened(why); });
   v1::MoveHello first;
   *first.mutable_from() = MakeHello(*self, peer);
   first.set_transfer(EncodeHello(hello));
+  const std::optional<BulkRoute> route =
+      options_.bulk == nullptr ? std::nullopt : routes_.Find(peer, loop_.clock().Monotonic());
+  if (route) return DialBulk(peer, *self, *route, first, std::move(opened));
+  DialByCall(peer, *self, first, std::move(opened));
+}
+
+void GrpcCopies::DialBulk(const std::string& peer, const Card& self, const BulkRoute& route, const v1::MoveHello& hello,
+                          StreamOpened opened) {
+  auto bulked = scope_.Bind(
+      [this, peer, self, opened](const absl::StatusOr<OpenedBulk>& bulk) { Bulked(peer, self, bulk, opened); });
+  options_.bulk->Dial(route.host, route.port, hello.SerializeAsString(), options_.patience,
+                      [mailbox = mailbox_, bulked](const absl::StatusOr<OpenedBulk>& bulk) {
+                        mailbox->Put([bulked, bulk]() mutable { bulked(bulk); });
+                      });
+}
+
+// Where there is no connection to be had, the next one is a call of Move.
+void GrpcCopies::Bulked(const std::string& peer, const Card& self, const absl::StatusOr<OpenedBulk>& bulk,
+                        StreamOpened opened) {
+  const ErrorCode code = CodeOf(bulk.status());
+  if (code == ErrorCode::AGENT_UNREACHABLE || code == ErrorCode::TIMEOUT)
+    routes_.Failed(peer, loop_.clock().Monotonic());
+  if (!bulk.ok()) return opened(AtNode(peer, bulk.status()));
+  v1::HelloResponse by;
+  if (!by.ParseFromString(bulk->answer))
+    return opened(AtNode(peer, Error(ErrorCode::PROTOCOL, "its answer to Hello is none")));
+  absl::StatusOr<Card> believed = Believe(self, peer, by);
+  if (!believed.ok()) return opened(AtNode(peer, believed.status()));
+  answered_[peer] = *std::move(believed);
+  opened(bulk->stream);
+}
+
+// The call's first answer, or why there is none; the timer closes what says nothing.
+void GrpcCopies::DialByCall(const std::string& peer, const Card& self, const v1::MoveHello& hello,
+                            StreamOpened opened) {
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = options_.connect(peer);
+  if (!channel.ok()) return mailbox_->Put([opened, why = AtNode(peer, channel.status())] { opened(why); });
   const uint64_t id = ++last_;
-  auto answered = scope_.Bind([this, id, peer, self = *self, opened](const absl::StatusOr<v1::HelloResponse>& answer) {
+  auto answered = scope_.Bind([this, id, peer, self, opened](const absl::StatusOr<v1::HelloResponse>& answer) {
     const auto dialled = dialling_.extract(id);
     if (dialled.empty()) return;
     const std::shared_ptr<BulkStream> stream = dialled.mapped().lock();
@@ -170,7 +211,7 @@ void GrpcCopies::Dial(const std::string& peer, const struct Hello& hello, Stream
     opened(ClosedWhenLetGo(stream));
   });
   const std::shared_ptr<BulkStream> stream = MoveCall::Start(
-      *std::move(channel), first,
+      *std::move(channel), hello,
       [mailbox = mailbox_, answered](const absl::StatusOr<v1::HelloResponse>& answer) {
         mailbox->Put([answered, answer]() mutable { answered(answer); });
       },

@@ -13,6 +13,8 @@
 #include "daemon/base/callback_scope.h"
 #include "daemon/os/loop.h"
 #include "daemon/os/thread.h"
+#include "daemon/transport/bulk_port.h"
+#include "daemon/transport/bulk_routes.h"
 #include "daemon/transport/copies.h"
 #include "daemon/transport/dial_stream.h"
 #include "daemon/transport/dialled_move.h"
@@ -32,6 +34,7 @@ struct GrpcCopiesOptions {
   std::function<absl::Status(const Card& peer)> admit;
   // A fresh channel to this member; NOT_FOUND.
   std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(const std::string& peer)> connect;
+  BulkPort* bulk;  // null: Move is called by gRPC alone
 };
 
 class GrpcCopies final : public CopyCalls {
@@ -65,6 +68,10 @@ class GrpcCopies final : public CopyCalls {
                                              const v1::HelloResponse& by) const;
   [[nodiscard]] absl::StatusOr<Hello> HelloOf(MoveOrder& order, Nanos deadline) const;
   void Dial(const std::string& peer, const Hello& hello, StreamOpened opened);
+  void DialByCall(const std::string& peer, const Card& self, const v1::MoveHello& hello, StreamOpened opened);
+  void DialBulk(const std::string& peer, const Card& self, const BulkRoute& route, const v1::MoveHello& hello,
+                StreamOpened opened);
+  void Bulked(const std::string& peer, const Card& self, const absl::StatusOr<OpenedBulk>& bulk, StreamOpened opened);
 
   Loop& loop_;
   const std::shared_ptr<Mailbox> mailbox_;
@@ -72,6 +79,7 @@ class GrpcCopies final : public CopyCalls {
   const std::shared_ptr<DialShared> shared_;
   std::map<uint64_t, std::weak_ptr<grpc::ClientContext>> asking_;
   std::map<uint64_t, std::weak_ptr<BulkStream>> dialling_;
+  BulkRoutes routes_;
   std::map<std::string, Card> answered_;  // peers of a Move, as they were believed last
   uint64_t last_ = 0;
   CallbackScope scope_;

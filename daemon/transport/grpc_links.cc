@@ -146,7 +146,8 @@ CopiesDeskOptions GrpcLinks::Impl::OptionsOfCopiesDesk() {
           options.moves_in,
           [this] { return Self(); },
           [this](const CertificateNames& names, const Card& peer) { return AdmitCaller(names, peer); },
-          [this](const Card& peer) { return Admit(peer); }};
+          [this](const Card& peer) { return Admit(peer); },
+          options.bulk};
 }
 
 GrpcCopiesOptions GrpcLinks::Impl::OptionsOfCopies() {
@@ -157,7 +158,8 @@ GrpcCopiesOptions GrpcLinks::Impl::OptionsOfCopies() {
           options.moves_out,
           [this] { return Self(); },
           [this](const Card& peer) { return Admit(peer); },
-          [this](const std::string& peer) { return ConnectForCopies(peer); }};
+          [this](const std::string& peer) { return ConnectForCopies(peer); },
+          options.bulk};
 }
 
 OutLinkShared GrpcLinks::Impl::SharedByLinks() {

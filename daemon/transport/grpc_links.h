@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/os/loop.h"
+#include "daemon/transport/bulk_port.h"
 #include "daemon/transport/copies.h"
 #include "daemon/transport/credentials.h"
 #include "daemon/transport/links.h"
@@ -44,6 +45,8 @@ struct GrpcLinksOptions {
 
   // What other agents ask of this one about copies, and outlives the links; null: that is REFUSED.
   CopyHost* copy_host = nullptr;
+  // Another way for the bytes of copies, where the other end has it, too; outlives the links. Null: gRPC alone.
+  BulkPort* bulk = nullptr;
   size_t moves_out = 4;  // transfers that this agent dialled, at once, each on a thread; the rest wait
   size_t moves_in = 4;   // that others dialled; more are BUSY
 

@@ -9,7 +9,6 @@ namespace ckptd::transport {
 namespace {
 
 constexpr uint8_t kLengthDelimited = 2;  // protobuf's wire type
-constexpr size_t kMaxChunkFrame = 64;
 
 absl::Status NoFrame(size_t total) {
   return Error(ErrorCode::PROTOCOL, absl::StrCat("Move: ", total, " bytes that are no message of it"));

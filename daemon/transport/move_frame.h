@@ -17,6 +17,7 @@ enum class FrameKind : uint8_t { kHello = 1, kMessage = 2, kChunk = 3, kData = 4
 
 inline constexpr size_t kMaxFrameHead = 6;
 inline constexpr size_t kMaxHelloFrame = 4096;
+inline constexpr size_t kMaxChunkFrame = 64;
 
 // What stands before a body of so many bytes.
 [[nodiscard]] std::string FrameHead(FrameKind kind, size_t body);

@@ -130,7 +130,7 @@ absl::StatusOr<std::optional<Incoming>> MoveStream::Take() {
   return incoming;
 }
 
-void MoveStream::TakeData(std::span<std::byte> into) {
+bool MoveStream::Place(std::span<std::byte> into) {
   size_t skip = head_;
   size_t done = 0;
   for (const grpc::Slice& slice : slices_) {
@@ -140,6 +140,7 @@ void MoveStream::TakeData(std::span<std::byte> into) {
     std::memcpy(into.data() + done, slice.begin() + skipped, take);
     done += take;
   }
+  return true;
 }
 
 void MoveStream::Send(FrameKind kind, grpc::Slice body, size_t bytes) {

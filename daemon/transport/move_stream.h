@@ -29,7 +29,7 @@ class MoveStream : public BulkStream {
  public:
   void Watch(std::function<void()> changed) override CKPTD_EXCLUDES(mutex_);
   absl::StatusOr<std::optional<Incoming>> Take() override CKPTD_EXCLUDES(mutex_);
-  void TakeData(std::span<std::byte> into) override;
+  bool Place(std::span<std::byte> into) override;
   bool ended() override CKPTD_EXCLUDES(mutex_);
   bool writable() override CKPTD_EXCLUDES(mutex_);
   void Say(const TransferMessage& message) override { SendBody(FrameKind::kMessage, Encode(message)); }

@@ -36,8 +36,10 @@ void ReceiveRun::Reset() {
   unsaid_.clear();
   came_ = Now();
   MutexLock lock(mutex_);
-  if (arriving_ && arriving_->placement == Placement::kInto) machine_.Broken(arriving_->header);
-  arriving_.reset();
+  for (const Arriving& chunk : arriving_) {
+    if (chunk.placement == Placement::kInto) machine_.Broken(chunk.header);
+  }
+  arriving_.clear();
 }
 
 TransferRun::Turn ReceiveRun::Step(BulkStream& stream, Nanos* due) {
@@ -72,7 +74,7 @@ bool ReceiveRun::SayNext(BulkStream& stream) {
 
 // The sender owes the rest of a chunk that it began, and, when all are there, the end of the connection.
 bool ReceiveRun::Stalled(Nanos now, bool complete, Nanos* due) const {
-  if (!arriving_ && !complete) return false;
+  if (arriving_.empty() && !complete) return false;
   *due = std::min(*due, came_ + patience_.stall);
   return now - came_ >= patience_.stall;
 }
@@ -90,6 +92,8 @@ bool ReceiveRun::Hear(BulkStream& stream) {
   } else if (incoming.message) {
     MutexLock lock(mutex_);
     machine_.Heard(connection_, *incoming.message);
+  } else if (incoming.placed != 0) {
+    Sum(incoming.placed);
   } else {
     Fill(stream, incoming.data);
   }
@@ -102,30 +106,44 @@ void ReceiveRun::Wrong(absl::string_view what) {
 }
 
 void ReceiveRun::Begin(const ChunkHeader& header) {
-  if (arriving_) return Wrong("a chunk within a chunk");
+  if (!arriving_.empty() && arriving_.back().filled < arriving_.back().header.bytes)
+    return Wrong("a chunk within a chunk");
   MutexLock lock(mutex_);
   const absl::StatusOr<Placement> placement = machine_.Header(connection_, header, Now());
-  if (placement.ok()) arriving_ = Arriving{header, *placement};
+  if (placement.ok()) arriving_.push_back(Arriving{header, *placement});
 }
 
 // Header() has checked that the chunk lies within the image, and has its length.
 void ReceiveRun::Fill(BulkStream& stream, size_t bytes) {
-  if (!arriving_) {
+  const bool begun = !arriving_.empty() && arriving_.back().filled < arriving_.back().header.bytes;
+  if (!begun) {
     if (state() == TransferState::kRunning) Wrong("bytes of no chunk");
     return;
   }
-  Arriving& chunk = *arriving_;
+  Arriving& chunk = arriving_.back();
   if (bytes > chunk.header.bytes - chunk.filled) return Wrong("more bytes than a chunk has");
-  if (chunk.placement == Placement::kInto) {
-    const auto place = target_.bytes.subspan(shape_.Offset(chunk.header.chunk) + chunk.filled, bytes);
-    stream.TakeData(place);
-    chunk.crc = Crc32c(chunk.crc, place.data(), place.size());
-  }
+  const uint64_t offset = shape_.Offset(chunk.header.chunk) + chunk.filled;
   chunk.filled += bytes;
   received_bytes_ += bytes;
-  if (chunk.filled < chunk.header.bytes) return;
-  const Arriving whole = *std::exchange(arriving_, std::nullopt);
-  if (whole.placement == Placement::kInto) Settle(whole);
+  if (chunk.placement == Placement::kInto) {
+    if (stream.Place(target_.bytes.subspan(offset, bytes))) Sum(bytes);
+  } else if (chunk.filled == chunk.header.bytes) {
+    arriving_.pop_back();
+  }
+}
+
+// They are of the oldest chunk that goes into its place and is not whole.
+void ReceiveRun::Sum(size_t bytes) {
+  const auto chunk = std::find_if(arriving_.begin(), arriving_.end(),
+                                  [](const Arriving& one) { return one.placement == Placement::kInto; });
+  if (chunk == arriving_.end()) return;
+  const auto place = target_.bytes.subspan(shape_.Offset(chunk->header.chunk) + chunk->summed, bytes);
+  chunk->crc = Crc32c(chunk->crc, place.data(), place.size());
+  chunk->summed += bytes;
+  if (chunk->summed < chunk->header.bytes) return;
+  const Arriving whole = *chunk;
+  arriving_.erase(chunk);
+  Settle(whole);
 }
 
 // Its owner hears of it before the sender does.

@@ -4,7 +4,6 @@
 #define CKPTD_DAEMON_TRANSPORT_RECEIVE_RUN_H_
 
 #include <deque>
-#include <optional>
 
 #include "daemon/transport/copies.h"
 #include "daemon/transport/transfer_run.h"
@@ -39,13 +38,15 @@ class ReceiveRun final : public TransferRun {
   struct Arriving {
     ChunkHeader header;
     Placement placement = Placement::kPassOver;
-    uint64_t filled = 0;
-    uint32_t crc = 0;
+    uint64_t filled = 0;  // bytes that have their place
+    uint64_t summed = 0;  // bytes that are in place
+    uint32_t crc = 0;     // of these
   };
 
   [[nodiscard]] bool Hear(BulkStream& stream) CKPTD_EXCLUDES(mutex_);
   void Begin(const ChunkHeader& header) CKPTD_EXCLUDES(mutex_);
   void Fill(BulkStream& stream, size_t bytes) CKPTD_EXCLUDES(mutex_);
+  void Sum(size_t bytes) CKPTD_EXCLUDES(mutex_);
   void Settle(const Arriving& chunk) CKPTD_EXCLUDES(mutex_);
   void Wrong(absl::string_view what) CKPTD_EXCLUDES(mutex_);
   [[nodiscard]] bool Stalled(Nanos now, bool complete, Nanos* due) const;
@@ -57,7 +58,7 @@ class ReceiveRun final : public TransferRun {
   TransferReceiver machine_ CKPTD_GUARDED_BY(mutex_);
   std::atomic<uint64_t> received_bytes_{0};
   // The driving thread's:
-  std::optional<Arriving> arriving_;
+  std::deque<Arriving> arriving_;  // only the last may have bytes that have no place yet
   std::deque<TransferMessage> unsaid_;
   Nanos came_{0};  // last frame
 };

@@ -126,10 +126,15 @@ absl::StatusOr<TransferMessage> DecodeMessage(absl::string_view bytes) {
 }
 
 absl::Status ErrorOf(const Stop& stop, const TransferName& name) {
+  const absl::Status said = ErrorOf(stop);
+  return Error(CodeOf(said), absl::StrCat(ToString(name), ": ", said.message()));
+}
+
+absl::Status ErrorOf(const Stop& stop) {
   std::string text = stop.text;
   for (char& c : text) c = absl::ascii_isprint(static_cast<unsigned char>(c)) ? c : '?';
   const ErrorCode code = stop.code == 0 ? ErrorCode::INTERNAL : InfoOf(static_cast<ErrorCode>(stop.code)).code;
-  return Error(code, absl::StrCat(ToString(name), ": the other end stopped: ", text));
+  return Error(code, absl::StrCat("the other end stopped: ", text));
 }
 
 Stop StopOf(const absl::Status& status) {

@@ -76,6 +76,7 @@ using TransferMessage = std::variant<Welcome, Window, Verified, Damaged, Stop>;
 
 // The error of `stop`, said by the peer of `name`. Unprintable bytes of its text become '?'.
 [[nodiscard]] absl::Status ErrorOf(const Stop& stop, const TransferName& name);
+[[nodiscard]] absl::Status ErrorOf(const Stop& stop);
 [[nodiscard]] Stop StopOf(const absl::Status& status);
 
 // The first words of a bulk connection: the token, and what the transfer is, which the listener compares with what the

@@ -34,8 +34,9 @@ void TransferRun::Drive(BulkStream& stream) {
     connected = ConnectedLocked(connection, Now());
   }
   if (connected) Go(stream);
-  Reset();
   stream.Close(status());
+  while (!stream.quiet()) wake_->WaitUntil(Nanos::max());  // the next connection writes to the same memory
+  Reset();
   MutexLock lock(mutex_);
   LostLocked(connection, Now());
 }

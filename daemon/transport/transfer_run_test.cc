@@ -1,5 +1,5 @@
-// Both ends of a transfer, each on a thread of its own, over connections inside this process: that are cut, damaged,
-// deaf, slow, and given up from either side.
+// Both ends of a transfer, each on a thread of its own, over connections inside this process, made up and by UCX: that
+// are cut, damaged, deaf, slow, and given up from either side.
 #include "daemon/transport/transfer_run.h"
 
 #include <gmock/gmock.h>
@@ -17,6 +17,7 @@
 #include "daemon/transport/send_run.h"
 #include "daemon/transport/served_moves.h"
 #include "daemon/transport/testing/fake_bulk.h"
+#include "daemon/transport/ucx/ucx_pair.h"
 
 namespace ckptd::transport {
 namespace {
@@ -36,8 +37,21 @@ std::string RandomBytes(size_t size) {
   return bytes;
 }
 
-class TransferRunTest : public ::testing::Test {
+struct Wire {
+  const char* name;
+  FakeBulk::Ends (*connect)(FakeBulkFaults faults);
+  bool ucx;
+};
+void PrintTo(const Wire& wire, std::ostream* out) { *out << wire.name; }
+
+class TransferRunTest : public ::testing::TestWithParam<Wire> {
  protected:
+  void SetUp() override {
+    static const std::string why = WhyNoUcx();
+    if (GetParam().ucx && !why.empty()) GTEST_SKIP() << "skipped: " << why;
+  }
+  static FakeBulk::Ends Wired(FakeBulkFaults faults = {}) { return GetParam().connect(std::move(faults)); }
+
   explicit TransferRunTest(size_t bytes = 20 * kPiece + 4321)
       : image_(RandomBytes(bytes)), place_(bytes, '~'), shape_(*TransferShape::Make(bytes, kPiece)) {}
 
@@ -71,7 +85,7 @@ class TransferRunTest : public ::testing::Test {
   }
   // One connection, until both have let it go.
   void Connect(FakeBulkFaults faults = {}) {
-    const auto [a, b] = FakeBulk::Connect(std::move(faults));
+    const auto [a, b] = Wired(std::move(faults));
     sender_->Prepare();
     receiver_->Prepare();
     Thread sends("sends", [this, a = a] { sender_->Drive(*a); });
@@ -96,7 +110,7 @@ class TransferRunTest : public ::testing::Test {
   std::shared_ptr<ReceiveRun> receiver_;
 };
 
-TEST_F(TransferRunTest, AllBytesArriveAndNoneTwice) {
+TEST_P(TransferRunTest, AllBytesArriveAndNoneTwice) {
   Make(Sending(), Receiving());
   MakeReady();
   const Nanos begin = Now();
@@ -106,7 +120,7 @@ TEST_F(TransferRunTest, AllBytesArriveAndNoneTwice) {
   EXPECT_EQ(sender_->sent_bytes(), image_.size());
 }
 
-TEST_F(TransferRunTest, ChunksBecomeReadyLateAndOutOfOrder) {
+TEST_P(TransferRunTest, ChunksBecomeReadyLateAndOutOfOrder) {
   Make(Sending(), Receiving());
   Thread capture("capture", [this] {
     for (uint32_t i = shape_.chunks(); i-- > 0;) {
@@ -119,7 +133,7 @@ TEST_F(TransferRunTest, ChunksBecomeReadyLateAndOutOfOrder) {
   EXPECT_EQ(sender_->sent_bytes(), image_.size());
 }
 
-TEST_F(TransferRunTest, AfterEachCutItGoesOnWithWhatIsMissing) {
+TEST_P(TransferRunTest, AfterEachCutItGoesOnWithWhatIsMissing) {
   Make(Sending(), Receiving());
   MakeReady();
   int connections = 0;
@@ -131,7 +145,7 @@ TEST_F(TransferRunTest, AfterEachCutItGoesOnWithWhatIsMissing) {
   EXPECT_LT(sender_->sent_bytes(), 3 * image_.size());
 }
 
-TEST_F(TransferRunTest, ADamagedChunkIsSentAgain) {
+TEST_P(TransferRunTest, ADamagedChunkIsSentAgain) {
   Make(Sending(), Receiving());
   MakeReady();
   int frames = 0;
@@ -142,7 +156,7 @@ TEST_F(TransferRunTest, ADamagedChunkIsSentAgain) {
   EXPECT_GT(sender_->sent_bytes(), image_.size());
 }
 
-TEST_F(TransferRunTest, DamageFourTimesIsCorruptOnBothEnds) {
+TEST_P(TransferRunTest, DamageFourTimesIsCorruptOnBothEnds) {
   Make(Sending(), Receiving());
   MakeReady();
   Connect({.damage = [](std::string& data) { data[0] ^= 1; }});
@@ -151,7 +165,7 @@ TEST_F(TransferRunTest, DamageFourTimesIsCorruptOnBothEnds) {
   EXPECT_EQ(told_, 0U);
 }
 
-TEST_F(TransferRunTest, WhoeverIsSilentIsGivenUpInTime) {
+TEST_P(TransferRunTest, WhoeverIsSilentIsGivenUpInTime) {
   Make(Sending(), Receiving());
   MakeReady();
   for (int i = 0; i < 5; ++i) {
@@ -163,9 +177,9 @@ TEST_F(TransferRunTest, WhoeverIsSilentIsGivenUpInTime) {
   EXPECT_EQ(CodeOf(sender_->status()), ErrorCode::TIMEOUT) << sender_->status();
 }
 
-TEST_F(TransferRunTest, AChunkThatStopsInTheMiddleEndsTheConnection) {
+TEST_P(TransferRunTest, AChunkThatStopsInTheMiddleEndsTheConnection) {
   Make(Sending(), Receiving());
-  const auto [a, b] = FakeBulk::Connect();
+  const auto [a, b] = Wired();
   receiver_->Prepare();
   Thread receives("receives", [this, b = b] { receiver_->Drive(*b); });
   a->Watch([] {});
@@ -179,10 +193,10 @@ TEST_F(TransferRunTest, AChunkThatStopsInTheMiddleEndsTheConnection) {
   ExpectComplete();
 }
 
-TEST_F(TransferRunTest, AReceiverThatGrantsNothingIsGivenUp) {
+TEST_P(TransferRunTest, AReceiverThatGrantsNothingIsGivenUp) {
   Make(Sending(), Receiving());
   MakeReady();
-  const auto [a, b] = FakeBulk::Connect();
+  const auto [a, b] = Wired();
   b->Watch([] {});
   b->Say(Welcome{std::vector<bool>(shape_.chunks())});
   b->Say(Window{1, 0});
@@ -194,10 +208,10 @@ TEST_F(TransferRunTest, AReceiverThatGrantsNothingIsGivenUp) {
   EXPECT_EQ(sender_->sent_bytes(), 0U);
 }
 
-TEST_F(TransferRunTest, NonsenseFromTheOtherEndIsAProtocolError) {
+TEST_P(TransferRunTest, NonsenseFromTheOtherEndIsAProtocolError) {
   const auto fails = [this](const std::function<void(BulkStream&)>& say) {
     Make(Sending(), Receiving());
-    const auto [a, b] = FakeBulk::Connect();
+    const auto [a, b] = Wired();
     a->Watch([] {});
     say(*a);
     receiver_->Prepare();
@@ -226,7 +240,7 @@ TEST_F(TransferRunTest, NonsenseFromTheOtherEndIsAProtocolError) {
   EXPECT_EQ(place_.substr(kPiece), std::string(place_.size() - kPiece, '~')) << "nothing was written behind it";
 }
 
-TEST_F(TransferRunTest, EitherEndMayGiveUpAndTheOtherHearsWhy) {
+TEST_P(TransferRunTest, EitherEndMayGiveUpAndTheOtherHearsWhy) {
   for (const bool by_sender : {true, false}) {
     Make(Sending(), Receiving());
     EXPECT_TRUE(sender_->ChunkReady(2, CrcOf(2)).ok());
@@ -242,7 +256,7 @@ TEST_F(TransferRunTest, EitherEndMayGiveUpAndTheOtherHearsWhy) {
   }
 }
 
-TEST_F(TransferRunTest, WhoeverDoesNotWantTheBytesAnyMoreEndsIt) {
+TEST_P(TransferRunTest, WhoeverDoesNotWantTheBytesAnyMoreEndsIt) {
   wanted_ = 3;
   Make(Sending(), Receiving());
   MakeReady();
@@ -251,7 +265,7 @@ TEST_F(TransferRunTest, WhoeverDoesNotWantTheBytesAnyMoreEndsIt) {
   EXPECT_EQ(CodeOf(receiver_->status()), ErrorCode::FENCED);
 }
 
-TEST_F(TransferRunTest, ASourceThatCannotBeReadEndsIt) {
+TEST_P(TransferRunTest, ASourceThatCannotBeReadEndsIt) {
   Make(Sending(), Receiving());
   MakeReady();
   unreadable_ = true;
@@ -260,7 +274,7 @@ TEST_F(TransferRunTest, ASourceThatCannotBeReadEndsIt) {
   EXPECT_EQ(CodeOf(receiver_->status()), ErrorCode::CORRUPT) << receiver_->status();
 }
 
-TEST_F(TransferRunTest, TheRateIsKept) {
+TEST_P(TransferRunTest, TheRateIsKept) {
   SenderLimits limits = Sending();
   limits.bytes_per_second = 10 * kMiB;
   limits.burst = kPiece;
@@ -272,13 +286,17 @@ TEST_F(TransferRunTest, TheRateIsKept) {
   EXPECT_GE(Seconds(Now() - begin), 0.4) << "5 MiB at 10 MiB/s";
 }
 
-TEST_F(TransferRunTest, TheDeadlineEndsAnIdleOne) {
+TEST_P(TransferRunTest, TheDeadlineEndsAnIdleOne) {
   SenderLimits limits = Sending();
   limits.deadline = Now() + milliseconds(300);
   Make(limits, Receiving());
   Connect();
   EXPECT_EQ(CodeOf(sender_->status()), ErrorCode::TIMEOUT) << sender_->status();
 }
+
+INSTANTIATE_TEST_SUITE_P(Over, TransferRunTest,
+                         ::testing::Values(Wire{"Fake", FakeBulk::Connect, false}, Wire{"Ucx", ConnectByUcx, true}),
+                         [](const auto& wire) { return std::string(wire.param.name); });
 
 TEST(EmptyTransferRunTest, AnImageWithoutBytesIsComplete) {
   const TransferShape shape = *TransferShape::Make(0, kPiece);

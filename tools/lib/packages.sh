@@ -21,7 +21,7 @@ packages_list() {
     build)
       echo g++ cmake ninja-build ccache pkg-config lld git ca-certificates libisal-dev \
         libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev libssl-dev libboost-dev \
-        liburing-dev libsystemd-dev nlohmann-json3-dev libtomlplusplus-dev libgtest-dev libgmock-dev python3 python3-venv ;;
+        liburing-dev libucx-dev libsystemd-dev nlohmann-json3-dev libtomlplusplus-dev libgtest-dev libgmock-dev python3 python3-venv ;;
     sanitize) echo clang clang-tidy clang-format "libclang-rt-$clang-dev" llvm ;;
     deb) echo debhelper dh-python dpkg-dev fakeroot lintian python3-numpy ;;
     bench) echo fio iperf3 ucx-utils ;;

@@ -30,7 +30,10 @@ class FakeBulkEnd final : public BulkStream {
     wire_->Tell();  // the other may write
     return taken_.what;
   }
-  void TakeData(std::span<std::byte> into) override { std::memcpy(into.data(), taken_.data.data(), into.size()); }
+  bool Place(std::span<std::byte> into) override {
+    std::memcpy(into.data(), taken_.data.data(), into.size());
+    return true;
+  }
   bool ended() override {
     MutexLock lock(wire_->mutex_);
     return wire_->sides_[side_].over && wire_->sides_[side_].frames.empty();

@@ -31,6 +31,7 @@ class TestNode final : private LinkSink {
     Nanos hello_patience = std::chrono::seconds(5);
     std::chrono::milliseconds longest_connection = std::chrono::hours(1);
     CopyHost* copy_host = nullptr;
+    BulkPort* bulk = nullptr;  // outlives it
     size_t moves_out = 4;
     size_t moves_in = 4;
   };

@@ -1,0 +1,52 @@
+// Another way than gRPC for the bytes of a Move. Offer, Seal and Describe stay on gRPC, where each end proves who it
+// is; their answers say at which port this way is open (copy.proto, ucx_port), and hand out the one-time token without
+// which nobody gets further here than to say it: the first frame of a connection is the same MoveHello, its answer the
+// same HelloResponse. Who is refused hears a Stop instead (transfer_messages.h). Behind it is ucx/ucx_port.h.
+#ifndef CKPTD_DAEMON_TRANSPORT_BULK_PORT_H_
+#define CKPTD_DAEMON_TRANSPORT_BULK_PORT_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "daemon/base/clock.h"
+#include "daemon/transport/bulk_stream.h"
+
+namespace ckptd::transport {
+
+// A connection that another agent made, from its first frame on. Closed when it is let go of.
+class BulkGuest : public BulkStream {
+ public:
+  // The answer to the first frame, once; then it is a BulkStream.
+  virtual void Answer(const std::string& body) = 0;
+  // Or why not; afterwards Close().
+  virtual void Refuse(const absl::Status& why) = 0;
+  [[nodiscard]] virtual std::string address() const = 0;  // for the log
+};
+
+struct OpenedBulk {
+  std::shared_ptr<BulkStream> stream;  // closed when it is let go of
+  std::string answer;                  // the body of the first frame: at most kMaxHelloFrame bytes
+};
+
+// Any thread.
+class BulkPort {
+ public:
+  virtual ~BulkPort() = default;
+
+  // Told on a thread of the port, of each connection, when its first frame has come. Null: connections are refused.
+  using Came = std::function<void(std::shared_ptr<BulkGuest> guest, std::string hello)>;
+  virtual void Serve(Came came) = 0;
+  [[nodiscard]] virtual uint16_t port() const = 0;
+
+  // To a numeric address. `opened` once, on a thread of the port, never within the call; not after the port is gone.
+  // AGENT_UNREACHABLE, TIMEOUT; PROTOCOL; what the other end's Stop says.
+  using Opened = std::function<void(absl::StatusOr<OpenedBulk>)>;
+  virtual void Dial(const std::string& host, uint16_t port, std::string hello, Nanos patience, Opened opened) = 0;
+};
+
+}  // namespace ckptd::transport
+
+#endif  // CKPTD_DAEMON_TRANSPORT_BULK_PORT_H_

@@ -1,0 +1,34 @@
+#include "daemon/transport/bulk_routes.h"
+
+#include "absl/strings/strip.h"
+
+namespace ckptd::transport {
+
+std::string HostOf(absl::string_view grpc_peer) {
+  const bool six = absl::ConsumePrefix(&grpc_peer, "ipv6:");
+  if (!six && !absl::ConsumePrefix(&grpc_peer, "ipv4:")) return "";
+  const size_t colon = grpc_peer.rfind(':');
+  if (colon == absl::string_view::npos) return "";
+  absl::string_view host = grpc_peer.substr(0, colon);
+  if (!six) return std::string(host);
+  if (!absl::ConsumePrefix(&host, "[") && !absl::ConsumePrefix(&host, "%5B")) return "";
+  if (!absl::ConsumeSuffix(&host, "]") && !absl::ConsumeSuffix(&host, "%5D")) return "";
+  return std::string(host);
+}
+
+void BulkRoutes::Heard(const std::string& peer, absl::string_view from, uint32_t port) {
+  const std::string host = HostOf(from);
+  if (host.empty() || port == 0 || port > UINT16_MAX)
+    routes_.erase(peer);
+  else
+    routes_[peer] = {host, static_cast<uint16_t>(port)};
+}
+
+std::optional<BulkRoute> BulkRoutes::Find(const std::string& peer, Nanos now) const {
+  const auto rests = rests_.find(peer);
+  if (rests != rests_.end() && now < rests->second) return std::nullopt;
+  const auto route = routes_.find(peer);
+  return route == routes_.end() ? std::nullopt : std::optional<BulkRoute>(route->second);
+}
+
+}  // namespace ckptd::transport

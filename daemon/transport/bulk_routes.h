@@ -1,0 +1,40 @@
+// Where each peer takes a Move by another way than gRPC (bulk_port.h), as it said last, and whether that way is worth a
+// try: a peer to which no connection could be made is left alone for a while. Pure; one thread.
+#ifndef CKPTD_DAEMON_TRANSPORT_BULK_ROUTES_H_
+#define CKPTD_DAEMON_TRANSPORT_BULK_ROUTES_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "daemon/base/clock.h"
+
+namespace ckptd::transport {
+
+inline constexpr Nanos kRouteRests = std::chrono::seconds(60);
+
+struct BulkRoute {
+  std::string host;  // numeric
+  uint16_t port = 0;
+};
+
+class BulkRoutes {
+ public:
+  // `from`: whence its answer came, as gRPC writes it: the port is at the same address. Port 0: it has none.
+  void Heard(const std::string& peer, absl::string_view from, uint32_t port);
+  [[nodiscard]] std::optional<BulkRoute> Find(const std::string& peer, Nanos now) const;
+  void Failed(const std::string& peer, Nanos now) { rests_[peer] = now + kRouteRests; }
+
+ private:
+  std::map<std::string, BulkRoute> routes_;  // by peer, of which there are as many as members
+  std::map<std::string, Nanos> rests_;
+};
+
+// "ipv4:10.0.0.7:9465", "ipv6:[::1]:9465", "ipv6:%5B::1%5D:9465". Empty for anything else.
+[[nodiscard]] std::string HostOf(absl::string_view grpc_peer);
+
+}  // namespace ckptd::transport
+
+#endif  // CKPTD_DAEMON_TRANSPORT_BULK_ROUTES_H_

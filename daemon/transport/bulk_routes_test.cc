@@ -1,0 +1,36 @@
+#include "daemon/transport/bulk_routes.h"
+
+#include <gtest/gtest.h>
+
+namespace ckptd::transport {
+namespace {
+
+TEST(BulkRoutesTest, TheHostOfAnAnswer) {
+  EXPECT_EQ(HostOf("ipv4:10.0.0.7:9465"), "10.0.0.7");
+  EXPECT_EQ(HostOf("ipv6:[::1]:9465"), "::1");
+  EXPECT_EQ(HostOf("ipv6:%5Bfe80::1%5D:1"), "fe80::1");
+  for (const char* none : {"", "ipv4:", "ipv4:1", "ipv6:::1:2", "ipv6:[::1:2", "unix:/run/x", "10.0.0.7:1"})
+    EXPECT_EQ(HostOf(none), "") << none;
+}
+
+TEST(BulkRoutesTest, AsThePeerSaidLastUnlessItFailed) {
+  BulkRoutes routes;
+  EXPECT_FALSE(routes.Find("b", Nanos(0)));
+  routes.Heard("b", "ipv4:10.0.0.7:9465", 4000);
+  ASSERT_TRUE(routes.Find("b", Nanos(0)));
+  EXPECT_EQ(routes.Find("b", Nanos(0))->host, "10.0.0.7");
+  EXPECT_EQ(routes.Find("b", Nanos(0))->port, 4000);
+  routes.Failed("b", Nanos(5));
+  EXPECT_FALSE(routes.Find("b", Nanos(6)));
+  EXPECT_FALSE(routes.Find("b", kRouteRests));
+  EXPECT_TRUE(routes.Find("b", kRouteRests + Nanos(5)));
+  EXPECT_FALSE(routes.Find("a", kRouteRests + Nanos(5)));
+  for (const uint32_t none : {0U, 65536U, UINT32_MAX}) {
+    routes.Heard("b", "ipv4:10.0.0.7:9465", 4000);
+    routes.Heard("b", "ipv4:10.0.0.7:9465", none);
+    EXPECT_FALSE(routes.Find("b", kRouteRests + Nanos(5))) << none;
+  }
+}
+
+}  // namespace
+}  // namespace ckptd::transport

@@ -1,0 +1,41 @@
+// Bulk connections over UCX: TCP, shared memory where both ends are on one machine, RDMA where there is any. A listener
+// on a port of its own, one thread for all of UCX's work, and a stream for each connection (ucx_stream.h).
+//
+// What UCX is not. Nothing that passes is encrypted, and UCX trusts whoever reaches its ports: over TCP its own
+// protocol lets a peer write to any address of the process (its "put"). The token keeps away whoever follows the rules.
+// So this is for networks to which only the cluster's own nodes are connected, and is used only where that was said
+// (peers.bulk, peers.bulk_trusts_network).
+#ifndef CKPTD_DAEMON_TRANSPORT_UCX_UCX_PORT_H_
+#define CKPTD_DAEMON_TRANSPORT_UCX_UCX_PORT_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "daemon/transport/bulk_port.h"
+
+namespace ckptd::transport {
+
+struct UcxPortOptions {
+  std::string host = "127.0.0.1";  // numeric: where it listens
+  bool only_loopback = false;      // data, too, goes over the loopback device and shared memory alone
+  size_t most_streams = 64;        // at once; more connections are refused
+  Nanos hello_patience = std::chrono::seconds(5);
+};
+
+class UcxPort : public BulkPort {
+ public:
+  // REFUSED: UCX is not installed, or cannot listen there.
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<UcxPort>> Open(const UcxPortOptions& options);
+  // Cuts off what is left, and waits for its thread, but for no peer. Whoever drives a stream has let go of it.
+  ~UcxPort() override = default;
+  // Any thread: connections there are, also those that end.
+  [[nodiscard]] virtual size_t streams() const = 0;
+  // Any thread: connections there have been, dialled and accepted.
+  [[nodiscard]] virtual uint64_t made() const = 0;
+};
+
+}  // namespace ckptd::transport
+
+#endif  // CKPTD_DAEMON_TRANSPORT_UCX_UCX_PORT_H_
