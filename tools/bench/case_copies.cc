@@ -45,13 +45,25 @@ absl::StatusOr<Way> OurWay(const char* name, const CopyMemory& memory, const Cop
              ""};
 }
 
+struct OurKind {
+  const char* name;
+  bool tls;
+  bool ucx;
+};
+constexpr OurKind kOurs[] = {{"copies.plain", false, false}, {"copies.tls", true, false}, {"copies.ucx", false, true}};
+
+// Where UCX is not installed it says so.
 absl::StatusOr<std::vector<Way>> OurWays(const CopyMemory& memory, uint64_t chunk_bytes) {
   std::vector<Way> ways;
-  for (const bool tls : {false, true}) {
+  for (const OurKind& kind : kOurs) {
     CopiesPairOptions options;
-    options.tls = tls;
+    options.tls = kind.tls;
+    options.ucx = kind.ucx;
     options.chunk_bytes = chunk_bytes;
-    CKPTD_ASSIGN_OR_RETURN(ways.emplace_back(), OurWay(tls ? "copies.tls" : "copies.plain", memory, options));
+    absl::StatusOr<Way> way = OurWay(kind.name, memory, options);
+    if (kind.ucx && CodeOf(way.status()) == ErrorCode::REFUSED)
+      way = Way{kind.name, "", nullptr, std::string(way.status().message())};
+    CKPTD_ASSIGN_OR_RETURN(ways.emplace_back(), std::move(way));
   }
   return ways;
 }
@@ -85,7 +97,7 @@ absl::Status MeasureAll(std::vector<Way>& ways, bool counts) {
 
 Line Compare(const Way& ours, const Way& limit) {
   Line line{absl::StrCat(ours.name, "/", limit.name), "GB/s", limit.what, {}};
-  line.skipped = limit.missing;
+  line.skipped = ours.missing.empty() ? limit.missing : ours.missing;
   if (!line.skipped.empty()) return line;
   line.comparison.ours = Summarize(ours.samples);
   line.comparison.limit = Summarize(limit.samples);

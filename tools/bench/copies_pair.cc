@@ -21,6 +21,7 @@
 #include "daemon/os/thread.h"
 #include "daemon/transport/copy_request.h"
 #include "daemon/transport/grpc_links.h"
+#include "daemon/transport/ucx/ucx_port.h"
 #include "tools/bench/measure.h"
 #include "tools/certs/cert_files.h"
 
@@ -117,7 +118,12 @@ class End final : private transport::LinkSink {
     loop_->Stop();
   }
 
-  [[nodiscard]] absl::Status Start(const transport::TlsOptions& tls) {
+  [[nodiscard]] absl::Status Start(const transport::TlsOptions& tls, bool ucx) {
+    if (ucx) {
+      transport::UcxPortOptions of_port;
+      of_port.only_loopback = true;
+      CKPTD_ASSIGN_OR_RETURN(port_, transport::UcxPort::Open(of_port));
+    }
     CKPTD_ASSIGN_OR_RETURN(loop_, Loop::Create(SystemClock(), 1024));
     CKPTD_ASSIGN_OR_RETURN(auto credentials, transport::Credentials::Create(PosixFiles(), tls, kCluster));
     transport::GrpcLinksOptions options;
@@ -126,6 +132,7 @@ class End final : private transport::LinkSink {
     options.incarnation = RandomId();
     options.listen = "127.0.0.1:0";
     options.copy_host = host_;
+    options.bulk = port_.get();
     options.self = [this] { return transport::SelfStanding{name_, 1, absl::OkStatus()}; };
     options.admit = [](const std::string&, uint64_t) { return absl::OkStatus(); };
     CKPTD_ASSIGN_OR_RETURN(links_,
@@ -137,6 +144,8 @@ class End final : private transport::LinkSink {
   void Know(const transport::PeerNode& peer) {
     Do([&] { links_->SetPeers({peer}); });
   }
+  // Connections over UCX there have been.
+  [[nodiscard]] uint64_t by_ucx() const { return port_ == nullptr ? 0 : port_->made(); }
   // Within Do.
   [[nodiscard]] transport::CopyCalls& copies() { return links_->copies(); }
   // On its loop's thread, of which a benchmark asks little; returns when it has run.
@@ -158,6 +167,7 @@ class End final : private transport::LinkSink {
 
   const std::string name_;
   transport::CopyHost* const host_;
+  std::unique_ptr<transport::UcxPort> port_;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<transport::GrpcLinks> links_;
   Mutex mutex_;
@@ -232,14 +242,15 @@ class Pair final : public CopiesPair {
     transport::TlsOptions plain;
     plain.mode = transport::TlsMode::kPlaintextOnLoopback;
     if (options_.tls) CKPTD_RETURN_IF_ERROR(certificates_.Make());
-    CKPTD_RETURN_IF_ERROR(sends_.Start(options_.tls ? certificates_.Of(kSender) : plain));
-    CKPTD_RETURN_IF_ERROR(keeps_.Start(options_.tls ? certificates_.Of(kKeeper) : plain));
+    CKPTD_RETURN_IF_ERROR(sends_.Start(options_.tls ? certificates_.Of(kSender) : plain, options_.ucx));
+    CKPTD_RETURN_IF_ERROR(keeps_.Start(options_.tls ? certificates_.Of(kKeeper) : plain, options_.ucx));
     sends_.Know(keeps_.node());
     keeps_.Know(sends_.node());
     return Sum();
   }
 
   absl::StatusOr<double> Send() override {
+    const uint64_t before = keeps_.by_ucx();
     Ending ending;
     std::unique_ptr<transport::CopyMove> move;
     TimePoint begin;
@@ -260,6 +271,7 @@ class Pair final : public CopiesPair {
     const double seconds = SecondsSince(begin);
     sends_.Do([&] { move.reset(); });
     CKPTD_RETURN_IF_ERROR(ended);
+    if (options_.ucx && keeps_.by_ucx() == before) return Error(ErrorCode::INTERNAL, "the bytes did not go over UCX");
     return seconds;
   }
 

@@ -35,6 +35,7 @@ class CopyMemory {
 
 struct CopiesPairOptions {
   bool tls = false;  // mutual, with an authority made for it
+  bool ucx = false;  // the bytes of Move over UCX
   uint64_t chunk_bytes = 0;
 };
 
