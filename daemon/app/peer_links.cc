@@ -12,6 +12,7 @@
 #include "daemon/membership/member.h"
 #ifdef CKPTD_GRPC
 #include "daemon/transport/grpc_links.h"
+#include "daemon/transport/ucx/ucx_port.h"
 #endif
 
 namespace ckptd {
@@ -23,6 +24,7 @@ constexpr size_t kMostNamed = 5;
 
 constexpr char kNextLinks[] =
     "jobs of this node alone go on; correct what is named, it is tried again every 5 s (README: other nodes)";
+constexpr char kNextBulk[] = "copies go over gRPC meanwhile; correct what is named and restart the agent";
 constexpr char kNextPeer[] =
     "see that ckptd runs there and that its port may be reached from here; a node that is gone for good leaves "
     "peers.members";
@@ -84,7 +86,24 @@ std::string PeerLinks::ListenAddress() const {
 }
 
 #ifdef CKPTD_GRPC
+// Without it copies go over gRPC, which is said where problems are.
+void PeerLinks::OpenBulk() {
+  if (config_.bulk != PeersBulkChoice::kUcx || bulk_) return;
+  transport::UcxPortOptions options;
+  options.only_loopback = config_.tls == PeersTlsChoice::kPlaintextOnLoopback;
+  options.host = IsAddress(config_.address) ? config_.address : "0.0.0.0";
+  auto port = transport::UcxPort::Open(options);
+  why_no_bulk_ = port.status();
+  if (!port.ok()) {
+    Log(kError, "peers.no_ucx").Error(port.status());
+    return;
+  }
+  bulk_ = *std::move(port);
+  Log(kInfo, "peers.ucx").Field("address", options.host).Field("port", uint64_t{bulk_->port()});
+}
+
 absl::StatusOr<std::unique_ptr<transport::Links>> PeerLinks::MakeLinks() {
+  OpenBulk();
   transport::TlsOptions tls{transport::TlsMode::kMutual, config_.tls_ca, config_.tls_cert, config_.tls_key};
   if (config_.tls == PeersTlsChoice::kPlaintextOnLoopback) tls.mode = transport::TlsMode::kPlaintextOnLoopback;
   CKPTD_ASSIGN_OR_RETURN(auto credentials, transport::Credentials::Create(files_, tls, config_.cluster));
@@ -99,6 +118,7 @@ absl::StatusOr<std::unique_ptr<transport::Links>> PeerLinks::MakeLinks() {
   };
   options.admit = [this](const std::string& name, uint64_t generation) { return membership_.Admit(name, generation); };
   options.copy_host = handler_.copies;
+  options.bulk = bulk_.get();
   CKPTD_ASSIGN_OR_RETURN(auto links,
                          transport::GrpcLinks::Start(loop_, *this, std::move(credentials), std::move(options)));
   copies_ = &links->copies();
@@ -184,6 +204,8 @@ std::vector<Peers::Problem> PeerLinks::Problems() const {
   std::vector<Peers::Problem> problems;
   if (!why_not_.ok())
     problems.push_back({Error(CodeOf(why_not_), absl::StrCat("peers: ", why_not_.message())), kNextLinks});
+  if (!why_no_bulk_.ok())
+    problems.push_back({Error(CodeOf(why_no_bulk_), absl::StrCat("peers: ", why_no_bulk_.message())), kNextBulk});
   if (!links_) return problems;
   size_t unreached = 0;
   for (const transport::PeerCondition& peer : links_->Conditions()) {

@@ -23,6 +23,7 @@
 #include "daemon/config/config.h"
 #include "daemon/os/files.h"
 #include "daemon/os/loop.h"
+#include "daemon/transport/bulk_port.h"
 #include "daemon/transport/copies.h"
 #include "daemon/transport/links.h"
 #include "proto/ckptd/v1/status.pb.h"
@@ -56,6 +57,7 @@ class PeerLinks final : private transport::LinkSink {
   void Stop() {
     copies_ = nullptr;
     links_.reset();
+    bulk_.reset();
   }
   // This node speaks to others, or would.
   [[nodiscard]] bool speaks() const { return speaks_; }
@@ -83,6 +85,7 @@ class PeerLinks final : private transport::LinkSink {
   void Received(const std::string& peer, const transport::LinkMessage& message) override;
   void TryToStart();
   [[nodiscard]] absl::StatusOr<std::unique_ptr<transport::Links>> MakeLinks();
+  void OpenBulk();
   [[nodiscard]] std::string ListenAddress() const;
   void TakeView();
   void SendTo(const std::string& agent, const transport::LinkMessage& message);
@@ -96,6 +99,8 @@ class PeerLinks final : private transport::LinkSink {
   const Handler handler_;
   const bool speaks_;
   std::vector<std::string> members_;
+  std::unique_ptr<transport::BulkPort> bulk_;  // of peers.bulk = ucx; outlives the links
+  absl::Status why_no_bulk_;                   // it was asked for, and cannot be
   std::unique_ptr<transport::Links> links_;
   transport::CopyCalls* copies_ = nullptr;  // of links_
   absl::Status why_not_;                    // there are no links

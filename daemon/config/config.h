@@ -21,6 +21,8 @@ enum class BackPressureChoice { kSkip, kWait, kReplaceQueued };
 enum class IoChoice { kAuto, kUring, kThreads };
 enum class DirectChoice { kAuto, kOff };
 enum class MembershipChoice { kStatic, kDns, kSlurm, kEtcd };
+enum class PeersBulkChoice { kGrpc, kUcx };
+enum class UcxNetworkChoice { kUntrusted, kTrusted };
 enum class PeersTlsChoice { kMutual, kPlaintextOnLoopback };
 
 // A number of bytes that the agent chooses itself when it is 0 ("auto" in the file).
@@ -103,7 +105,9 @@ struct PeersConfig {
   uint64_t copies = 2;  // nodes that hold each snapshot, its own among them; 1 = no copies
   uint64_t parity = 0;  // instead of copies: of data + parity nodes any so many may be lost; 0 = copies
   uint64_t data = 3;
-  AutoBytes memory;  // of this node, for what it holds for others; 0 = half of the region
+  AutoBytes memory;                               // of this node, for what it holds for others; 0 = half of the region
+  PeersBulkChoice bulk = PeersBulkChoice::kGrpc;  // how the bytes of copies move
+  UcxNetworkChoice ucx_network = UcxNetworkChoice::kUntrusted;  // kTrusted is what kUcx needs
   bool operator==(const PeersConfig&) const = default;
 };
 

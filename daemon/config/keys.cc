@@ -360,6 +360,18 @@ void AddCopiesKeys(std::vector<Key>* keys) {
                         "Where peers.parity is on; with fewer nodes than both together a group has less data."));
   keys->push_back(Size("peers.memory", CKPTD_FIELD(peers.memory), Key::kRestart, Shape::kAny, kMiB, 1024 * 1024 * kGiB,
                        "Memory of this node for what it holds for others, within region.size; auto is half of that."));
+  keys->push_back(Choice("peers.bulk", Key::kRestart, CKPTD_FIELD(peers.bulk),
+                         std::vector<std::pair<const char*, PeersBulkChoice>>{{"grpc", PeersBulkChoice::kGrpc},
+                                                                              {"ucx", PeersBulkChoice::kUcx}},
+                         "How the bytes of copies move: over gRPC, encrypted by peers.tls; or over UCX where both "
+                         "nodes have it, faster and "
+                         "not encrypted, for which peers.ucx_network must be trusted."));
+  keys->push_back(Choice(
+      "peers.ucx_network", Key::kRestart, CKPTD_FIELD(peers.ucx_network),
+      std::vector<std::pair<const char*, UcxNetworkChoice>>{{"untrusted", UcxNetworkChoice::kUntrusted},
+                                                            {"trusted", UcxNetworkChoice::kTrusted}},
+      "trusted says of the network that UCX uses: nobody but this cluster's own nodes reaches it, nobody reads it. "
+      "Whoever does reach it can read copies and write to the agent's memory."));
 }
 
 void AddGpuKeys(std::vector<Key>* keys) {

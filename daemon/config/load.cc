@@ -167,6 +167,12 @@ absl::Status CheckPeers(const PeersConfig& peers) {
     return Error(ErrorCode::INVALID_ARGUMENT, "peers.membership is etcd: give peers.etcd_endpoints");
   if (peers.etcd_cert.empty() != peers.etcd_key.empty())
     return Error(ErrorCode::INVALID_ARGUMENT, "peers.etcd_cert and peers.etcd_key are of use together only");
+  if (peers.bulk == PeersBulkChoice::kUcx && peers.ucx_network != UcxNetworkChoice::kTrusted)
+    return Error(
+        ErrorCode::INVALID_ARGUMENT,
+        "peers.bulk is ucx: copies then pass unencrypted, whatever peers.tls is, and whoever reaches UCX's ports "
+        "can write to the agent's memory. Where that network is the cluster's alone, set peers.ucx_network to "
+        "trusted; else peers.bulk to grpc");
   return CheckPeersTls(peers);
 }
 

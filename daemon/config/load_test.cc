@@ -119,6 +119,16 @@ TEST(Load, CertificatesOfANodeComeTogether) {
               HasSubstr("set peers.tls to mutual"));
 }
 
+TEST(Load, UcxIsAskedForInSoManyWords) {
+  EXPECT_THAT(ErrorOf("[peers]\nbulk = \"ucx\""), HasSubstr("set peers.ucx_network to trusted"));
+  EXPECT_THAT(ErrorOf("[peers]\nbulk = \"ucx\"\nucx_network = \"untrusted\""), HasSubstr("unencrypted"));
+  EXPECT_THAT(ErrorOf("[peers]\nbulk = \"rdma\""), HasSubstr("expected one of grpc | ucx"));
+  const auto trusted = LoadConfig("[peers]\nbulk = \"ucx\"\nucx_network = \"trusted\"", "f", Config());
+  ASSERT_TRUE(trusted.ok()) << trusted.status();
+  EXPECT_EQ(trusted->peers.bulk, PeersBulkChoice::kUcx);
+  EXPECT_EQ(Config().peers.bulk, PeersBulkChoice::kGrpc);
+}
+
 TEST(Load, PlaintextIsForOneMachineAndSaidInFull) {
   const auto with = [](const std::string& tls, const std::string& address) {
     return LoadConfig("[peers]\ntls = \"" + tls + "\"\naddress = \"" + address + "\"", "f", Config()).status();

@@ -17,6 +17,20 @@ TEST_F(CopiesTest, ALostNodeComesBackFromItsCopies) {
   ASSERT_NO_FATAL_FAILURE(ComesBackWithout(2, 1));
 }
 
+// Between the first two over UCX; the third has it not, and all work together.
+TEST_F(CopiesTest, OverUcxTooAndWithANodeThatHasItNot) {
+  ClusterOptions options{3, MemoryOnly(), [](size_t number) {
+                           std::map<std::string, std::string> more{{"peers.ucx_network", Quoted("trusted")}};
+                           more["peers.bulk"] = Quoted(number == 2 ? "grpc" : "ucx");
+                           return more;
+                         }};
+  cluster_ = std::make_unique<Cluster>(options);
+  ASSERT_TRUE(cluster_->Start()) << cluster_->Logs();
+  ASSERT_NO_FATAL_FAILURE(ComesBackWithout(2, 1));
+  EXPECT_NE(cluster_->Logs().find("peers.ucx"), std::string::npos) << cluster_->Logs();
+  EXPECT_EQ(cluster_->Logs().find("peers.no_ucx"), std::string::npos) << cluster_->Logs();
+}
+
 // Rank 0's: with it the coordinator.
 TEST_F(CopiesTest, TheCoordinatorsNodeTooComesBackFromItsCopies) {
   ASSERT_NO_FATAL_FAILURE(Make(3));

@@ -244,7 +244,7 @@ void Port::DialNow(const std::string& host, uint16_t port, std::string hello, Na
   if (!made.ok()) return opened(made.status());
   const absl::Status dialled = (*made)->Dial(to->get(), to->size, std::move(hello));
   if (!dialled.ok()) return (*made)->GiveUp(dialled);
-  (void)loop_->After(patience, [weak = std::weak_ptr<UcxStream>(*made), patience] {
+  (void)loop_->After(patience, [weak = std::weak_ptr<UcxStream>(*made)] {
     const StreamPtr here = weak.lock();
     if (here && !here->greeted()) here->GiveUp(Error(ErrorCode::TIMEOUT, "UCX: no answer in time"));
   });

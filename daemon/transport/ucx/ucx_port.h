@@ -1,10 +1,11 @@
-// Bulk connections over UCX: TCP, shared memory where both ends are on one machine, RDMA where there is any. A listener
-// on a port of its own, one thread for all of UCX's work, and a stream for each connection (ucx_stream.h).
+// Bulk connections over UCX: TCP, RDMA where there is any. (Not shared memory between agents of one machine:
+// connections that notice a lost peer get none of UCX 1.13.) A listener on a port of its own, one thread for all of
+// UCX's work, and a stream for each connection (ucx_stream.h).
 //
 // What UCX is not. Nothing that passes is encrypted, and UCX trusts whoever reaches its ports: over TCP its own
 // protocol lets a peer write to any address of the process (its "put"). The token keeps away whoever follows the rules.
 // So this is for networks to which only the cluster's own nodes are connected, and is used only where that was said
-// (peers.bulk, peers.bulk_trusts_network).
+// (peers.bulk, peers.ucx_network).
 #ifndef CKPTD_DAEMON_TRANSPORT_UCX_UCX_PORT_H_
 #define CKPTD_DAEMON_TRANSPORT_UCX_UCX_PORT_H_
 
@@ -19,7 +20,7 @@ namespace ckptd::transport {
 
 struct UcxPortOptions {
   std::string host = "127.0.0.1";  // numeric: where it listens
-  bool only_loopback = false;      // data, too, goes over the loopback device and shared memory alone
+  bool only_loopback = false;      // data, too, goes over the loopback device alone
   size_t most_streams = 64;        // at once; more connections are refused
   Nanos hello_patience = std::chrono::seconds(5);
 };
