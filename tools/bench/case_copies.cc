@@ -1,11 +1,15 @@
 // An image from one agent to another over loopback, by each way the transport has, beside what the machine can do: a
 // memcpy of the same bytes, and the programs that measure networks, where they are installed. All of them in turn.
+#include <unistd.h>
+
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/base/units.h"
@@ -15,6 +19,7 @@
 #include "tools/bench/network_limits.h"
 #include "tools/bench/program.h"
 #include "tools/bench/room.h"
+#include "tools/bench/usage.h"
 
 namespace ckptd::bench {
 namespace {
@@ -31,18 +36,23 @@ struct Way {
   std::function<absl::StatusOr<double>()> measure;
   std::string missing;  // why it is not measured
   std::vector<double> samples = {};
+  std::shared_ptr<std::vector<double>> cpu = nullptr;  // seconds a GB, of each measurement, the first one too
 };
 
 absl::StatusOr<Way> OurWay(const char* name, const CopyMemory& memory, const CopiesPairOptions& options) {
   CKPTD_ASSIGN_OR_RETURN(std::shared_ptr<CopiesPair> pair, CopiesPair::Make(memory, options));
-  return Way{name, "",
-             [pair, &memory]() -> absl::StatusOr<double> {
-               memory.Wipe();
-               CKPTD_ASSIGN_OR_RETURN(const double seconds, pair->Send());
-               if (!memory.Same()) return Error(ErrorCode::CORRUPT, "the copy has other bytes than the image");
-               return static_cast<double>(memory.from().size()) / 1e9 / seconds;
-             },
-             ""};
+  const double gigabytes = static_cast<double>(memory.from().size()) / 1e9;
+  auto cpu = std::make_shared<std::vector<double>>();
+  auto measure = [pair, &memory, gigabytes, cpu]() -> absl::StatusOr<double> {
+    memory.Wipe();
+    CKPTD_ASSIGN_OR_RETURN(const double before, CpuSecondsOf(getpid()));
+    CKPTD_ASSIGN_OR_RETURN(const double seconds, pair->Send());
+    CKPTD_ASSIGN_OR_RETURN(const double after, CpuSecondsOf(getpid()));
+    cpu->push_back((after - before) / gigabytes);
+    if (!memory.Same()) return Error(ErrorCode::CORRUPT, "the copy has other bytes than the image");
+    return gigabytes / seconds;
+  };
+  return Way{name, "", measure, "", {}, cpu};
 }
 
 struct OurKind {
@@ -99,6 +109,9 @@ Line Compare(const Way& ours, const Way& limit) {
   Line line{absl::StrCat(ours.name, "/", limit.name), "GB/s", limit.what, {}};
   line.skipped = ours.missing.empty() ? limit.missing : ours.missing;
   if (!line.skipped.empty()) return line;
+  const Summary cpu = Summarize({ours.cpu->begin() + 1, ours.cpu->end()});
+  absl::StrAppendFormat(&line.what, "; ours: %.2f s (%.2f to %.2f) of CPU time a GB, both ends together", cpu.median,
+                        cpu.min, cpu.max);
   line.comparison.ours = Summarize(ours.samples);
   line.comparison.limit = Summarize(limit.samples);
   line.comparison.rounds = static_cast<uint32_t>(ours.samples.size());
