@@ -1,5 +1,6 @@
 // Where each peer takes a Move by another way than gRPC (bulk_port.h), as it said last, and whether that way is worth a
-// try: a peer to which no connection could be made is left alone for a while. Pure; one thread.
+// try: a peer to which no connection could be made, or none that brought anything, is left alone for a while. Pure; one
+// thread.
 #ifndef CKPTD_DAEMON_TRANSPORT_BULK_ROUTES_H_
 #define CKPTD_DAEMON_TRANSPORT_BULK_ROUTES_H_
 

@@ -41,6 +41,20 @@ class DeadPort final : public BulkPort {
   void Dial(const std::string&, uint16_t, std::string, Nanos, Opened) override { std::abort(); }
 };
 
+// Connections that are answered, and end.
+class VainPort final : public BulkPort {
+ public:
+  void Serve(Came) override {}
+  [[nodiscard]] uint16_t port() const override { return 1; }
+  void Dial(const std::string&, uint16_t, std::string, Nanos, Opened opened) override {
+    ++dialled;
+    const auto [a, b] = FakeBulk::Connect();
+    b->Close(absl::OkStatus());
+    opened(OpenedBulk{a, MakeAnswer({kTestCluster, "b", "b-agent", 1, 78}, kNewestProtocol).SerializeAsString()});
+  }
+  std::atomic<int> dialled{0};
+};
+
 class CopiesUcxTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -114,6 +128,7 @@ class CopiesUcxTest : public ::testing::Test {
   static inline const TlsOptions kPlain{TlsMode::kPlaintextOnLoopback, "", "", ""};
   std::unique_ptr<UcxPort> of_[2];
   DeadPort dead_;
+  VainPort vain_;
   TestHolder holder_;
   std::optional<TestNode> a_;
   std::optional<TestNode> b_;
@@ -150,6 +165,12 @@ TEST_F(CopiesUcxTest, WhereNoConnectionIsToBeHadGrpcCarriesThem) {
   Start(of_[0].get(), &dead_);
   ExpectItMoves();
   EXPECT_EQ(of_[0]->made(), 1U) << "the second did not try again";
+}
+
+TEST_F(CopiesUcxTest, WhereConnectionsBringNothingGrpcCarriesThem) {
+  Start(&vain_, &dead_);
+  ExpectItMoves();
+  EXPECT_EQ(vain_.dialled, 1);
 }
 
 TEST_F(CopiesUcxTest, ATokenIsForOneConnectionOfOneTransferOfOnePeer) {

@@ -152,6 +152,7 @@ void DialledMove::Returned() {
   phase_ = Phase::kPausing;  // the slot goes back by itself
   if (run_->verified_bytes() != progress_) backoff_.Reset();
   vain_ = run_->verified_bytes() != progress_ ? 0 : vain_ + 1;
+  if (vain_ != 0 && shared_->was_vain) shared_->was_vain(order_.peer);
   Vain();
 }
 

@@ -37,6 +37,8 @@ struct DialShared {
   Nanos longest_pause;
   // The loop's thread; `opened` once, there, never within the call.
   std::function<void(const std::string& peer, const Hello& hello, StreamOpened opened)> dial;
+  // The loop's thread: a connection that `dial` opened has ended and brought nothing. May be null.
+  std::function<void(const std::string& peer)> was_vain;
   struct Run {
     std::string peer;
     std::weak_ptr<TransferRun> run;

@@ -57,10 +57,12 @@ GrpcCopies::GrpcCopies(Loop& loop, std::shared_ptr<Mailbox> mailbox, GrpcCopiesO
                      options_.first_pause,
                      options_.longest_pause,
                      nullptr,
+                     nullptr,
                      {}})) {
   shared_->dial = scope_.Bind([this](const std::string& peer, const struct Hello& hello, StreamOpened opened) {
     Dial(peer, hello, std::move(opened));
   });
+  shared_->was_vain = scope_.Bind([this](const std::string& peer) { routes_.Failed(peer, loop_.clock().Monotonic()); });
 }
 
 GrpcCopies::~GrpcCopies() {

@@ -72,6 +72,7 @@ class MovesTest : public ::testing::Test {
           milliseconds(2),
           milliseconds(20),
           [this](const std::string&, const Hello& hello, StreamOpened opened) { Dial(hello, std::move(opened)); },
+          nullptr,
           {}});
     });
   }

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -111,6 +112,7 @@ class Port final : public UcxPort {
   int event_fd_ = -1;
   Came came_;
   std::map<uint64_t, StreamPtr> streams_;
+  std::set<uint64_t> guests_;  // of them, those that others made
   uint64_t last_ = 0;
   bool ending_ = false;
   std::vector<ucp_conn_request_h> requests_;
@@ -192,7 +194,7 @@ void Port::ProgressListener() {
 
 // Within UCX's progress: nothing is made here.
 void Port::Asked(ucp_conn_request_h request) {
-  const bool room = came_ && !ending_ && streams_.size() + requests_.size() < options_.most_streams;
+  const bool room = came_ && !ending_ && guests_.size() + requests_.size() < options_.most_guests;
   if (room)
     requests_.push_back(request);
   else
@@ -216,6 +218,7 @@ void Port::AcceptNow(ucp_conn_request_h request) {
     Log(kWarning, "ucx.refused").Field("from", from).Error(made.status());
     return (void)ucp_.ucp_listener_reject(listener_, request);
   }
+  guests_.insert(id);
   if (!(*made)->Accept(request).ok()) return (*made)->CutOff();
   (void)loop_->After(options_.hello_patience, [weak = std::weak_ptr<UcxStream>(*made)] {
     const StreamPtr here = weak.lock();
@@ -226,8 +229,6 @@ void Port::AcceptNow(ucp_conn_request_h request) {
 void Port::DialNow(const std::string& host, uint16_t port, std::string hello, Nanos patience, Opened opened) {
   const absl::StatusOr<Address> to = AddressOf(host, port);
   if (!to.ok()) return opened(to.status());
-  if (streams_.size() >= options_.most_streams)
-    return opened(Error(ErrorCode::BUSY, absl::StrCat(options_.most_streams, " connections are open here")));
   const uint64_t id = last_ + 1;
   absl::StatusOr<StreamPtr> made =
       MakeStream(absl::StrCat("ucx:", host, ":", port), [this, id, opened](absl::StatusOr<std::string> answer) {
@@ -264,6 +265,7 @@ absl::StatusOr<Port::StreamPtr> Port::MakeStream(std::string address,
 
 void Port::Gone(uint64_t id) {
   const auto node = streams_.extract(id);
+  guests_.erase(id);
   count_ = streams_.size();
   if (ending_ && streams_.empty()) loop_->Stop();
 }

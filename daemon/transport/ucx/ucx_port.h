@@ -21,7 +21,7 @@ namespace ckptd::transport {
 struct UcxPortOptions {
   std::string host = "127.0.0.1";  // numeric: where it listens
   bool only_loopback = false;      // data, too, goes over the loopback device alone
-  size_t most_streams = 64;        // at once; more connections are refused
+  size_t most_guests = 64;         // connections that others made, at once; more are refused
   Nanos hello_patience = std::chrono::seconds(5);
 };
 
