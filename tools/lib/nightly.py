@@ -20,7 +20,8 @@ What `tools/test --nightly` said, newest first. It writes this file itself; a ru
 # "seed 7, Agent: 1000 kills, ..." of random_kill_test; "seed 7" and "100000000 steps in ..." of protocol_run;
 # "header: 19000000 runs, ..." of tests/fuzz/run; "volatile disk, xfs: 1000 cuts, ..." of tests/power/run
 COUNTED = re.compile(
-    r"^(?:seed \d+.*|\d+ steps in .*|VIOLATION .*|replay: .*|\w+: \d+ runs, .*|\w+ disk, .*|with.*: noticed .*)$",
+    r"^(?:seed \d+.*|\d+ steps in .*|VIOLATION .*|replay: .*|\w+: \d+ runs, .*|\w+ disk, .*|with.*: noticed .*|"
+    r"fault \w+ for .*|rebuild \w+, .*)$",
     re.MULTILINE,
 )
 

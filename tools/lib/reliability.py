@@ -124,6 +124,22 @@ FIGURES = [
         r"^(?:hostile .*|\d+ jobs and .*|\[  SKIPPED \] [^,]*)$",
     ),
     Figure(
+        "node-faults",
+        "Faults between nodes that hold each other's copies (network namespaces, mutual TLS): training goes on, what is "
+        "protected comes back bit for bit after the fault and the loss of a node",
+        "CKPTD_NIGHTLY=1 build/dev/bin/faults_e2e_test",
+        r"^(?:fault .*|skipped: .*|\[  (?:PASSED|FAILED|SKIPPED) +\] \d+ tests?.*)",
+        build="dev faults_e2e_test ckptd ckpt-trainer ckptctl",
+    ),
+    Figure(
+        "rebuild",
+        "The rebuild matrix of copies: every set of up to one node more than the scheme outlives is lost, of four, in "
+        "six ways; from memory exactly when every rank's part is left, else from storage or a typed error",
+        "CKPTD_NIGHTLY=1 build/dev/bin/rebuild_test",
+        r"^(?:rebuild .*|\[  (?:PASSED|FAILED)  \] \d+ tests?.*)",
+        build="dev rebuild_test ckptd ckpt-trainer ckptctl",
+    ),
+    Figure(
         "soak",
         "Mixed faults on two jobs of 2 and 3 ranks: no going back, whole or an error, nothing leaks",
         "CKPTD_SOAK_SECONDS=${CKPTD_SOAK_SECONDS:-1800} build/dev/bin/soak_test",
