@@ -117,6 +117,21 @@ TEST_F(SnapshotCopiesTest, KeepsWhatIsBeingCopiedUntilThatIsGivenUp) {
   EXPECT_EQ(All<OpenGrant>().size(), 1u);
 }
 
+// It was given up and protected anew, and then a newer one is captured: it is the only protected one still.
+TEST_F(SnapshotCopiesTest, KeepsWhatWasMadeGoodUntilThatIsGivenUpToo) {
+  SealTwo();
+  const auto turned = [](uint64_t turns) {
+    auto state = std::make_shared<v1::State>(*Running(20, 10, 20, 10));
+    state->set_protection_turns(turns);
+    return state;
+  };
+  Feed(JobState{turned(1)});
+  EXPECT_EQ(Slot(0).state, SlotStateCode::kSealed);
+  EXPECT_THAT(All<OpenGrant>(), IsEmpty()) << "no slot is free";
+  Feed(JobState{turned(2)});
+  EXPECT_EQ(All<OpenGrant>().size(), 1u);
+}
+
 TEST_F(SnapshotCopiesTest, TellsWhatIsProtected) {
   SealTwo();
   Feed(JobState{Running(20, 20, 20)});
