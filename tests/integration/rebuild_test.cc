@@ -176,13 +176,17 @@ void RebuildTest::Lose(Ranks& ranks, std::vector<NodeSet>& places) {
   if (way == Way::kStaleSurvivor && survivor != kNodes) {
     kill(cluster_->node(survivor).agent()->pid(), SIGSTOP);
     for (int i = 0; i < 100; ++i) ASSERT_TRUE(ranks[*lost().begin()]->WaitFor("STEP"));
+    LoseThem();
     KillAll(ranks);
     kill(cluster_->node(survivor).agent()->pid(), SIGCONT);
-    return LoseThem();
+    return;
   }
+  if (way == Way::kDuringRebuild) {
+    KillAll(ranks);
+    return StartRebuildAndLose();
+  }
+  LoseThem();  // first: an agent whose trainer has ended would flush
   KillAll(ranks);
-  if (way == Way::kDuringRebuild) return StartRebuildAndLose();
-  LoseThem();
   if (way == Way::kCorruptSurvivor) Corrupt(places);
   if (way == Way::kSlowSurvivor) slow_ = survivor;
 }
@@ -247,8 +251,8 @@ void RebuildTest::ExpectEnd(bool left, End end, const Ranks& before) {
     EXPECT_GE(step_, promised_) << cluster_->Logs();
     return;
   }
-  // What was on its way to new homes may be left there.
-  if (GetParam().way == Way::kDuringRebuild && end == End::kMemory) return;
+  // What was on its way to new homes may be left there; and agents whose trainers have ended flush what they captured.
+  if (GetParam().way == Way::kDuringRebuild) return;
   EXPECT_EQ(end, GetParam().stored ? End::kStorage : End::kRefused) << cluster_->Logs();
   if (GetParam().stored) {
     EXPECT_GE(step_, LastOf(before, "DURABLE")) << cluster_->Logs();
