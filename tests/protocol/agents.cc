@@ -322,6 +322,7 @@ bool World::FireTimer() {
   }
   const job::StartTimer timer = agent->timers[index];
   agent->timers.erase(agent->timers.begin() + static_cast<ptrdiff_t>(index));
+  if (timer.kind == job::TimerKind::kDecide) out_of_patience_.insert(agent->incarnation);
   Feed(node, job::TimerFired{timer.kind, timer.key});
   return true;
 }

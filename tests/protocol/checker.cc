@@ -79,6 +79,8 @@ void World::CheckWatermark() {
 
 void World::NoteState(const v1::State& state) {
   CheckActedUpon(state);
+  CheckSurveyed(state);
+  CheckTarget(state);
   NoteProtection(state);
   CheckRefused(state);
   const SnapshotId watermark = ToId(state.watermark());

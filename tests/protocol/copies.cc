@@ -166,7 +166,11 @@ bool World::MoveOn(Transfer& transfer) {
   Agent* agent = nodes_[transfer.to].agent.get();
   const bool cut = sender == nullptr || sender->incarnation != transfer.sender || agent == nullptr ||
                    (!healing_ && random_.Chance(options_.lost_messages));
-  if (transfer.holder == 0) return !cut && BeginCopy(transfer);
+  if (transfer.holder == 0) {
+    const bool begun = !cut && BeginCopy(transfer);
+    if (!cut) StrikeAtOldOrder(transfer);
+    return begun && nodes_[transfer.from].agent != nullptr;
+  }
   if (agent == nullptr || agent->incarnation != transfer.holder) return false;
   CopySlot& slot = nodes_[transfer.to].region.copies[transfer.rank][transfer.slot];
   slot.held = false;

@@ -72,6 +72,36 @@ void World::NoteReport(const Agent& coordinator, const v1::Report& report) {
   if (report.answers() != coordinator.incarnation || report.lacks() != 0) return;
   if (copying()) answered_in_[report.seen()].insert(report.agent());
   answered_[coordinator.incarnation].insert(report.agent());
+  if (!copying()) return;
+  Heard& heard = heard_[{coordinator.incarnation, report.seen()}];
+  if (heard.told) heard.since.insert(report.agent());
+  heard.target = std::max(heard.target, ToId(report.protecting()));
+}
+
+// A coordinator that finds its attempt decided asks all what they have, before it tells anybody what holds.
+void World::CheckSurveyed(const v1::State& state) {
+  const bool everybody = !copying() || options_.faults.membership != 0 || state.phase() == v1::State::GATHER;
+  const auto decided = decided_by_.find(state.attempt());
+  if (everybody || decided == decided_by_.end() || decided->second == state.incarnation()) return;
+  const bool answered = answered_[state.incarnation()].size() == nodes_.size();
+  if (answered || out_of_patience_.count(state.incarnation()) != 0) return;
+  Fail("D", absl::StrCat("attempt ", state.attempt(), " goes on after a restart of ", state.coordinator(),
+                         ", which has not asked everybody"));
+}
+
+// What a predecessor let the owners keep, and may have called protected, is not let go before all of them have spoken.
+void World::CheckTarget(const v1::State& state) {
+  const auto decision = store_.decisions.find(state.attempt());
+  if (!copying() || state.phase() == v1::State::GATHER || decision == store_.decisions.end()) return;
+  Heard& heard = heard_[{state.incarnation(), state.attempt()}];
+  heard.told = true;
+  const SnapshotId target = ToId(state.protecting());
+  if (target <= ToId(decision->second.parent()) || target <= heard.target) return;
+  for (const v1::RankClaim& claim : decision->second.ranks()) {
+    if (heard.since.count(claim.agent()) != 0) continue;
+    Fail("D", absl::StrCat(ToString(target), " is to be kept instead of what was, and ", claim.agent(),
+                           " has not said what that is"));
+  }
 }
 
 // A coordinator stands on REPORTs that answer it, not one of its name before a restart.

@@ -1,7 +1,7 @@
-// protocol_run [STEPS [SEED [copies]]]        worlds from SEED, else from a random one, until STEPS steps were taken.
-// With
-//                                    $CKPTD_STEPS, for the night, that many and a random SEED. It is printed
-// protocol_run --replay SEED         one world again, with every event and effect on stderr
+// protocol_run [STEPS [SEED [copies|strikes]]]   worlds from SEED, else from a random one, until STEPS steps were
+// taken.
+//                                    With $CKPTD_STEPS, for the night, that many and a random SEED. It is printed
+// protocol_run --replay SEED [copies|strikes]    one world again, with every event and effect on stderr
 // protocol_run --mutants [STEPS]     each rule taken away: how many steps until the checker notices. Without STEPS only
 //                                    the rules that are known to be needed, each within its bound
 // Options come from the seed alone. Exit 0: every invariant held.
@@ -17,6 +17,7 @@
 namespace {
 
 ckptd::sim::Worlds WorldsOf(const char* name) {
+  if (std::strcmp(name, "strikes") == 0) return ckptd::sim::Worlds::kStrikes;
   return std::strcmp(name, "copies") == 0 ? ckptd::sim::Worlds::kCopies : ckptd::sim::Worlds::kAlone;
 }
 

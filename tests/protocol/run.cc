@@ -44,6 +44,27 @@ void AddCopies(Random& random, Options* options) {
   if (random.Chance(500)) options->faults.hang_storage = 0;
 }
 
+void AddStrikes(Random& random, Options* options) {
+  options->strikes = true;
+  options->nodes = 2 + static_cast<int>(random.Below(2));
+  options->ranks = 2;
+  options->copies = 2;
+  options->slots = 2 + static_cast<uint32_t>(random.Below(2));
+  options->lost_messages = static_cast<int>(random.Below(150));
+  options->copy_rate = 100 + static_cast<int>(random.Below(300));
+  options->agent_back = 600;
+  options->at_once = 64;
+  options->bad_parts = options->cut_slots = false;
+  options->flush = {};
+  Faults& faults = options->faults;
+  faults.flush_errors = 990;
+  faults.lose_node = random.Chance(500) ? 20 : 0;
+  faults.hang_storage = faults.membership = faults.remove = faults.rollback = faults.change_layout = 0;
+  faults.move_rank_zero = faults.take_over = faults.scatter = 0;
+  faults.kill_trainer = faults.stop_trainer = 30;
+  faults.kill_agent = 30;
+}
+
 }  // namespace
 
 Options WorldOf(uint64_t seed, const Rules& rules, Worlds worlds) {
@@ -76,7 +97,8 @@ Options WorldOf(uint64_t seed, const Rules& rules, Worlds worlds) {
   if (random.Chance(400)) faults.remove = 200;
   if (random.Chance(400)) faults.membership = 100;
   if (random.Chance(400)) options.at_once = 0;  // REPORTs are acted on together, later
-  if (worlds == Worlds::kCopies) AddCopies(random, &options);
+  if (worlds != Worlds::kAlone) AddCopies(random, &options);
+  if (worlds == Worlds::kStrikes) AddStrikes(random, &options);
   return options;
 }
 
@@ -89,7 +111,7 @@ Outcome RunWorlds(uint64_t seed, uint64_t steps, const Rules& rules, Worlds worl
     bool sound = true;
     for (uint64_t i = 0; i < kFaultySteps && sound; ++i, ++outcome.steps) sound = world.Act();
     // With copies saves are dropped while the one before is on its way to the holders.
-    if (sound) outcome.steps += world.Heal(worlds == Worlds::kCopies ? 4 * kHealSteps : kHealSteps);
+    if (sound) outcome.steps += world.Heal(worlds != Worlds::kAlone ? 4 * kHealSteps : kHealSteps);
     Add(world.counts(), &outcome.counts);
     ++outcome.worlds;
     outcome.violation = world.violation();

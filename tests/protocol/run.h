@@ -18,7 +18,8 @@ struct Outcome {
 };
 
 // Worlds where agents keep copies for each other have another stream: what was found in the others stays where it was.
-enum class Worlds : uint8_t { kAlone, kCopies };
+// kStrikes: small ones of these whose storage has next to nothing, where agents and nodes die at the worst moments.
+enum class Worlds : uint8_t { kAlone, kCopies, kStrikes };
 
 // The world that `seed` stands for.
 [[nodiscard]] Options WorldOf(uint64_t seed, const Rules& rules, Worlds worlds = Worlds::kAlone);

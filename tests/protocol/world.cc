@@ -50,6 +50,7 @@ bool World::Act() {
     }
     if (acted) break;
   }
+  Doom();
   if (regions_dirty_) {
     CheckRegions();
     CheckWatermark();

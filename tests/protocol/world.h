@@ -72,6 +72,7 @@ struct Options {
   job::FlushPolicy flush;
   bool wait_for_slot = false;  // back_pressure wait
   bool through_wire = false;   // messages are serialised and parsed
+  bool strikes = false;        // agents and nodes die at the worst moments (strikes.cc)
   Faults faults;
   Rules rules;
   bool trace = false;
@@ -270,6 +271,11 @@ class World {
   void LoseNodes(int node);
   void Strike();
 
+  // strikes.cc
+  void StrikeAtDecision(int node);
+  void StrikeAtOldOrder(const Transfer& transfer);
+  void Doom();
+
   // promises.cc
   struct Promise {
     SnapshotId id;
@@ -360,6 +366,8 @@ class World {
   void CheckSeal(const snapshot::SealSlot& seal, AttemptId seen);
   void CheckActedUpon(const v1::State& state);
   void NoteReport(const Agent& coordinator, const v1::Report& report);
+  void CheckSurveyed(const v1::State& state);
+  void CheckTarget(const v1::State& state);
   void CheckAnswered(const Agent& coordinator, const v1::DecisionRecord& decision);
   void CheckVoidMarkers(const v1::DecisionRecord& decision, const v1::DecisionRecord& before);
 
@@ -384,6 +392,7 @@ class World {
   uint64_t steps_ = 0;
   uint64_t last_id_ = 0;
   uint64_t strike_at_ = 0;  // a promise was made, and is put to the test then
+  int doomed_ = -1;         // its agent dies at the end of this step
   int refusals_in_a_row_ = 0;
   bool healing_ = false;
 
@@ -402,6 +411,15 @@ class World {
   std::set<SnapshotId> told_dropped_;
   std::map<uint64_t, std::set<std::string>> answered_;  // by the coordinator's incarnation: agents that answered it
   std::map<AttemptId, std::set<std::string>> answered_in_;
+  std::map<AttemptId, uint64_t> decided_by_;  // incarnation that made the decision file
+  std::set<uint64_t> out_of_patience_;        // incarnations whose decide_timeout has passed
+  // What a coordinator of an attempt has heard, with copies on.
+  struct Heard {
+    bool told = false;            // LOAD
+    std::set<std::string> since;  // agents whose REPORT came since then
+    SnapshotId target;            // the newest that a REPORT called so
+  };
+  std::map<std::pair<uint64_t, AttemptId>, Heard> heard_;
   std::set<AttemptId> refused_in_;
   std::vector<int> losses_;                                       // nodes, as they were lost
   std::map<std::pair<AttemptId, StepId>, size_t> losses_before_;  // the snapshot was captured; step 0: the attempt
