@@ -5,8 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
-#include <thread>
 #include <utility>
 
 #include "daemon/app/parity_test_util.h"
@@ -15,8 +15,6 @@ namespace ckptd {
 namespace {
 
 using std::chrono::seconds;
-using ::testing::AllOf;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 using Question = TestAgents::Question;
@@ -109,7 +107,7 @@ TEST(ParityFetchTest, ACorruptChunkIsMadeOfOthersAndItsStripeOnly) {
   Restore restore({4, 2}, 5, "x");
   int corrupt = 0;
   restore.agents.breaks = [&](const Transfer& transfer) {
-    if (transfer.order.peer != "c" || transfer.bytes.size() <= TestGroup::kChunk || corrupt++ != 0)
+    if (transfer.order.name.rank != 2 || transfer.bytes.size() <= TestGroup::kChunk || corrupt++ != 0)
       return absl::OkStatus();
     const_cast<Transfer&>(transfer).bytes[TestGroup::kChunk + 5] ^= std::byte{1};
     return absl::OkStatus();
@@ -289,6 +287,37 @@ TEST(ParityFetchTest, ParityOfOtherImagesIsLost) {
   }
 }
 
+// Whoever brings the last bytes is not to blame.
+TEST(ParityFetchTest, TheParityIsLostAlsoWhenAnImageComesLast) {
+  Restore restore({4, 2}, 3, "x");
+  for (auto& [at, bytes] : restore.group.parity) {
+    if (at.second == 0) bytes[7] ^= std::byte{1};
+  }
+  restore.Begin();
+  for (int turn = 0; turn < 20 && restore.ended.empty(); ++turn) {
+    restore.Answers();
+    std::reverse(restore.agents.transfers.begin(), restore.agents.transfers.end());
+    while (!restore.agents.transfers.empty()) restore.agents.Deliver();
+    restore.Settle();
+  }
+  ASSERT_TRUE(restore.Status().ok()) << restore.Status();
+  EXPECT_TRUE(restore.Whole());
+}
+
+TEST(ParityFetchTest, ARecordThatNothingCouldBeRebuiltByIsForgotten) {
+  Restore restore({4, 2}, 3, "x");
+  restore.agents.says = [&](const Question& question) -> Said {
+    if (!question.request.has_parity() || question.request.parity().row() != 0) return std::nullopt;
+    auto told = restore.agents.Tell(question.request);
+    for (uint32_t& crc : *told->mutable_record()->mutable_chunk_crc()) crc ^= 1;
+    return told;
+  };
+  restore.Begin();
+  restore.Run();
+  ASSERT_TRUE(restore.Status().ok()) << restore.Status();
+  EXPECT_TRUE(restore.Whole());
+}
+
 // ---------------------------------------------------------------------------------------------------- what is near
 
 TEST(ParityFetchTest, WhatIsHereIsNotAskedFor) {
@@ -309,94 +338,6 @@ TEST(ParityFetchTest, AGroupThatIsAllHereNeedsNoNetwork) {
   restore.Run();
   ASSERT_TRUE(restore.Status().ok()) << restore.Status();
   EXPECT_TRUE(restore.Whole());
-}
-
-// -------------------------------------------------------------------------------------------------- threads, the end
-
-TEST(ParityFetchTest, SourcesBringTheirChunksOnThreadsOfTheirOwn) {
-  Restore restore({4, 2}, 5, "x", {2});
-  restore.Begin();
-  while (restore.ended.empty()) {
-    restore.Answers();
-    if (restore.agents.transfers.empty()) break;
-    std::vector<std::pair<TestAgents::TransferPtr, absl::Status>> brought;
-    while (!restore.agents.transfers.empty()) brought.emplace_back(restore.agents.Take(), absl::OkStatus());
-    std::vector<std::thread> threads;
-    threads.reserve(brought.size());
-    for (auto& [transfer, status] : brought)
-      threads.emplace_back(
-          [&restore, &transfer = transfer, &status = status] { status = restore.agents.BringAll(*transfer); });
-    for (std::thread& thread : threads) thread.join();
-    for (auto& [transfer, status] : brought) transfer->done(status);
-    restore.Settle();
-  }
-  ASSERT_TRUE(restore.Status().ok()) << restore.Status();
-  EXPECT_TRUE(restore.Whole());
-}
-
-TEST(ParityFetchTest, WhoIsDestroyedInTheMiddleLeavesNothing) {
-  Restore restore({3, 1}, 3, "x");
-  restore.Begin();
-  restore.Answers();
-  ASSERT_EQ(restore.agents.moves, 3);
-  std::vector<TestAgents::TransferPtr> transfers(restore.agents.transfers.begin(), restore.agents.transfers.end());
-  restore.agents.transfers.clear();
-  ASSERT_TRUE(TestAgents::Bring(*transfers[0], 0).ok());
-  ASSERT_TRUE(TestAgents::Bring(*transfers[1], 0).ok());
-  restore.fetch.reset();
-  EXPECT_EQ(restore.agents.moves, 0);
-  EXPECT_FALSE(TestAgents::Bring(*transfers[2], 0).ok()) << "a thread of the transport may be in the middle of it";
-  TestBytes bytes(restore.group.images[3].size());
-  ASSERT_TRUE(restore.into.file->Read(0, bytes).ok());
-  EXPECT_EQ(bytes, TestBytes(bytes.size())) << "nothing is written any more";
-  const std::weak_ptr<void> memory = transfers[0]->target.keep;
-  EXPECT_FALSE(memory.expired());
-  transfers.clear();
-  restore.Settle();
-  EXPECT_TRUE(memory.expired());
-  EXPECT_TRUE(restore.ended.empty());
-}
-
-// ------------------------------------------------------------------------------------------------- what the image was
-
-TEST(ParityFetchTest, AHolderOfParityTellsWhatTheImageWas) {
-  Restore restore({3, 1}, 2, "x");
-  std::vector<absl::StatusOr<v1::DescribeResponse>> told;
-  const auto describe = [&] {
-    restore.fetch->Describe({TestGroup::kId, restore.Sources(), 2},
-                            [&](const absl::StatusOr<v1::DescribeResponse>& answer) { told.push_back(answer); });
-  };
-  restore.agents.says = [](const Question& question) -> Said {
-    EXPECT_TRUE(question.request.has_parity());
-    EXPECT_EQ(question.request.copy().rank(), 2u);
-    EXPECT_EQ(question.request.user(), "1000");
-    EXPECT_EQ(question.request.attempt(), 2u);
-    if (question.agent == "a") return Error(ErrorCode::NOT_FOUND, "not here");
-    return std::nullopt;
-  };
-  describe();
-  restore.Run();
-  ASSERT_EQ(told.size(), 1u);
-  ASSERT_TRUE(told[0].ok()) << told[0].status();
-  EXPECT_EQ(told[0]->layout().slot_bytes(), restore.group.images[2].size());
-  EXPECT_EQ(told[0]->world_size(), 4u);
-  EXPECT_EQ(restore.agents.asked["b"], 1);
-  restore.agents.says = [](const Question&) -> Said { return Error(ErrorCode::TIMEOUT, "no answer"); };
-  describe();
-  restore.Run();
-  ASSERT_EQ(told.size(), 2u);
-  EXPECT_EQ(CodeOf(told[1].status()), ErrorCode::TIMEOUT);
-  EXPECT_THAT(told[1].status().message(), AllOf(HasSubstr("job gpt rank 2 step 10"), HasSubstr("no answer")));
-}
-
-TEST(ParityFetchTest, AQuestionEndsWithItsOwner) {
-  Restore restore({3, 1}, 2, "x");
-  int told = 0;
-  restore.fetch->Describe({TestGroup::kId, restore.Sources(), 2},
-                          [&](const absl::StatusOr<v1::DescribeResponse>&) { ++told; });
-  restore.fetch.reset();
-  restore.Run();
-  EXPECT_EQ(told, 0);
 }
 
 }  // namespace
