@@ -30,7 +30,7 @@ AgentMetrics::AgentMetrics(absl::string_view version, absl::string_view revision
   }
   for (const char* outcome : {"captured", "none", "xid", "late"}) (void)rescues.With({outcome});
   for (Family<Counter>* family : {&written_bytes, &read_bytes}) (void)family->With({"storage"});
-  (void)read_bytes.With({"peers"});
+  for (const char* tier : {"peers", "parity"}) (void)read_bytes.With({tier});
 }
 
 // Gauges of the last success are left out: zero would say that there was one in 1970.
