@@ -36,7 +36,8 @@ class CopyKeeperTest : public region::PeerStoreTest {
     keeper_ = std::make_unique<CopyKeeper>(
         *loop_, clock_, *region_, work_,
         CopyKeeper::Handler{[this](const std::string& job) { return job == "gpt" ? state_ : nullptr; },
-                            [](const std::string&, Rank, const SnapshotId&) {
+                            [this](const std::string&, Rank, const SnapshotId&) {
+                              if (own_.has_value()) return absl::StatusOr<HeldSnapshot>(*own_);
                               return absl::StatusOr<HeldSnapshot>(Error(ErrorCode::NOT_FOUND, "in no slot"));
                             },
                             [this](const std::string&) { ++changes_; }});
@@ -157,6 +158,7 @@ class CopyKeeperTest : public region::PeerStoreTest {
   std::unique_ptr<Loop> loop_ = *Loop::Create(clock_, 64);
   InlineExecutor work_;
   std::shared_ptr<const v1::State> state_;
+  std::optional<HeldSnapshot> own_;
   int changes_ = 0;
   std::unique_ptr<CopyKeeper> keeper_;
 };
@@ -331,6 +333,19 @@ TEST_F(CopyKeeperTest, ARangeLiesInTheImage) {
     EXPECT_EQ(CodeOf(Describe(kTen, "1000", "a", first, chunks).status()), ErrorCode::INVALID_ARGUMENT)
         << first << " " << chunks;
   EXPECT_FALSE(Held(kTen)) << "nothing is kept for it";
+}
+
+// Each is remembered, and there are as many as the square of an image's chunks.
+TEST_F(CopyKeeperTest, ANodeHasSoManyRangesOfAnImageAndNoMore) {
+  auto record = std::make_shared<region::SlotRecord>();
+  record->chunk_crcs.resize(2000);
+  own_ = HeldSnapshot{{}, record, nullptr, nullptr};
+  for (uint64_t first = 0; first < 1024; ++first) ASSERT_TRUE(Describe(kTen, "1000", "a", first, 1).ok()) << first;
+  EXPECT_EQ(CodeOf(Describe(kTen, "1000", "a", 1024, 1).status()), ErrorCode::BUSY);
+  EXPECT_TRUE(Describe(kTen, "1000", "a", 7, 1).ok()) << "is one of them";
+  EXPECT_TRUE(Describe(kTen, "1000", "c", 1024, 1).ok()) << "another node";
+  Pass(seconds(75));
+  EXPECT_TRUE(Describe(kTen, "1000", "a", 1024, 1).ok());
 }
 
 // A transfer takes longer than any patience with one that was only announced; then its connection breaks. It goes on
