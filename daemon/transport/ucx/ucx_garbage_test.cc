@@ -179,6 +179,7 @@ TEST_F(UcxGarbageTest, WhatIsNoFrameEndsTheConnection) {
   EXPECT_EQ(ToldOf(HeadOf(2, 1), std::string(kMaxMessage + 1, 'x')), 0) << "a message that is too long";
   EXPECT_EQ(ToldOf(HeadOf(3, 1), std::string(kMaxChunkFrame + 1, 'x')), 0) << "a chunk's head that is too long";
   EXPECT_EQ(ToldOf(HeadOf(5, 1), "x"), 0) << "an end with a body";
+  EXPECT_EQ(ToldOf(HeadOf(5, 1), "", UCP_AM_SEND_FLAG_RNDV), 0) << "an end that is offered";
 }
 
 TEST_F(UcxGarbageTest, FramesComeInTheWayOfTheirKind) {

@@ -115,32 +115,33 @@ bool UcxStream::ended() {
   return broken_ || closed_ || (end_came_ && unplaced_ == 0);
 }
 
+// What was offered last and not placed is refused; then what is in place comes before the next frame. True: there is
+// work for the port's thread.
+bool UcxStream::TakeNext(Arrived* frame, size_t* placed) {
+  MutexLock lock(mutex_);
+  bool work = false;
+  if (void* const offer = std::exchange(to_be_placed_, nullptr)) {
+    refused_.push_back(offer);
+    work = true;
+  }
+  if (!placed_.empty()) {
+    *placed = placed_.front();
+    placed_.pop_front();
+    return work;
+  }
+  if (!TakeableLocked()) return work;
+  *frame = std::move(arrived_.front());
+  arrived_.pop_front();
+  to_be_placed_ = frame->offer;
+  return ++took_ % (kAhead / 2) == 0 || work;
+}
+
 absl::StatusOr<std::optional<Incoming>> UcxStream::Take() {
   Arrived frame{};
-  bool ask = false;
-  {
-    MutexLock lock(mutex_);
-    if (void* const offer = std::exchange(to_be_placed_, nullptr)) {
-      refused_.push_back(offer);
-      ask = true;
-    }
-    if (!placed_.empty()) {
-      Incoming incoming;
-      incoming.placed = placed_.front();
-      placed_.pop_front();
-      return incoming;
-    }
-    if (TakeableLocked()) {
-      frame = std::move(arrived_.front());
-      arrived_.pop_front();
-      to_be_placed_ = frame.offer;
-      ++took_;
-      ask = ask || took_ % (kAhead / 2) == 0;
-    }
-  }
-  if (ask) AskForWork();
-  if (frame.kind == FrameKind{}) return std::nullopt;
   Incoming incoming;
+  if (TakeNext(&frame, &incoming.placed)) AskForWork();
+  if (incoming.placed != 0) return incoming;
+  if (frame.kind == FrameKind{}) return std::nullopt;
   if (frame.kind == FrameKind::kData) {
     incoming.data = frame.bytes;
   } else if (frame.kind == FrameKind::kMessage) {
@@ -312,15 +313,11 @@ ucs_status_t UcxStream::Came(absl::string_view head, void* data, size_t bytes, b
     peer_took_ = number;
     return UCS_OK;
   }
-  absl::Status fits = Check(kind, bytes, offered);
-  bool in_window = false;
   {
     MutexLock lock(mutex_);
-    in_window = number - next_ < kAhead && number - took_ < kAhead && !end_came_;
     if (broken_) return UCS_OK;
   }
-  if (fits.ok() && (!in_window || early_.count(number) != 0)) fits = Nonsense("a frame that nobody may send now");
-  if (!fits.ok()) {
+  if (absl::Status fits = Check(kind, number, bytes, offered); !fits.ok()) {
     Break(fits);
     return UCS_OK;
   }
@@ -336,11 +333,14 @@ ucs_status_t UcxStream::Came(absl::string_view head, void* data, size_t bytes, b
   return offered ? UCS_INPROGRESS : UCS_OK;
 }
 
-absl::Status UcxStream::Check(FrameKind kind, size_t bytes, bool offered) const {
-  if (kind == kEnd) return bytes == 0 ? absl::OkStatus() : Nonsense("an end with a body");
-  if (bytes == 0 || bytes > MostOf(kind)) return Nonsense(absl::StrCat(bytes, " bytes that are no frame"));
+absl::Status UcxStream::Check(FrameKind kind, uint32_t number, size_t bytes, bool offered) {
+  const bool is_end = kind == kEnd && bytes == 0;
+  if (!is_end && (bytes == 0 || bytes > MostOf(kind))) return Nonsense(absl::StrCat(bytes, " bytes that are no frame"));
   if (offered != (kind == FrameKind::kData)) return Nonsense("a frame in the way of another kind");
-  return absl::OkStatus();
+  MutexLock lock(mutex_);
+  const bool in_window = number - next_ < kAhead && number - took_ < kAhead && !end_came_;
+  if (in_window && early_.count(number) == 0) return absl::OkStatus();
+  return Nonsense("a frame that nobody may send now");
 }
 
 void UcxStream::Keep(Arrived frame) {

@@ -120,6 +120,7 @@ class UcxStream final : public BulkGuest, public std::enable_shared_from_this<Uc
   void Put(std::unique_ptr<Outgoing> frame) CKPTD_EXCLUDES(mutex_);
   void AskForWork() CKPTD_EXCLUDES(mutex_);
   [[nodiscard]] bool TakeableLocked() const CKPTD_REQUIRES(mutex_);
+  [[nodiscard]] bool TakeNext(Arrived* frame, size_t* placed) CKPTD_EXCLUDES(mutex_);
 
   // The port's thread.
   [[nodiscard]] absl::Status MakeWorker();
@@ -135,7 +136,7 @@ class UcxStream final : public BulkGuest, public std::enable_shared_from_this<Uc
   void Placed(ucs_status_t status);
   [[nodiscard]] ucs_status_t Came(absl::string_view head, void* data, size_t bytes, bool offered)
       CKPTD_EXCLUDES(mutex_);
-  [[nodiscard]] absl::Status Check(FrameKind kind, size_t bytes, bool offered) const;
+  [[nodiscard]] absl::Status Check(FrameKind kind, uint32_t number, size_t bytes, bool offered) CKPTD_EXCLUDES(mutex_);
   void Keep(Arrived frame) CKPTD_EXCLUDES(mutex_);
   void First(const Arrived& frame);
   void Break(const absl::Status& why) CKPTD_EXCLUDES(mutex_);
