@@ -323,6 +323,9 @@ bool World::FireTimer() {
   const job::StartTimer timer = agent->timers[index];
   agent->timers.erase(agent->timers.begin() + static_cast<ptrdiff_t>(index));
   if (timer.kind == job::TimerKind::kDecide) out_of_patience_.insert(agent->incarnation);
+  if (timer.kind == job::TimerKind::kResend) {
+    for (auto& [of, heard] : heard_) heard.ticks += of.first == agent->incarnation ? 1 : 0;
+  }
   Feed(node, job::TimerFired{timer.kind, timer.key});
   return true;
 }

@@ -6,6 +6,7 @@
 
 #include "daemon/base/marks.h"
 #include "daemon/job/lineage.h"
+#include "daemon/job/reports.h"
 #include "tests/protocol/world.h"
 
 namespace ckptd::sim {
@@ -75,6 +76,9 @@ void World::NoteReport(const Agent& coordinator, const v1::Report& report) {
   if (!copying()) return;
   Heard& heard = heard_[{coordinator.incarnation, report.seen()}];
   if (heard.told) heard.since.insert(report.agent());
+  Heard::Last& last = heard.last[report.agent()];
+  const bool newer = last.incarnation != report.incarnation() || last.seq < report.seq();
+  if (heard.told && newer) last = {report.incarnation(), report.seq(), heard.ticks};
   heard.target = std::max(heard.target, ToId(report.protecting()));
 }
 
@@ -89,6 +93,20 @@ void World::CheckSurveyed(const v1::State& state) {
                          ", which has not asked everybody"));
 }
 
+// One is finished before the next is chosen, so that ranks whose copies take longer than the time between two saves
+// agree on one; unless it is durable, or somebody is silent, so that it cannot be finished.
+void World::CheckTargetEnded(const v1::State& state, const Heard& heard) {
+  const SnapshotId before = heard.told_target;
+  const SnapshotId ended = std::max({ToId(state.protected_()), ToId(state.durable()), ToId(state.unprotected())});
+  if (before.none() || before <= ended || options_.faults.membership != 0) return;
+  const bool all = heard.since.size() == nodes_.size() &&
+                   std::all_of(heard.last.begin(), heard.last.end(),
+                               [&](const auto& last) { return heard.ticks - last.second.tick <= job::kSilent; });
+  if (!all) return;
+  Fail("D", absl::StrCat(ToString(before), " is not protected yet, and ", ToString(ToId(state.protecting())),
+                         " is copied instead"));
+}
+
 // What a predecessor let the owners keep, and may have called protected, is not let go before all of them have spoken.
 void World::CheckTarget(const v1::State& state) {
   const auto decision = store_.decisions.find(state.attempt());
@@ -96,6 +114,8 @@ void World::CheckTarget(const v1::State& state) {
   Heard& heard = heard_[{state.incarnation(), state.attempt()}];
   heard.told = true;
   const SnapshotId target = ToId(state.protecting());
+  if (target > heard.told_target && target > heard.target) CheckTargetEnded(state, heard);
+  heard.told_target = std::max(heard.told_target, target);
   if (target <= ToId(decision->second.parent()) || target <= heard.target) return;
   for (const v1::RankClaim& claim : decision->second.ranks()) {
     if (heard.since.count(claim.agent()) != 0) continue;

@@ -359,6 +359,7 @@ class World {
   [[nodiscard]] bool Progressed() const;
 
   // defences.cc
+  struct Heard;
   void CheckSeen(int node, AttemptId attempt);
   void CheckReport(int node, const v1::Report& report);
   void CheckGone(AttemptId attempt, Rank rank);
@@ -368,6 +369,7 @@ class World {
   void NoteReport(const Agent& coordinator, const v1::Report& report);
   void CheckSurveyed(const v1::State& state);
   void CheckTarget(const v1::State& state);
+  void CheckTargetEnded(const v1::State& state, const Heard& heard);
   void CheckAnswered(const Agent& coordinator, const v1::DecisionRecord& decision);
   void CheckVoidMarkers(const v1::DecisionRecord& decision, const v1::DecisionRecord& before);
 
@@ -418,6 +420,14 @@ class World {
     bool told = false;            // LOAD
     std::set<std::string> since;  // agents whose REPORT came since then
     SnapshotId target;            // the newest that a REPORT called so
+    SnapshotId told_target;
+    uint64_t ticks = 0;  // of the timer by which it finds out who is silent
+    struct Last {
+      uint64_t incarnation = 0;
+      uint64_t seq = 0;
+      uint64_t tick = 0;
+    };
+    std::map<std::string, Last> last;  // REPORT since LOAD, by agent
   };
   std::map<std::pair<uint64_t, AttemptId>, Heard> heard_;
   std::set<AttemptId> refused_in_;
