@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "daemon/base/mutex.h"
-#include "proto/ckptd/v1/link.pb.h"
+#include "proto/ckptd/v1/peer.grpc.pb.h"
 
 namespace ckptd::transport {
 
