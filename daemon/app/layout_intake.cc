@@ -19,6 +19,12 @@ absl::Status FromImage(const ImageError& error) {
   return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat("layout: ", error.message, " (byte ", error.offset, ")"));
 }
 
+// Ranks of one parity group are folded chunk by chunk, so theirs must not go by the size of each.
+uint64_t ChunkBytesOf(const Config& config, uint64_t slot_bytes) {
+  if (config.region.chunk_bytes.bytes != 0) return config.region.chunk_bytes.bytes;
+  return config.peers.parity != 0 ? 4 * kMiB : region::ChunkBytesFor(slot_bytes);
+}
+
 }  // namespace
 
 absl::StatusOr<HeaderFacts> ReadHeaderFacts(const std::string& headers) {
@@ -83,10 +89,7 @@ void LayoutIntake::Continue(Order order, absl::StatusOr<HeaderFacts> facts) {
   spec.header_crc = facts->header_crc;
   spec.images = std::move(facts->images);
   uint64_t slot_bytes = spec.images.back().offset + spec.images.back().bytes;
-  uint64_t wanted = services_.config.region.chunk_bytes.bytes;
-  spec.chunk_bytes = order.chunk_bytes != 0 ? order.chunk_bytes
-                     : wanted != 0          ? wanted
-                                            : region::ChunkBytesFor(slot_bytes);
+  spec.chunk_bytes = order.chunk_bytes != 0 ? order.chunk_bytes : ChunkBytesOf(services_.config, slot_bytes);
   Place(std::move(order), spec);
 }
 

@@ -47,7 +47,7 @@ absl::StatusOr<ParitySizes> SizesOf(const ParityPlace& place, const std::vector<
     if (layouts[i].chunk_bytes() != sizes.chunk_bytes)
       return Error(ErrorCode::INVALID_ARGUMENT,
                    absl::StrCat("parity of ranks with chunks of ", sizes.chunk_bytes, " and ", layouts[i].chunk_bytes(),
-                                " bytes: region.chunk must be the same on all nodes"));
+                                " bytes: set region.chunk_bytes to one number on all nodes"));
     images.push_back(layouts[i].slot_bytes());
     sizes.blocks.push_back(BlockGivenBy(place, ranks[i], images.back(), sizes.chunk_bytes).size);
   }

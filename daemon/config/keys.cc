@@ -223,9 +223,11 @@ void AddRegionKeys(std::vector<Key>* keys) {
                        1024 * 1024 * kGiB, "Memory for one job on this node; auto is region.size."));
   keys->push_back(Count("region.slots", Key::kRestart, CKPTD_FIELD(region.slots), 2, 8,
                         "Snapshots held per rank: one to keep, the others to fill and to flush."));
-  keys->push_back(Size("region.chunk_bytes", CKPTD_FIELD(region.chunk_bytes), Key::kRestart, Shape::kPowerOfTwo,
-                       kMinChunkBytes, kMaxChunkBytes,
-                       "Unit of checksums, flushes and progress; auto goes by the size of the snapshot."));
+  keys->push_back(
+      Size("region.chunk_bytes", CKPTD_FIELD(region.chunk_bytes), Key::kRestart, Shape::kPowerOfTwo, kMinChunkBytes,
+           kMaxChunkBytes,
+           "Unit of checksums, flushes and progress; auto goes by the size of the snapshot, and is 4 MiB with "
+           "peers.parity, whose groups need one for all."));
   keys->push_back(Count("region.populate_threads", Key::kRestart, CKPTD_FIELD(region.populate_threads), 1, 64,
                         "Threads that prepare memory when a job registers."));
 }

@@ -11,11 +11,16 @@ namespace {
 
 class ParityTest : public CopiesTest {
  protected:
-  void MakeWithParity(size_t nodes, int data, int parity) {
+  // Chunks so small that every image has some in each of its blocks.
+  static std::map<std::string, std::string> Settings(int data, int parity) {
     std::map<std::string, std::string> settings = MemoryOnly();
     settings["peers.parity"] = std::to_string(parity);
     settings["peers.data"] = std::to_string(data);
-    ASSERT_NO_FATAL_FAILURE(Make(nodes, settings));
+    settings["region.chunk_bytes"] = Quoted("64 KiB");
+    return settings;
+  }
+  void MakeWithParity(size_t nodes, int data, int parity) {
+    ASSERT_NO_FATAL_FAILURE(Make(nodes, Settings(data, parity)));
   }
   // Of a job with a rank on each of the first nodes; those `lost` are replaced by the nodes behind them.
   void RebuildsWithout(size_t ranks, const std::vector<size_t>& lost) {
@@ -85,9 +90,7 @@ INSTANTIATE_TEST_SUITE_P(At, KeeperDies, testing::Values("copy.parity.fold", "co
                          [](const auto& point) { return std::string(point.param).substr(12); });
 
 TEST_P(KeeperDies, AndTheJobIsProtectedAgainWhenItIsBack) {
-  std::map<std::string, std::string> settings = MemoryOnly();
-  settings["peers.parity"] = "1";
-  cluster_ = std::make_unique<Cluster>(ClusterOptions{3, settings, {}});
+  cluster_ = std::make_unique<Cluster>(ClusterOptions{3, Settings(2, 1), {}});
   for (const size_t i : {0, 1}) ASSERT_TRUE(cluster_->node(i).StartAgent());
   ASSERT_TRUE(cluster_->node(2).StartAgent({std::string("CKPTD_FAILPOINTS=") + GetParam() + "=kill@2"}));
   Ranks ranks = cluster_->Train({0, 1, 2}, kForever);
