@@ -14,6 +14,7 @@ void Plan::SetTarget(const SnapshotId& snapshot, std::set<CopyKey> owed, bool co
     for (auto& [key, copy] : copies_) {
       copy.failing_since.reset();
       copy.overdue = false;
+      if (copy.state == State::kWaiting && copy.only_waits) copy = {};  // a holder may have room for this one
     }
   }
   target_ = snapshot;
@@ -75,6 +76,7 @@ void Plan::Failed(const CopyKey& to, Copy& copy, const absl::Status& status, Nan
   }
   const Nanos longest = IsWaiting(status) ? std::min(pauses_.longest, pauses_.first * 5) : pauses_.longest;
   copy.pause = copy.pause == Nanos(0) ? pauses_.first : std::min(longest, copy.pause * 2);
+  copy.only_waits = IsWaiting(status);
   copy.state = State::kWaiting;
   copy.cancelled = false;
   copy.not_before = now + copy.pause;

@@ -94,6 +94,7 @@ class Plan {
     bool cancelled = false;
     Nanos not_before{0};
     Nanos pause{0};                      // the last one
+    bool only_waits = false;             // its last failure was none
     std::optional<Nanos> failing_since;  // the target's copy
     bool overdue = false;
   };

@@ -62,6 +62,17 @@ TEST(Plan, PiecesForSeveralStripesOfOneHolderAreApart) {
   EXPECT_EQ(plan.count().under_way, 1u);
 }
 
+TEST(Plan, AHolderThatHadNoRoomIsAskedForTheNextStepAtOnceAndOneThatFailedIsNot) {
+  Plan plan;
+  plan.SetTarget(kTen, Owed({"b", "c"}, {0}), kCounted);
+  (void)Told(plan);
+  plan.Ended({0, "b"}, kTen, Error(ErrorCode::BUSY, "not yet"), Nanos(0));
+  plan.Ended({0, "c"}, kTen, Broken(), Nanos(0));
+  EXPECT_THAT(Told(plan), IsEmpty());
+  plan.SetTarget(kTwenty, Owed({"b", "c"}, {0}), kCounted);
+  EXPECT_THAT(Told(plan), ElementsAre("start 0 to b step 20"));
+}
+
 TEST(Plan, WhatFailsIsTriedAgainAfterPausesThatGrow) {
   Plan plan({milliseconds(100), milliseconds(300)});
   plan.SetTarget(kTen, Owed({"b"}, {0}), kCounted);

@@ -58,10 +58,13 @@ TEST_F(ParityTest, TwoLostNodesAreRebuiltFromTwoParities) {
 
 // One node more than parity allows: from storage, which says what was passed over, and why.
 TEST_F(ParityTest, MoreLossesThanParityAllowsFallBackToStorage) {
-  ASSERT_NO_FATAL_FAILURE(
-      Make(5, {{"agent.decide_timeout", Quoted("2s")}, {"peers.parity", "1"}, {"peers.data", "2"}}));
+  ASSERT_NO_FATAL_FAILURE(Make(5, {{"agent.decide_timeout", Quoted("2s")},
+                                   {"durability.flush_every", "4"},
+                                   {"peers.parity", "1"},
+                                   {"peers.data", "2"}}));
   const std::vector<size_t> where{0, 1, 2};
-  Ranks ranks = TrainUntilProtected(where, 3);
+  Ranks ranks = TrainUntilProtected(where);
+  for (auto& rank : ranks) ASSERT_TRUE(rank->Last("DURABLE") != 0 || rank->WaitFor("DURABLE")) << cluster_->Logs();
   KillAll(ranks);
   for (const size_t node : {1, 2}) LoseNode(node);
   const Rest rest = TrainToTheEnd({0, 3, 4}, LastOf(ranks, "STEP") + 30);

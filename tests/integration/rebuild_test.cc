@@ -27,16 +27,30 @@ struct Scheme {
   size_t outlives;  // losses, whichever they are
   // Whether a rank's part is left, of which these nodes had something (its own among them).
   std::function<bool(const NodeSet& places, const NodeSet& lost)> is_left;
+  bool parity = false;  // nobody has another rank's part: all four are one code
 };
 
 bool AnyCopyIsLeft(const NodeSet& places, const NodeSet& lost) {
   return !std::includes(lost.begin(), lost.end(), places.begin(), places.end());
 }
 
+// A rank's own node is left, or few enough are lost.
+std::function<bool(const NodeSet& places, const NodeSet& lost)> ByCode(size_t parity) {
+  return [parity](const NodeSet& places, const NodeSet& lost) {
+    return AnyCopyIsLeft(places, lost) || lost.size() <= parity;
+  };
+}
+
+std::map<std::string, std::string> ParitySettings(const char* data, const char* parity) {
+  return {{"peers.data", data}, {"peers.parity", parity}, {"region.chunk_bytes", Quoted("64 KiB")}};
+}
+
 const std::vector<Scheme>& Schemes() {
   static const auto* const schemes = new std::vector<Scheme>{
       {"copies2", {{"peers.copies", "2"}}, 1, AnyCopyIsLeft},
       {"copies3", {{"peers.copies", "3"}}, 2, AnyCopyIsLeft},
+      {"xor", ParitySettings("3", "1"), 1, ByCode(1), true},
+      {"rs22", ParitySettings("2", "2"), 2, ByCode(2), true},
   };
   return *schemes;
 }
@@ -77,11 +91,15 @@ std::vector<Cell> AllCells() {
 
 std::vector<Cell> Cells() {
   if (std::getenv("CKPTD_NIGHTLY") != nullptr) return AllCells();
-  return {
-      {0, {1}, Way::kClean, false},           {0, {0, 1}, Way::kClean, false},     {0, {0, 2}, Way::kClean, false},
-      {0, {0, 3}, Way::kClean, true},         {0, {0}, Way::kDuringSave, false},   {0, {2}, Way::kDuringRebuild, false},
-      {0, {3}, Way::kCorruptSurvivor, false}, {0, {1}, Way::kSlowSurvivor, false}, {1, {0, 1}, Way::kClean, false},
-      {1, {1, 2, 3}, Way::kClean, true},      {1, {2}, Way::kStaleSurvivor, false}};
+  return {{0, {1}, Way::kClean, false},           {0, {0, 1}, Way::kClean, false},
+          {0, {0, 2}, Way::kClean, false},        {0, {0, 3}, Way::kClean, true},
+          {0, {0}, Way::kDuringSave, false},      {0, {2}, Way::kDuringRebuild, false},
+          {0, {3}, Way::kCorruptSurvivor, false}, {0, {1}, Way::kSlowSurvivor, false},
+          {1, {0, 1}, Way::kClean, false},        {1, {1, 2, 3}, Way::kClean, true},
+          {1, {2}, Way::kStaleSurvivor, false},   {2, {3}, Way::kClean, false},
+          {2, {0, 2}, Way::kClean, true},         {2, {1}, Way::kCorruptSurvivor, true},
+          {3, {1, 2}, Way::kDuringSave, false},   {3, {0}, Way::kCorruptSurvivor, false},
+          {3, {2}, Way::kSlowSurvivor, false}};
 }
 
 struct Tally {
@@ -110,6 +128,8 @@ class RebuildTest : public CopiesTest, public testing::WithParamInterface<Cell> 
     std::map<std::string, std::string> settings = scheme().settings;
     settings["agent.decide_timeout"] = Quoted(GetParam().way == Way::kSlowSurvivor ? "8s" : "2s");
     if (!GetParam().stored) settings["durability.flush_every"] = "1000000";
+    // A step that is durable need not be protected any more, and parity takes longer than a copy.
+    if (GetParam().stored && scheme().parity) settings["durability.flush_every"] = "4";
     ASSERT_NO_FATAL_FAILURE(Make(kNodes, std::move(settings)));
   }
   // Where something of each rank lies.
@@ -139,8 +159,11 @@ class RebuildTest : public CopiesTest, public testing::WithParamInterface<Cell> 
       where.push_back(lost().count(rank) == 0 ? rank : left[rank % left.size()]);
     return where;
   }
-  // A node that is left and has a copy of the first lost rank; kNodes: there is none.
+  // A node that is left and has a copy of the first lost rank, or parity of it; kNodes: there is none.
   static size_t Survivor(const std::vector<NodeSet>& places) {
+    for (size_t node = 0; scheme().parity && node < kNodes; ++node) {
+      if (lost().count(node) == 0) return node;
+    }
     for (const size_t node : places[*lost().begin()]) {
       if (lost().count(node) == 0) return node;
     }
@@ -156,6 +179,7 @@ class RebuildTest : public CopiesTest, public testing::WithParamInterface<Cell> 
   void ExpectEnd(bool left, End end, const Ranks& before);
 
   size_t slow_ = kNodes;
+  size_t spoiled_ = 0;  // parity of so many nodes
   uint64_t promised_ = 0;
   uint64_t last_step_ = 0;  // of any trainer
   uint64_t step_ = 0;       // restored
@@ -205,6 +229,12 @@ void RebuildTest::Corrupt(std::vector<NodeSet>& places) {
   const size_t rank = *lost().begin();
   const size_t survivor = Survivor(places);
   if (survivor == kNodes) return;
+  if (scheme().parity) {
+    for (const std::string& file : FilesWith(cluster_->node(survivor).region(), "parity-"))
+      if (file.find("/slot-") != std::string::npos) FlipByte(cluster_->node(survivor).region() + "/" + file, 5000);
+    spoiled_ = 1;
+    return;
+  }
   for (const std::string& file : CopiesOf(survivor, rank))
     FlipByte(cluster_->node(survivor).region() + "/" + file, 5000);
   places[rank].erase(survivor);
@@ -267,11 +297,13 @@ TEST_P(RebuildTest, ComesBackExactlyWhenEveryPartIsLeft) {
     for (auto& rank : ranks) ASSERT_TRUE(rank->Last("DURABLE") != 0 || rank->WaitFor("DURABLE")) << cluster_->Logs();
   }
   std::vector<NodeSet> places = Places();
-  for (const NodeSet& of : places) ASSERT_EQ(of.size(), scheme().outlives + 1) << "a rank's part is on too few nodes";
+  const size_t wanted = scheme().parity ? 1 : scheme().outlives + 1;
+  for (const NodeSet& of : places) ASSERT_EQ(of.size(), wanted) << "a rank's part is on too few nodes";
   ASSERT_NO_FATAL_FAILURE(Lose(ranks, places));
   promised_ = LastOf(ranks, "PROTECTED");
   const bool left =
-      std::all_of(places.begin(), places.end(), [](const NodeSet& of) { return scheme().is_left(of, lost()); });
+      std::all_of(places.begin(), places.end(), [](const NodeSet& of) { return scheme().is_left(of, lost()); }) &&
+      lost().size() + spoiled_ <= std::max(scheme().outlives, lost().size());
   const bool corrupt = GetParam().way == Way::kCorruptSurvivor;
   EXPECT_TRUE(left || corrupt || lost().size() > scheme().outlives);
   const auto begin = std::chrono::steady_clock::now();
