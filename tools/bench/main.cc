@@ -1,6 +1,7 @@
 // ckptd-bench: what ckptd costs on this machine, against what the machine can do.
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -157,4 +158,7 @@ int Run(const std::vector<std::string>& words) {
 }  // namespace
 }  // namespace ckptd::bench
 
-int main(int argc, char** argv) { return ckptd::bench::Run(std::vector<std::string>(argv + 1, argv + argc)); }
+int main(int argc, char** argv) {
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);  // it has lines of its own for each handshake of a peer
+  return ckptd::bench::Run(std::vector<std::string>(argv + 1, argv + argc));
+}
