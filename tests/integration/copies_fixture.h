@@ -4,6 +4,7 @@
 #define CKPTD_TESTS_INTEGRATION_COPIES_FIXTURE_H_
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <string>
@@ -26,6 +27,12 @@ inline const std::map<std::string, std::string>& MemoryOnly() {
   static const auto* const settings = new std::map<std::string, std::string>{{"agent.decide_timeout", Quoted("2s")},
                                                                              {"durability.flush_every", "1000000"}};
   return *settings;
+}
+
+// $CKPTD_NIGHTLY; tools/test sets it to nothing by day.
+inline bool ByNight() {
+  const char* night = std::getenv("CKPTD_NIGHTLY");
+  return night != nullptr && *night != 0;
 }
 
 inline uint64_t LastOf(const Ranks& ranks, const std::string& word) {

@@ -106,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(Of, FaultsTest, testing::ValuesIn(Faults()),
                          [](const auto& fault) { return std::string(fault.param.name); });
 
 // Longer than a node may be silent before others hold in its place, where it is night.
-int StepsOfAFault() { return std::getenv("CKPTD_NIGHTLY") == nullptr ? 400 : 6000; }
+int StepsOfAFault() { return ByNight() ? 6000 : 1000; }
 
 TEST_P(FaultsTest, TrainingGoesOnAndWhatIsProtectedComesBack) {
   if (!network_.why_not().empty()) GTEST_SKIP() << "skipped: " << network_.why_not();
