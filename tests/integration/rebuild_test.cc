@@ -128,8 +128,8 @@ class RebuildTest : public CopiesTest, public testing::WithParamInterface<Cell> 
     std::map<std::string, std::string> settings = scheme().settings;
     settings["agent.decide_timeout"] = Quoted(GetParam().way == Way::kSlowSurvivor ? "8s" : "2s");
     if (!GetParam().stored) settings["durability.flush_every"] = "1000000";
-    // A step that is durable need not be protected any more, and parity takes longer than a copy.
-    if (GetParam().stored && scheme().parity) settings["durability.flush_every"] = "4";
+    // A step that is durable need not be protected any more, and the disk may be faster than two copies.
+    if (GetParam().stored) settings["durability.flush_every"] = "4";
     ASSERT_NO_FATAL_FAILURE(Make(kNodes, std::move(settings)));
   }
   // Where something of each rank lies.
