@@ -123,8 +123,9 @@ std::unique_ptr<UcxPort> MustOpenUcx(Nanos hello_patience) {
 }
 
 FakeBulk::Ends ConnectByUcx(FakeBulkFaults faults) {
-  static UcxPort* const dials = MustOpenUcx().release();
-  static UcxPort* const serves = MustOpenUcx().release();
+  // Gone before UCX's library is, which was there before them.
+  static const std::unique_ptr<UcxPort> dials = MustOpenUcx();
+  static const std::unique_ptr<UcxPort> serves = MustOpenUcx();
   auto meeting = std::make_shared<Meeting>();
   serves->Serve([meeting](const std::shared_ptr<BulkGuest>& guest, const std::string& hello) {
     guest->Answer(hello);
