@@ -12,6 +12,7 @@
 namespace ckptd::transport {
 
 #define CKPTD_UCP_CALLS(X)          \
+  X(ucp_get_version)                \
   X(ucp_config_read)                \
   X(ucp_config_modify)              \
   X(ucp_config_release)             \
