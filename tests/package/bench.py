@@ -44,7 +44,7 @@ RATE = 1000  # of the host device, bytes a microsecond: 1 GB/s
 def run(bench, *arguments, driver=None):
     """(exit status, stdout, stderr). driver: the folder of libcuda.so.1."""
     settings = {**os.environ, **({"LD_LIBRARY_PATH": str(driver), "FAKECUDA_RATE": str(RATE)} if driver else {})}
-    done = subprocess.run([bench, *arguments], capture_output=True, text=True, timeout=100, env=settings)
+    done = subprocess.run([bench, *arguments], capture_output=True, text=True, timeout=300, env=settings)
     return done.returncode, done.stdout, done.stderr
 
 
