@@ -9,6 +9,7 @@
 #include "daemon/base/failpoint.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/job/lineage.h"
+#include "daemon/job/rank_groups.h"
 #include "daemon/region/verify.h"
 
 namespace ckptd {
@@ -144,7 +145,12 @@ void CopyKeeper::Offer(const std::string& peer, const v1::OfferRequest& request,
   if (!request.has_parity()) return answer(Take(peer, request));
   const absl::Status may = MayAsk(peer, request.copy(), request.attempt(), request.user());
   if (!may.ok()) return answer(may);
-  const bool loading = handler_.state(request.copy().job())->phase() == v1::State::LOAD;
+  const auto state = handler_.state(request.copy().job());
+  const v1::ParityPiece& piece = request.parity();
+  if (!job::IsGroupIn(*state, {piece.ranks().begin(), piece.ranks().end()}, piece.parity()))
+    return answer(Error(ErrorCode::BUSY, absl::StrCat("job ", request.copy().job(), " rank ", request.copy().rank(),
+                                                      ": its parity group is another one as this node knows")));
+  const bool loading = state->phase() == v1::State::LOAD;
   parity_.Offer(peer, request, loading, std::move(answer));
 }
 

@@ -4,7 +4,8 @@
 //
 // Who may ask what of a job, beside being a member:
 //
-//   Offer, Seal   the agent that has the rank in the newest decision that this node heard of
+//   Offer, Seal   the agent that has the rank in the newest decision that this node heard of; of parity, only for a
+//                 group of ranks that STATE makes one
 //   Describe      who has any rank of the job in it, while ranks load: a rebuild reads the images of other ranks
 //
 // Describe may name a range of chunks: the transfer then has these only, and counts them from 0.

@@ -11,7 +11,6 @@
 #include "daemon/base/marks.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/job/lineage.h"
-#include "daemon/job/rank_groups.h"
 
 namespace ckptd {
 namespace {
@@ -58,11 +57,13 @@ void CopySender::Stop() {
   if (wake_) loop_.CancelTimer(*wake_);
   wake_.reset();
   state_.reset();
+  groups_.clear();
   sendings_.clear();
 }
 
 void CopySender::OnState(StatePtr state) {
   state_ = std::move(state);
+  groups_ = job::RankGroupsOf(*state_);
   Refresh();
 }
 
@@ -90,18 +91,17 @@ std::set<CopySender::Key> CopySender::Owed(const SnapshotId& target) const {
   for (const std::string& holder : HoldersOf(GroupsOf(*state_), agent_, state_->copies())) {
     for (const Rank rank : ranks) owed.insert({rank, holder});
   }
-  for (const job::RankGroup& group : job::RankGroupsOf(*state_))
-    AddPieces(group, state_->parity(), agent_, ranks, owed);
+  for (const job::RankGroup& group : groups_) AddPieces(group, state_->parity(), agent_, ranks, owed);
   return owed;
 }
 
 std::optional<ParityPlace> CopySender::PlaceOf(const Key& key) const {
-  for (job::RankGroup& group : job::RankGroupsOf(*state_)) {
+  for (const job::RankGroup& group : groups_) {
     const auto shape = job::ShapeOf(group.ranks.size(), state_->parity());
     if (!shape || !group.PlaceOf(key.rank)) continue;
     for (uint32_t row = 0; row < shape->parity; ++row) {
       if (group.agents[erasure::ParityHolder(*shape, key.stripe, row)] == key.agent)
-        return ParityPlace{std::move(group.ranks), *shape, key.stripe, row};
+        return ParityPlace{group.ranks, *shape, key.stripe, row};
     }
   }
   return std::nullopt;

@@ -16,6 +16,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,6 +24,7 @@
 #include "daemon/app/parity_piece.h"
 #include "daemon/base/callback_scope.h"
 #include "daemon/base/clock.h"
+#include "daemon/job/rank_groups.h"
 #include "daemon/os/loop.h"
 #include "daemon/protect/plan.h"
 #include "daemon/transport/copies.h"
@@ -93,6 +95,7 @@ class CopySender {
   const std::string agent_;
   const Handler handler_;
   StatePtr state_;
+  std::vector<job::RankGroup> groups_;  // of state_, where there is parity
   protect::Plan plan_;
   std::map<Key, Sending> sendings_;
   std::set<Key> refused_;  // when they were asked last

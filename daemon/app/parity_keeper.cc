@@ -32,8 +32,7 @@ ParityKeeper::ParityKeeper(Loop& loop, const Clock& clock, region::Region& regio
       handler_(std::move(handler)),
       reads_(clock, region, {handler_.issue, handler_.number}) {}
 
-// -------------------------------------------------------------------------------------------------------- what there
-// is
+// ------------------------------------------------------------------------------------------------------ what there is
 
 std::vector<v1::HeldParity> ParityKeeper::HeldOf(const std::string& job) const {
   std::map<uint32_t, std::vector<v1::HeldParity>> by_number;

@@ -38,6 +38,9 @@ class ParityKeeperTest : public region::PeerStoreTest {
     state->set_attempt(1);
     state->set_user("1000");
     state->set_phase(v1::State::RUN);
+    state->set_parity(1);
+    v1::HolderGroup* group = state->add_groups();
+    for (Rank rank = 0; rank < 4; ++rank) group->add_agents(Node(rank));
     for (Rank rank = 0; rank < 4; ++rank) {
       v1::RankClaim* claim = state->mutable_decision()->add_ranks();
       claim->set_rank(rank);
@@ -342,6 +345,37 @@ TEST_F(ParityKeeperTest, WhatCannotBeFoldedTogetherIsRefusedToAll) {
   }
 }
 
+// A member cannot make this node keep parity of what nobody grouped.
+TEST_F(ParityKeeperTest, OnlyGroupsThatTheCoordinatorNamedHaveParity) {
+  v1::OfferRequest made_up = OfferOf(0, kStep10);
+  made_up.mutable_parity()->set_ranks(3, 4000);
+  v1::OfferRequest other_order = OfferOf(0, kStep10);
+  other_order.mutable_parity()->set_ranks(2, 3);
+  other_order.mutable_parity()->set_ranks(3, 2);
+  v1::OfferRequest more = OfferOf(0, kStep10);
+  more.mutable_parity()->set_parity(2);
+  more.mutable_parity()->set_row(1);
+  for (const v1::OfferRequest& request : {made_up, other_order, more}) {
+    const auto said = Offer(request);
+    ASSERT_TRUE(said->has_value());
+    EXPECT_EQ(CodeOf((*said)->status()), ErrorCode::BUSY) << (*said)->status();
+  }
+}
+
+// A node without memory for it says so to all, each time it is asked, and holds nothing.
+TEST_F(ParityKeeperTest, WithoutMemoryAllAreToldAndNothingIsKept) {
+  keeper_.reset();
+  region::RegionOptions options;
+  options.peers_memory = 4096;
+  Restart(options);
+  Make();
+  for (int round = 0; round < 2; ++round) {
+    for (const auto& [rank, said] : OfferAll(kStep10))
+      EXPECT_EQ(CodeOf(said.status()), ErrorCode::QUOTA_EXCEEDED) << rank << ": " << said.status();
+  }
+  EXPECT_THAT(Complete(), IsEmpty());
+}
+
 TEST_F(ParityKeeperTest, WhoDoesNotHaveTheRankOffersNothing) {
   std::optional<Offered> said;
   keeper_->Offer("d", OfferOf(0, kStep10), [&](Offered answer) { said = std::move(answer); });
@@ -364,6 +398,10 @@ TEST_F(ParityKeeperTest, WhatNobodyBringsIsGivenUp) {
 // The block of rank 3 in stripe 0 is its third one, and empty: there is nothing to move.
 TEST_F(ParityKeeperTest, AnotherGroupingTakesThePlaceOfWhatIsComplete) {
   Store(kStep10);
+  auto regrouped = std::make_shared<v1::State>(*state_);
+  regrouped->mutable_groups(0)->clear_agents();
+  for (const Rank rank : {2, 1, 0}) regrouped->mutable_groups(0)->add_agents(Node(rank));
+  state_ = regrouped;
   v1::OfferRequest other = OfferOf(0, kStep10);
   other.mutable_parity()->clear_ranks();
   for (const Rank rank : {2, 1, 0}) other.mutable_parity()->add_ranks(rank);

@@ -39,6 +39,26 @@ std::vector<RankGroup> RankGroupsOf(const v1::State& state) {
   return RankGroupsOf(groups, agent_of);
 }
 
+bool IsGroupIn(const v1::State& state, const std::vector<Rank>& ranks, uint32_t parity) {
+  if (state.parity() == 0 || state.parity() != parity || ranks.empty()) return false;
+  const auto& claims = state.decision().ranks();  // by rank, one for each
+  std::vector<std::string> agents;
+  for (const Rank rank : ranks) {
+    const bool is = rank < static_cast<uint32_t>(claims.size()) && claims[static_cast<int>(rank)].rank() == rank;
+    if (!is) return false;
+    agents.push_back(claims[static_cast<int>(rank)].agent());
+  }
+  return std::any_of(state.groups().begin(), state.groups().end(), [&](const v1::HolderGroup& group) {
+    auto at = group.agents().begin();
+    for (const std::string& agent : agents) {
+      at = std::find(at, group.agents().end(), agent);
+      if (at == group.agents().end()) return false;
+      ++at;
+    }
+    return true;
+  });
+}
+
 std::optional<erasure::Shape> ShapeOf(size_t ranks, uint32_t parity) {
   if (parity == 0 || ranks <= parity || ranks > erasure::kMaxMembers) return std::nullopt;
   return erasure::Shape{static_cast<uint32_t>(ranks) - parity, parity};

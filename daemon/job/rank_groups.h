@@ -32,6 +32,10 @@ struct RankGroup {
 // What STATE says; empty where there is no parity, or no decision yet.
 [[nodiscard]] std::vector<RankGroup> RankGroupsOf(const v1::State& state);
 
+// Ranks, in this order, of agents that STATE puts into one group in this order, and its `parity`. What another agent
+// says is a group is believed no further; and it costs no look at all ranks.
+[[nodiscard]] bool IsGroupIn(const v1::State& state, const std::vector<Rank>& ranks, uint32_t parity);
+
 // The code of a group of so many ranks; nothing when they are too few to have data beside `parity`.
 [[nodiscard]] std::optional<erasure::Shape> ShapeOf(size_t ranks, uint32_t parity);
 

@@ -14,6 +14,8 @@ absl::Status NoFrame(size_t total) {
   return Error(ErrorCode::PROTOCOL, absl::StrCat("Move: ", total, " bytes that are no message of it"));
 }
 
+}  // namespace
+
 size_t MostOf(FrameKind kind) {
   switch (kind) {
     case FrameKind::kHello:
@@ -27,8 +29,6 @@ size_t MostOf(FrameKind kind) {
   }
   return 0;
 }
-
-}  // namespace
 
 std::string FrameHead(FrameKind kind, size_t body) {
   std::string head(1, static_cast<char>(static_cast<uint8_t>(kind) << 3 | kLengthDelimited));

@@ -19,6 +19,8 @@ inline constexpr size_t kMaxFrameHead = 6;
 inline constexpr size_t kMaxHelloFrame = 4096;
 inline constexpr size_t kMaxChunkFrame = 64;
 
+// Bytes that the body of such a frame may have.
+[[nodiscard]] size_t MostOf(FrameKind kind);
 // What stands before a body of so many bytes.
 [[nodiscard]] std::string FrameHead(FrameKind kind, size_t body);
 

@@ -14,20 +14,6 @@ namespace {
 constexpr unsigned kFrameId = 1;  // of active messages
 constexpr int kRounds = 64;       // of work, before others have their turn
 
-size_t MostOf(FrameKind kind) {
-  switch (kind) {
-    case FrameKind::kHello:
-      return kMaxHelloFrame;
-    case FrameKind::kMessage:
-      return kMaxMessage;
-    case FrameKind::kChunk:
-      return kMaxChunkFrame;
-    case FrameKind::kData:
-      return kMaxPiece;
-  }
-  return 0;
-}
-
 std::array<uint8_t, UcxStream::kHeadBytes> HeadOf(FrameKind kind, uint32_t number) {
   std::array<uint8_t, UcxStream::kHeadBytes> head{static_cast<uint8_t>(kind)};
   for (size_t i = 0; i < 4; ++i) head[4 + i] = static_cast<uint8_t>(number >> (8 * i));
