@@ -127,6 +127,48 @@ TEST_F(CopySenderTest, OffersMovesAndSealsAndKeepsTheSlotUntilThen) {
   EXPECT_TRUE(calls_.offers.empty());
 }
 
+// Of an image of three chunks, to the other four of its group: a chunk to each of three, and nothing to the last, who
+// has to know of the image all the same.
+TEST_F(CopySenderTest, WithParityEachOfTheOthersGetsItsBlock) {
+  auto state = std::make_shared<v1::State>();
+  state->set_job("gpt");
+  state->set_attempt(1);
+  state->set_user("1000");
+  state->set_parity(1);
+  v1::HolderGroup* group = state->add_groups();
+  for (Rank member = 0; member < 5; ++member) {
+    group->add_agents(std::string(1, static_cast<char>('a' + member)));
+    v1::RankClaim* claim = state->mutable_decision()->add_ranks();
+    claim->set_rank(7 + member);
+    claim->set_agent(group->agents(static_cast<int>(member)));
+  }
+  job::SetRef({1, 10}, state->mutable_protecting());
+  sender_->OnState(state);
+  Settle();
+  ASSERT_EQ(calls_.offers.size(), 4u);
+  for (uint32_t stripe = 1; stripe <= 4; ++stripe) {
+    const auto offer = Take(calls_.offers);
+    EXPECT_EQ(offer.peer, group->agents(static_cast<int>(stripe)));
+    EXPECT_EQ(offer.request.parity().stripe(), stripe);
+    EXPECT_THAT(offer.request.parity().ranks(), ElementsAre(7, 8, 9, 10, 11));
+    offer.answer(TokenFor(stripe));
+    if (stripe < 4) {
+      const FakeCopyCalls::Moved sent = Take(calls_.sent);
+      EXPECT_EQ(sent.order.image_bytes, region::kTestChunkBytes);
+      EXPECT_THAT(sent.move->ready, ElementsAre(std::pair(0, stripe))) << "the checksum of just this chunk";
+      sent.done(absl::OkStatus());
+    }
+    EXPECT_TRUE(calls_.sent.empty());
+    const auto seal = Take(calls_.seals);
+    EXPECT_EQ(seal.request.parity().stripe(), stripe);
+    EXPECT_THAT(seal.request.record().chunk_crc(), ElementsAre(1, 2, 3)) << "of the whole image";
+    seal.answer(v1::SealResponse());
+    Settle();
+  }
+  EXPECT_EQ(sender_->plan().count().done, 4u);
+  EXPECT_EQ(pins_, 0);
+}
+
 TEST_F(CopySenderTest, AMoveThatFailsIsNotSealed) {
   Protect(10);
   const FakeCopyCalls::Moved sent = Begin();

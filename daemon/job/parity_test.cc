@@ -36,6 +36,28 @@ TEST(RankGroups, NoCodeHasParityOnly) {
   EXPECT_EQ(ShapeOf(4, 1), (erasure::Shape{3, 1}));
 }
 
+TEST(RankGroups, WhatAnotherAgentCallsAGroupIsComparedWithState) {
+  v1::State state;
+  state.set_parity(1);
+  for (Rank rank = 0; rank < 4; ++rank) {
+    v1::RankClaim* claim = state.mutable_decision()->add_ranks();
+    claim->set_rank(rank);
+    claim->set_agent(std::string(1, static_cast<char>('A' + rank)));
+  }
+  for (const char* agent : {"C", "A", "B"})
+    (state.groups_size() == 0 ? state.add_groups() : state.mutable_groups(0))->add_agents(agent);
+  EXPECT_TRUE(IsGroupIn(state, {2, 0, 1}, 1));
+  EXPECT_TRUE(IsGroupIn(state, {2, 1}, 1)) << "A may have fewer ranks";
+  EXPECT_FALSE(IsGroupIn(state, {0, 2, 1}, 1)) << "another order";
+  EXPECT_FALSE(IsGroupIn(state, {2, 0, 3}, 1)) << "D is in no group";
+  EXPECT_FALSE(IsGroupIn(state, {2, 0, 4}, 1)) << "no such rank";
+  EXPECT_FALSE(IsGroupIn(state, {2, 2}, 1));
+  EXPECT_FALSE(IsGroupIn(state, {2, 0, 1}, 2));
+  EXPECT_FALSE(IsGroupIn(state, {}, 1));
+  state.set_parity(0);
+  EXPECT_FALSE(IsGroupIn(state, {2, 0, 1}, 0));
+}
+
 // Agent i has rank i. `parity` of so many; step 10 is sealed everywhere, and all parity of it is made.
 class ParityTest : public testing::Test {
  protected:
