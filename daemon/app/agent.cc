@@ -218,21 +218,21 @@ void Agent::MakeLinks() {
 }
 
 void Agent::MakeKeeper() {
-  keeper_ = std::make_unique<CopyKeeper>(
+  keeper_ = std::make_unique<protect::CopyKeeper>(
       *loop_, clock_, *region_, *memory_work_,
-      CopyKeeper::Handler{[this](const std::string& job) {
-                            const JobRunner* runner = FindJob(job);
-                            return runner == nullptr ? nullptr : runner->last_state();
-                          },
-                          [this](const std::string& job, Rank rank, const SnapshotId& id) {
-                            JobRunner* runner = FindJob(job);
-                            if (runner != nullptr) return runner->OpenSealed(rank, id);
-                            return absl::StatusOr<HeldSnapshot>(
-                                Error(ErrorCode::NOT_FOUND, absl::StrCat("job ", job, " is not on this node")));
-                          },
-                          [this](const std::string& job) {
-                            if (JobRunner* runner = FindJob(job)) runner->OnCopies();
-                          }});
+      protect::CopyKeeper::Handler{[this](const std::string& job) {
+                                     const JobRunner* runner = FindJob(job);
+                                     return runner == nullptr ? nullptr : runner->last_state();
+                                   },
+                                   [this](const std::string& job, Rank rank, const SnapshotId& id) {
+                                     JobRunner* runner = FindJob(job);
+                                     if (runner != nullptr) return runner->OpenSealed(rank, id);
+                                     return absl::StatusOr<protect::HeldSnapshot>(Error(
+                                         ErrorCode::NOT_FOUND, absl::StrCat("job ", job, " is not on this node")));
+                                   },
+                                   [this](const std::string& job) {
+                                     if (JobRunner* runner = FindJob(job)) runner->OnCopies();
+                                   }});
 }
 
 void Agent::MakeServices() {

@@ -14,7 +14,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "daemon/app/copy_keeper.h"
 #include "daemon/app/job_runner.h"
 #include "daemon/app/peer_links.h"
 #include "daemon/app/peers.h"
@@ -25,6 +24,7 @@
 #include "daemon/metrics/agent_metrics.h"
 #include "daemon/os/files.h"
 #include "daemon/os/thread.h"
+#include "daemon/protect/copy_keeper.h"
 #include "proto/ckptd/v1/status.pb.h"
 
 namespace ckptd {
@@ -151,7 +151,7 @@ class Agent final : public SessionHandler {
   std::string agent_id_;  // in the job protocol
   std::unique_ptr<Services> services_;
   std::unique_ptr<job::Bystander> bystander_;
-  std::unique_ptr<CopyKeeper> keeper_;
+  std::unique_ptr<protect::CopyKeeper> keeper_;
   std::map<std::string, std::unique_ptr<JobRunner>> jobs_;
   std::unique_ptr<PeerLinks> links_;                        // what comes over it is for jobs_
   std::vector<std::shared_ptr<const uint64_t>> abandoned_;  // what forgotten jobs asked of the storage

@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "daemon/app/copy_placement.h"
 #include "daemon/app/peer_links.h"
 #include "daemon/app/registrar.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/persist/records_io.h"
+#include "daemon/protect/copy_placement.h"
 
 namespace ckptd {
 namespace {
@@ -49,8 +49,8 @@ job::Config JobRunner::MachineConfig(const Services& services, region::JobRegion
   const bool speaks = services.links.speaks();
   config.parity = speaks ? static_cast<uint32_t>(peers.parity) : 0;
   config.copies = speaks && config.parity == 0 ? static_cast<uint32_t>(peers.copies) : 0;
-  config.place = config.parity == 0 ? PlacerOf(services.links.membership(), config.copies)
-                                    : ParityPlacerOf(services.links.membership(), peers.data, config.parity);
+  config.place = config.parity == 0 ? protect::PlacerOf(services.links.membership(), config.copies)
+                                    : protect::ParityPlacerOf(services.links.membership(), peers.data, config.parity);
   return config;
 }
 
@@ -146,7 +146,7 @@ void JobRunner::OnCopies() {
   Post(job::CopiesChanged{seen, services_.keeper.CopiesOf(name()), services_.keeper.ParityOf(name())});
 }
 
-absl::StatusOr<HeldSnapshot> JobRunner::OpenSealed(Rank rank, const SnapshotId& id) {
+absl::StatusOr<protect::HeldSnapshot> JobRunner::OpenSealed(Rank rank, const SnapshotId& id) {
   RankRunner* runner = FindRank(rank);
   const snapshot::View view = runner == nullptr ? snapshot::View() : runner->view();
   for (const snapshot::SlotView& slot : view.slots) {
@@ -158,13 +158,14 @@ absl::StatusOr<HeldSnapshot> JobRunner::OpenSealed(Rank rank, const SnapshotId& 
       PostToRank(rank, snapshot::ReadUnpinned{slot, id});
     });
     std::shared_ptr<void> keep(nullptr, [unpin](void*) mutable { unpin(0); });
-    return HeldSnapshot{set->head(), set->Slot(slot.id.index).record, set->FileOf(slot.id.index), std::move(keep)};
+    return protect::HeldSnapshot{set->head(), set->Slot(slot.id.index).record, set->FileOf(slot.id.index),
+                                 std::move(keep)};
   }
   return Error(ErrorCode::NOT_FOUND,
                absl::StrCat("job ", name(), " rank ", rank, ": step ", id.step, " is in no slot of this node"));
 }
 
-CopySender::Handler JobRunner::SenderHandler() {
+protect::CopySender::Handler JobRunner::SenderHandler() {
   return {[this] { return services_.links.copies(); },
           [this](const SnapshotId& id) {
             std::set<Rank> having;

@@ -15,12 +15,12 @@
 #include <variant>
 #include <vector>
 
-#include "daemon/app/copy_sender.h"
 #include "daemon/app/job_metrics.h"
 #include "daemon/app/rank_runner.h"
 #include "daemon/app/services.h"
 #include "daemon/base/callback_scope.h"
 #include "daemon/job/machine.h"
+#include "daemon/protect/copy_sender.h"
 
 namespace ckptd {
 
@@ -62,10 +62,10 @@ class JobRunner {
   void OnCopies();
   // A sealed slot of a rank of this node, pinned as long as the answer lives, which ends on the loop's thread.
   // NOT_FOUND.
-  [[nodiscard]] absl::StatusOr<HeldSnapshot> OpenSealed(Rank rank, const SnapshotId& id);
+  [[nodiscard]] absl::StatusOr<protect::HeldSnapshot> OpenSealed(Rank rank, const SnapshotId& id);
   // The newest STATE heard; null when none was.
   [[nodiscard]] const job::StatePtr& last_state() const { return last_state_; }
-  [[nodiscard]] const CopySender& sender() const { return sender_; }
+  [[nodiscard]] const protect::CopySender& sender() const { return sender_; }
 
   // Operator.
   void Post(job::Event event);
@@ -97,7 +97,7 @@ class JobRunner {
   void Work(Item item);
   void Execute(const job::Effects& effects);
   void Forward(const job::StatePtr& state);
-  [[nodiscard]] CopySender::Handler SenderHandler();
+  [[nodiscard]] protect::CopySender::Handler SenderHandler();
   [[nodiscard]] static job::Config MachineConfig(const Services& services, region::JobRegion& region);
 
   Services& services_;
@@ -105,7 +105,7 @@ class JobRunner {
   job::Machine machine_;
   JobMetrics metrics_;
   std::map<Rank, std::unique_ptr<RankRunner>> ranks_;
-  CopySender sender_;
+  protect::CopySender sender_;
   std::vector<Item> queue_;   // emptied when all is worked off; keeps its memory, as effects_ does
   job::Effects effects_;      // of the present Step
   job::StatePtr last_state_;  // as forwarded to the ranks

@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "daemon/app/copy_messages.h"
 #include "daemon/base/failpoint.h"
 #include "daemon/base/status_macros.h"
+#include "daemon/protect/copy_messages.h"
 #include "daemon/recover/step_check.h"
 #include "daemon/storage/step_files.h"
 
@@ -77,7 +77,7 @@ void RankFetch::PlaceLayoutOf(const SnapshotId& snapshot, const v1::DescribeResp
   order.world = copy.world_size();
   order.chunk_bytes = copy.layout().chunk_bytes();
   order.preparation = region::Preparation::kReserved;
-  order.facts = {ExtentsOf(copy.layout()), copy.layout().header_crc(), 0};
+  order.facts = {protect::ExtentsOf(copy.layout()), copy.layout().header_crc(), 0};
   order.done = WhenPlaced(snapshot);
   runner.intake_.Take(std::move(order));
 }

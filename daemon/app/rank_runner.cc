@@ -51,14 +51,14 @@ RankRunner::RankRunner(Services& services, region::RankRegion& region, Options o
       parity_fetch_(EndsOfRebuild()),
       metrics_(services.metrics, services.clock, options_.job) {}
 
-RebuildEnds RankRunner::EndsOfRebuild() {
+protect::RebuildEnds RankRunner::EndsOfRebuild() {
   return {services_.loop,
           services_.clock,
           services_.fetch_work,
           {services_.agent_id, options_.job, options_.uid, options_.rank},
           [this] { return services_.links.copies(); },
           [this](Rank rank, const SnapshotId& id) { return services_.keeper.Open(options_.job, rank, id); },
-          [this](const ParityPlace& place, const SnapshotId& id) {
+          [this](const protect::ParityPlace& place, const SnapshotId& id) {
             return services_.keeper.OpenParity(options_.job, place, id);
           }};
 }

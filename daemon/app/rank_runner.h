@@ -14,13 +14,13 @@
 #include <vector>
 
 #include "daemon/app/bells.h"
-#include "daemon/app/copy_fetch.h"
 #include "daemon/app/job_metrics.h"
 #include "daemon/app/layout_intake.h"
-#include "daemon/app/parity_fetch.h"
 #include "daemon/app/services.h"
 #include "daemon/app/trainer_channel.h"
 #include "daemon/base/callback_scope.h"
+#include "daemon/protect/copy_fetch.h"
+#include "daemon/protect/parity_fetch.h"
 #include "daemon/region/rank_region.h"
 #include "daemon/region/verify.h"
 #include "daemon/snapshot/machine.h"
@@ -96,7 +96,7 @@ class RankRunner {
   friend struct RankFetch;    // rank_fetch.cc
 
   void Execute(const snapshot::Effects& effects);
-  [[nodiscard]] RebuildEnds EndsOfRebuild();
+  [[nodiscard]] protect::RebuildEnds EndsOfRebuild();
   [[nodiscard]] absl::Status MayRegister() const;
   void NeedRoom(bool on);
   [[nodiscard]] snapshot::BellRead ReadBells(snapshot::ProcessId process);
@@ -120,8 +120,8 @@ class RankRunner {
   TrainerChannel channel_;
   Bells bells_;
   LayoutIntake intake_;
-  CopyFetch copy_fetch_;
-  ParityFetch parity_fetch_;
+  protect::CopyFetch copy_fetch_;
+  protect::ParityFetch parity_fetch_;
   absl::Status layout_problem_;
   RankMetrics metrics_;
   std::vector<snapshot::Event> queue_;  // emptied when all is worked off; keeps its memory, as effects_ does

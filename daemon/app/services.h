@@ -16,6 +16,7 @@
 #include "daemon/metrics/agent_metrics.h"
 #include "daemon/os/loop.h"
 #include "daemon/os/pidfd.h"
+#include "daemon/os/run_async.h"
 #include "daemon/persist/flusher.h"
 #include "daemon/region/region.h"
 #include "daemon/session/claims.h"
@@ -23,10 +24,13 @@
 #include "daemon/storage/store.h"
 #include "daemon/storage/store_calls.h"
 
+namespace ckptd::protect {
+class CopyKeeper;
+}
+
 namespace ckptd {
 
 class CopierRunner;
-class CopyKeeper;
 class PeerLinks;
 class Registrar;
 class Rescuer;
@@ -52,37 +56,13 @@ struct Services {
   Registrar& registrar;
   Rescuer& rescuer;
   PeerLinks& links;
-  CopyKeeper& keeper;
+  protect::CopyKeeper& keeper;
   AgentMetrics& metrics;
   std::string agent_id;
   uint64_t incarnation = 0;
   std::function<absl::Status(const std::string& job)> forget_job;  // ends its runner and removes its region
   std::function<bool(const std::string& job)> in_use;              // a trainer, a flush or a reader
 };
-
-// Runs `work` on `executor` and gives its result to `done` on the control thread. `Result` is absl::Status or
-// absl::StatusOr<T>; an executor that takes no more work gives STORAGE_HUNG.
-template <typename Result, typename Work, typename Done>
-void RunAsync(Loop& loop, Executor& executor, Work work, Done done) {
-  struct Call {
-    Work work;
-    Done done;
-    Result result;
-  };
-  const absl::Status not_yet(absl::StatusCode::kUnknown, "");
-  auto call = std::make_shared<Call>(Call{std::move(work), std::move(done), not_yet});
-  auto deliver = [&loop, call] {
-    bool posted = loop.Post([call] { call->done(std::move(call->result)); });
-    if (!posted) Log(kError, "app.post_lost");
-  };
-  bool taken = executor.Run([call, deliver] {
-    call->result = call->work();
-    deliver();
-  });
-  if (taken) return;
-  call->result = Error(ErrorCode::STORAGE_HUNG, "too much work waits for the storage");
-  deliver();
-}
 
 // The machines' name for a process: never reused, and the same after a restart of the agent. Pids have 22 bits.
 [[nodiscard]] inline uint64_t PackProcess(const ProcessId& process) {

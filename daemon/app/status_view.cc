@@ -11,7 +11,7 @@
 #include "daemon/app/rescuer.h"
 #include "daemon/app/storage_watch.h"
 #include "daemon/base/marks.h"
-#include "daemon/job/lineage.h"
+#include "daemon/format/snapshot_ref.h"
 
 namespace ckptd {
 namespace {
@@ -141,8 +141,8 @@ void FillRank(RankRunner& rank, const Services& services, v1::RankStatus* out) {
 }
 
 bool IsProtectionLost(const v1::State& state) {
-  const SnapshotId id = job::ToId(state.protected_());
-  return !id.none() && !IsInForce(id, job::ToId(state.unprotected()), state.protection_turns());
+  const SnapshotId id = ToId(state.protected_());
+  return !id.none() && !IsInForce(id, ToId(state.unprotected()), state.protection_turns());
 }
 
 using Steps = std::map<SnapshotId, v1::StepStatus, std::greater<>>;
@@ -151,23 +151,23 @@ using Steps = std::map<SnapshotId, v1::StepStatus, std::greater<>>;
 void AddCopies(Agent& agent, const JobRunner& job, Steps* steps) {
   for (const v1::HeldCopies& copies : agent.services().keeper.CopiesOf(job.name())) {
     for (const v1::SnapshotRef& ref : copies.complete()) {
-      v1::StepStatus& step = (*steps)[job::ToId(ref)];
+      v1::StepStatus& step = (*steps)[ToId(ref)];
       const auto& sources = step.sources();
       if (std::find(sources.begin(), sources.end(), "replica") == sources.end()) step.add_sources("replica");
     }
   }
   for (const v1::HeldParity& parity : agent.services().keeper.ParityOf(job.name())) {
     for (const v1::SnapshotRef& ref : parity.complete()) {
-      v1::StepStatus& step = (*steps)[job::ToId(ref)];
+      v1::StepStatus& step = (*steps)[ToId(ref)];
       const auto& sources = step.sources();
       if (std::find(sources.begin(), sources.end(), "parity") == sources.end()) step.add_sources("parity");
     }
   }
   if (job.last_state() == nullptr) return;
   const v1::State& state = *job.last_state();
-  const auto captured = steps->find(job::ToId(state.watermark()));
+  const auto captured = steps->find(ToId(state.watermark()));
   if (captured != steps->end()) captured->second.set_captured(true);
-  const auto kept = steps->find(job::ToId(state.protected_()));
+  const auto kept = steps->find(ToId(state.protected_()));
   if (kept == steps->end()) return;
   kept->second.set_captured(true);
   kept->second.set_protected_(!IsProtectionLost(state));

@@ -166,8 +166,8 @@ class Coordinator {
   Grants grants_;
   FlushPlan flush_plan_;
   Protection protection_;
-  Groups groups_;                       // of this attempt, until it has some of the one before
-  std::vector<RankGroup> rank_groups_;  // with parity
+  Groups groups_;                                // of this attempt, until it has some of the one before
+  std::vector<protect::RankGroup> rank_groups_;  // with parity
   // HoldersMissing(), and the alive_version() it holds for; none: who holds for whom has changed.
   std::optional<std::pair<uint64_t, bool>> holders_missing_;
   bool surveying_ = false;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "daemon/job/lineage.h"
+#include "daemon/format/snapshot_ref.h"
 
 namespace ckptd::job {
 namespace {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/base/errors.h"
+#include "daemon/format/snapshot_ref.h"
 #include "daemon/job/lineage.h"
 
 namespace ckptd::job {

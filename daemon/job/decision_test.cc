@@ -3,7 +3,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/job/job_test_util.h"
-#include "daemon/job/lineage.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
+#include "daemon/format/snapshot_ref.h"
 #include "daemon/job/lineage.h"
 
 namespace ckptd::job {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "daemon/base/errors.h"
-#include "daemon/job/lineage.h"
+#include "daemon/format/snapshot_ref.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

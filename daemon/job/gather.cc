@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/format/snapshot_ref.h"
 #include "daemon/job/coordinator.h"
 #include "daemon/job/lineage.h"
 

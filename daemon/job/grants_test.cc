@@ -3,8 +3,8 @@
 
 #include <vector>
 
+#include "daemon/format/snapshot_ref.h"
 #include "daemon/job/job_test_util.h"
-#include "daemon/job/lineage.h"
 #include "gtest/gtest.h"
 
 namespace ckptd::job {

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <set>
 
+#include "daemon/format/snapshot_ref.h"
 #include "daemon/job/coordinator.h"
-#include "daemon/job/lineage.h"
 
 namespace ckptd::job {
 namespace {
@@ -48,7 +48,7 @@ void Coordinator::GroupRanks() {
   if (context_.config.parity == 0) return;
   std::map<Rank, std::string> agent_of;
   for (const auto& [rank, claim] : claims_) agent_of[rank] = claim.agent();
-  rank_groups_ = RankGroupsOf(groups_, agent_of);
+  rank_groups_ = protect::RankGroupsOf(groups_, agent_of);
 }
 
 // What all agents said; nobody is lost as far as that goes.

@@ -5,6 +5,7 @@
 #include <memory>
 #include <sstream>
 
+#include "daemon/format/snapshot_ref.h"
 #include "daemon/job/job_test_util.h"
 #include "daemon/job/lineage.h"
 #include "daemon/job/machine_test_util.h"

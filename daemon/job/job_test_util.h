@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "daemon/job/lineage.h"
+#include "daemon/format/snapshot_ref.h"
 
 namespace ckptd::job {
 

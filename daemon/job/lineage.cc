@@ -1,13 +1,8 @@
 #include "daemon/job/lineage.h"
 
+#include "daemon/format/snapshot_ref.h"
+
 namespace ckptd::job {
-
-SnapshotId ToId(const v1::SnapshotRef& ref) { return {ref.attempt(), ref.step()}; }
-
-void SetRef(const SnapshotId& id, v1::SnapshotRef* ref) {
-  ref->set_attempt(id.attempt);
-  ref->set_step(id.step);
-}
 
 bool OnLineage(const v1::DecisionRecord& decision, const SnapshotId& id) {
   if (id.attempt == decision.attempt()) return true;

@@ -11,9 +11,6 @@
 
 namespace ckptd::job {
 
-[[nodiscard]] SnapshotId ToId(const v1::SnapshotRef& ref);
-void SetRef(const SnapshotId& id, v1::SnapshotRef* ref);
-
 // Is `id` on lin(decision.attempt)?
 [[nodiscard]] bool OnLineage(const v1::DecisionRecord& decision, const SnapshotId& id);
 

@@ -35,6 +35,7 @@
 
 #include "daemon/job/events.h"
 #include "daemon/job/flush_plan.h"
+#include "daemon/protect/groups.h"
 
 namespace ckptd::job {
 
@@ -71,8 +72,7 @@ struct Rules {
   bool holders_know_target = true;         // I9
 };
 
-// Groups of agents that hold copies for each other: State.groups.
-using Groups = std::vector<std::vector<std::string>>;
+using protect::Groups;
 
 struct Config {
   std::string job;

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon/job/lineage.h"
+#include "daemon/format/snapshot_ref.h"
 #include "daemon/job/machine.h"
 #include "gtest/gtest.h"
 

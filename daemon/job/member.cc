@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/format/snapshot_ref.h"
 #include "daemon/job/brief.h"
-#include "daemon/job/lineage.h"
 
 namespace ckptd::job {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "daemon/erasure/rotation.h"
-#include "daemon/job/lineage.h"
+#include "daemon/format/snapshot_ref.h"
 
 namespace ckptd::job {
 namespace {
@@ -17,14 +17,14 @@ bool AreOf(const Refs& refs, const SnapshotId& id) {
 }  // namespace
 
 ParityCoverage::ParityCoverage(const SnapshotId& id, const std::map<Rank, v1::RankClaim>& claims,
-                               std::vector<RankGroup> groups, uint32_t parity, const Rules& rules)
+                               std::vector<protect::RankGroup> groups, uint32_t parity, const Rules& rules)
     : id_(id), parity_(parity), all_ranks_(rules.all_ranks_protect) {
   for (const auto& [rank, claim] : claims) {
     if (rank == 0 || all_ranks_) lacking_.insert(rank);
   }
-  for (RankGroup& of : groups) {
+  for (protect::RankGroup& of : groups) {
     Group& group = groups_.emplace_back();
-    group.shape = ShapeOf(of.ranks.size(), parity);
+    group.shape = protect::ShapeOf(of.ranks.size(), parity);
     group.missing = static_cast<uint32_t>(of.ranks.size()) * (1 + parity);
     for (const Rank rank : of.ranks) group_of_[rank] = groups_.size() - 1;
     group.of = std::move(of);
@@ -51,7 +51,7 @@ ParityCoverage::Shares ParityCoverage::SharesOf(const std::string& agent, const 
   for (const v1::RankReport& rank : report.ranks()) {
     const auto found = group_of_.find(rank.rank());
     if (found == group_of_.end() || !AreOf(rank.sealed(), id_)) continue;
-    const RankGroup& group = groups_[found->second].of;
+    const protect::RankGroup& group = groups_[found->second].of;
     if (group.agents[*group.PlaceOf(rank.rank())] == agent && images.insert(rank.rank()).second)
       ++shares[found->second];
   }

@@ -14,15 +14,15 @@
 #include "daemon/base/ids.h"
 #include "daemon/job/events.h"
 #include "daemon/job/machine.h"
-#include "daemon/job/rank_groups.h"
+#include "daemon/protect/groups.h"
 
 namespace ckptd::job {
 
 class ParityCoverage {
  public:
   // Of `id` nobody has anything yet. Ranks in no group, or in one that is too small for a code, lack for ever.
-  ParityCoverage(const SnapshotId& id, const std::map<Rank, v1::RankClaim>& claims, std::vector<RankGroup> groups,
-                 uint32_t parity, const Rules& rules);
+  ParityCoverage(const SnapshotId& id, const std::map<Rank, v1::RankClaim>& claims,
+                 std::vector<protect::RankGroup> groups, uint32_t parity, const Rules& rules);
 
   // What `agent` has, instead of what it had; null: nothing that counts.
   void Replace(const std::string& agent, const v1::Report* report);
@@ -33,7 +33,7 @@ class ParityCoverage {
   // What one agent has of what a group needs: its image, and the parity that it keeps.
   using Shares = std::map<size_t, uint32_t>;  // by group, how many of them
   struct Group {
-    RankGroup of;
+    protect::RankGroup of;
     std::optional<erasure::Shape> shape;
     uint32_t missing = 0;  // images and parity
   };

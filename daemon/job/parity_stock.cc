@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include "daemon/erasure/rotation.h"
-#include "daemon/job/lineage.h"
+#include "daemon/format/snapshot_ref.h"
 
 namespace ckptd::job {
 namespace {
 
 bool InBounds(const v1::HeldParity& held) {
-  const auto shape = ShapeOf(static_cast<size_t>(held.ranks_size()), held.parity());
+  const auto shape = protect::ShapeOf(static_cast<size_t>(held.ranks_size()), held.parity());
   const std::set<Rank> ranks(held.ranks().begin(), held.ranks().end());
   return shape && ranks.size() == static_cast<size_t>(held.ranks_size()) && held.stripe() < shape->members() &&
          held.row() < shape->parity;
@@ -40,8 +40,8 @@ bool ParityStock::Has(Rank rank) const {
   return having != having_.end() && !having->second.empty();
 }
 
-bool ParityStock::Whole(const RankGroup& group, uint32_t parity) const {
-  const auto shape = ShapeOf(group.ranks.size(), parity);
+bool ParityStock::Whole(const protect::RankGroup& group, uint32_t parity) const {
+  const auto shape = protect::ShapeOf(group.ranks.size(), parity);
   const auto found = groups_.find({group.ranks, parity});
   if (!shape || found == groups_.end()) return false;
   for (uint32_t stripe = 0; stripe < shape->members(); ++stripe) {
@@ -56,7 +56,7 @@ bool ParityStock::Whole(const RankGroup& group, uint32_t parity) const {
 
 // In each stripe that the member gives a block to, k of its other places are there.
 bool ParityStock::Suffices(const Key& key, const Blocks& blocks, uint32_t place) const {
-  const erasure::Shape shape = *ShapeOf(key.ranks.size(), key.parity);
+  const erasure::Shape shape = *protect::ShapeOf(key.ranks.size(), key.parity);
   for (uint32_t block = 0; block < shape.data; ++block) {
     const uint32_t stripe = erasure::StripeOf(shape, place, block);
     const std::vector<uint32_t> members = erasure::StripeMembers(shape, stripe);

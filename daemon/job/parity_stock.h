@@ -16,7 +16,7 @@
 
 #include "daemon/base/ids.h"
 #include "daemon/job/events.h"
-#include "daemon/job/rank_groups.h"
+#include "daemon/protect/groups.h"
 
 namespace ckptd::job {
 
@@ -32,7 +32,7 @@ class ParityStock {
               const std::map<Rank, std::set<std::string>>& having);
 
   // Every parity of the group is where it should be, and was made of exactly these ranks.
-  [[nodiscard]] bool Whole(const RankGroup& group, uint32_t parity) const;
+  [[nodiscard]] bool Whole(const protect::RankGroup& group, uint32_t parity) const;
 
   // What the rank's image can be rebuilt from; nothing when too much of each of its groups is lost.
   [[nodiscard]] std::optional<v1::ParitySources> SourcesOf(Rank rank) const;

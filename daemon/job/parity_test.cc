@@ -19,45 +19,6 @@ using testing::SizeIs;
 
 const SnapshotId kStepTen{1, 10};
 
-TEST(RankGroups, TakeOneRankOfEachAgent) {
-  const std::map<Rank, std::string> agents{{0, "A"}, {1, "A"}, {2, "B"}, {3, "B"}, {4, "C"}};
-  const auto groups = RankGroupsOf({{"C", "A", "B"}}, agents);
-  ASSERT_THAT(groups, SizeIs(2));
-  EXPECT_THAT(groups[0].ranks, ElementsAre(4, 0, 2));
-  EXPECT_THAT(groups[0].agents, ElementsAre("C", "A", "B"));
-  EXPECT_THAT(groups[1].ranks, ElementsAre(1, 3)) << "C has no second one";
-  EXPECT_EQ(groups[1].PlaceOf(3), 1u);
-  EXPECT_EQ(groups[1].PlaceOf(4), std::nullopt);
-}
-
-TEST(RankGroups, NoCodeHasParityOnly) {
-  EXPECT_FALSE(ShapeOf(2, 2));
-  EXPECT_FALSE(ShapeOf(4, 0));
-  EXPECT_EQ(ShapeOf(4, 1), (erasure::Shape{3, 1}));
-}
-
-TEST(RankGroups, WhatAnotherAgentCallsAGroupIsComparedWithState) {
-  v1::State state;
-  state.set_parity(1);
-  for (Rank rank = 0; rank < 4; ++rank) {
-    v1::RankClaim* claim = state.mutable_decision()->add_ranks();
-    claim->set_rank(rank);
-    claim->set_agent(std::string(1, static_cast<char>('A' + rank)));
-  }
-  for (const char* agent : {"C", "A", "B"})
-    (state.groups_size() == 0 ? state.add_groups() : state.mutable_groups(0))->add_agents(agent);
-  EXPECT_TRUE(IsGroupIn(state, {2, 0, 1}, 1));
-  EXPECT_TRUE(IsGroupIn(state, {2, 1}, 1)) << "A may have fewer ranks";
-  EXPECT_FALSE(IsGroupIn(state, {0, 2, 1}, 1)) << "another order";
-  EXPECT_FALSE(IsGroupIn(state, {2, 0, 3}, 1)) << "D is in no group";
-  EXPECT_FALSE(IsGroupIn(state, {2, 0, 4}, 1)) << "no such rank";
-  EXPECT_FALSE(IsGroupIn(state, {2, 2}, 1));
-  EXPECT_FALSE(IsGroupIn(state, {2, 0, 1}, 2));
-  EXPECT_FALSE(IsGroupIn(state, {}, 1));
-  state.set_parity(0);
-  EXPECT_FALSE(IsGroupIn(state, {2, 0, 1}, 0));
-}
-
 // Agent i has rank i. `parity` of so many; step 10 is sealed everywhere, and all parity of it is made.
 class ParityTest : public testing::Test {
  protected:
@@ -70,8 +31,8 @@ class ParityTest : public testing::Test {
       agent_of[rank] = Agent(rank);
       claims_[rank].set_agent(Agent(rank));
     }
-    groups_ = RankGroupsOf({agents}, agent_of);
-    const erasure::Shape shape = *ShapeOf(ranks, parity);
+    groups_ = protect::RankGroupsOf({agents}, agent_of);
+    const erasure::Shape shape = *protect::ShapeOf(ranks, parity);
     for (Rank rank = 0; rank < ranks; ++rank) {
       v1::RankReport* report = reports_[Agent(rank)].add_ranks();
       report->set_rank(rank);
@@ -111,7 +72,7 @@ class ParityTest : public testing::Test {
   }
 
   uint32_t parity_ = 0;
-  std::vector<RankGroup> groups_;
+  std::vector<protect::RankGroup> groups_;
   std::map<Rank, v1::RankClaim> claims_;
   std::map<std::string, v1::Report> reports_;
 };

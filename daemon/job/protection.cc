@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "daemon/format/snapshot_ref.h"
 #include "daemon/job/lineage.h"
 #include "daemon/job/parity_stock.h"
 
@@ -57,7 +58,7 @@ std::vector<Rank> LackingParity(const Holdings& holdings, const SnapshotId& id, 
   const ParityStock stock(holdings.reports, holdings.counts, id, having);
   std::set<Rank> lacking;
   for (const auto& [rank, claim] : holdings.claims) lacking.insert(rank);
-  for (const RankGroup& group : *holdings.rank_groups) {
+  for (const protect::RankGroup& group : *holdings.rank_groups) {
     bool whole = stock.Whole(group, holdings.parity);
     for (size_t i = 0; i < group.ranks.size(); ++i) {
       const auto has = having.find(group.ranks[i]);

@@ -35,7 +35,7 @@
 #include "daemon/job/events.h"
 #include "daemon/job/machine.h"
 #include "daemon/job/parity_coverage.h"
-#include "daemon/job/rank_groups.h"
+#include "daemon/protect/groups.h"
 
 namespace ckptd::job {
 
@@ -62,7 +62,7 @@ struct Holdings {
   uint32_t copies = 0;
   std::function<bool(const std::string& agent)> counts;  // is not lost, as far as known
   uint32_t parity = 0;                                   // instead of copies; then `rank_groups` says of whom
-  const std::vector<RankGroup>* rank_groups = nullptr;
+  const std::vector<protect::RankGroup>* rank_groups = nullptr;
   // Has heard what the target is. One that has not may have given its copy up since, or be in another life: it does not
   // count for the target. Null: all have.
   std::function<bool(const std::string& agent)> knows = nullptr;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/format/snapshot_ref.h"
 #include "daemon/job/brief.h"
 #include "daemon/job/coordinator.h"
 #include "daemon/job/lineage.h"

@@ -3,14 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/format/snapshot_ref.h"
 #include "daemon/snapshot/impl.h"
 
 namespace ckptd::snapshot {
-namespace {
-
-SnapshotId ToId(const v1::SnapshotRef& ref) { return {ref.attempt(), ref.step()}; }
-
-}  // namespace
 
 Machine::Machine(Config config) : impl_(std::make_unique<Impl>(std::move(config))) {}
 Machine::~Machine() = default;

@@ -4,15 +4,11 @@
 #include <utility>
 
 #include "daemon/base/marks.h"
+#include "daemon/format/snapshot_ref.h"
 #include "daemon/snapshot/impl.h"
 
 namespace ckptd::snapshot {
 namespace {
-
-void SetRef(const SnapshotId& id, v1::SnapshotRef* ref) {
-  ref->set_attempt(id.attempt);
-  ref->set_step(id.step);
-}
 
 // But for the outcomes, which know themselves.
 bool operator!=(const SendNews& a, const SendNews& b) {

@@ -8,10 +8,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/base/clock.h"
 #include "daemon/base/ids.h"
 #include "daemon/base/units.h"
 
 namespace ckptd::transport {
+
+inline constexpr Nanos kLongestTransfer = std::chrono::minutes(30);  // of one: what is not through by then fails
 
 inline constexpr uint64_t kMinChunkBytes = 4 * kKiB;
 inline constexpr uint64_t kMaxChunkBytes = 64 * kMiB;

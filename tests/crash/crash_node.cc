@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
-#include "daemon/job/lineage.h"
+#include "daemon/format/snapshot_ref.h"
 #include "daemon/metrics/agent_metrics.h"
 #include "daemon/persist/records_io.h"
 #include "daemon/persist/testing/saved_step.h"
@@ -305,7 +305,7 @@ void Node::TakeStateOfRank(const v1::State& state, Rank rank) {
   if (!named || life.load == v1::RankReport::NONE || seat.running) return;
   if (life.loaded != state.attempt()) {
     life.loaded = state.attempt();
-    life.failure = Load(job::ToId(state.decision().parent()), rank);
+    life.failure = Load(ToId(state.decision().parent()), rank);
     life.load = life.failure.ok() ? v1::RankReport::LOADED : v1::RankReport::FAILED;
   }
   if (state.phase() != v1::State::RUN || life.load != v1::RankReport::LOADED) return;
@@ -334,7 +334,7 @@ absl::Status Node::Load(const SnapshotId& id, Rank rank) {
 // What trainers learn: where they stand, and what is durable.
 void Node::Told(const v1::State& state) {
   if (state.phase() != v1::State::RUN) return;
-  const SnapshotId parent = job::ToId(state.decision().parent());
+  const SnapshotId parent = ToId(state.decision().parent());
   if (lives_[0].loaded == state.attempt() && memory_.seats.at(0).running && told_ != state.attempt()) {
     told_ = state.attempt();
     memory_.parent = parent;
@@ -346,7 +346,7 @@ void Node::Told(const v1::State& state) {
     if (unread) Tell({.kind = Fact::kSkipped, .id = parent});
     Tell({.kind = back ? Fact::kRolledBack : Fact::kStanding, .id = parent, .attempt = told_});
   }
-  const SnapshotId durable = job::ToId(state.durable());
+  const SnapshotId durable = ToId(state.durable());
   if (durable <= told_durable_) return;
   told_durable_ = durable;
   Tell({.kind = Fact::kDurable, .id = durable});
@@ -363,8 +363,8 @@ job::RankReportPtr Node::FactsOf(Rank rank) const {
   facts->set_load(lives_[rank].load);
   facts->set_pos(seat.pos);
   for (const auto& [id, persisted] : memory_.sealed) {
-    job::SetRef(id, facts->add_sealed());
-    if (persisted.contains(rank)) job::SetRef(id, facts->add_persisted());
+    SetRef(id, facts->add_sealed());
+    if (persisted.contains(rank)) SetRef(id, facts->add_persisted());
   }
   if (!lives_[rank].failure.ok()) {
     facts->set_failure_code(static_cast<uint32_t>(CodeOf(lives_[rank].failure)));

@@ -1,7 +1,7 @@
 // The executor of the simulation: does with the effects what room app does.
 #include <algorithm>
 
-#include "daemon/job/lineage.h"
+#include "daemon/format/snapshot_ref.h"
 #include "tests/protocol/world.h"
 
 namespace ckptd::sim {
@@ -288,7 +288,7 @@ bool World::DeliverMessage() {
   if (!twice) network_.erase(network_.begin() + static_cast<ptrdiff_t>(index));
   if (nodes_[message.to].agent == nullptr) return true;
   if (const auto* state = std::get_if<job::StatePtr>(&message.body)) {
-    heard_durable_.insert(job::ToId((*state)->durable()));
+    heard_durable_.insert(ToId((*state)->durable()));
     counts_.briefs += (*state)->as_in() != 0 ? 1 : 0;
     Feed(message.to, job::StateReceived{*state});
   } else {

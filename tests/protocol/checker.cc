@@ -5,13 +5,13 @@
 // written wrong (`lossy_`), memory alone need not hold W.
 #include <algorithm>
 
+#include "daemon/format/snapshot_ref.h"
 #include "daemon/job/lineage.h"
 #include "tests/protocol/world.h"
 
 namespace ckptd::sim {
 
 using job::OnLineage;
-using job::ToId;
 
 void World::Fail(const std::string& invariant, const std::string& what) {
   if (violation_.empty()) violation_ = invariant + ": " + what;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "daemon/job/lineage.h"
+#include "daemon/format/snapshot_ref.h"
 #include "daemon/placement/placement.h"
 #include "tests/protocol/world.h"
 
@@ -72,7 +72,7 @@ void World::FeedCopies(int node) {
   for (const auto& [rank, slots] : nodes_[node].region.copies) {
     v1::HeldCopies& held = event.copies.emplace_back();
     held.set_rank(rank);
-    for (const SnapshotId& id : CompleteOf(slots)) job::SetRef(id, held.add_complete());
+    for (const SnapshotId& id : CompleteOf(slots)) SetRef(id, held.add_complete());
   }
   Feed(node, event);
 }
@@ -85,8 +85,8 @@ void World::NoteMarks(int node, const v1::State& state) {
     agent.protection_turns = 0;
   }
   agent.marked = state.attempt();
-  agent.protected_ = std::max(agent.protected_, job::ToId(state.protected_()));
-  agent.unprotected = std::max(agent.unprotected, job::ToId(state.unprotected()));
+  agent.protected_ = std::max(agent.protected_, ToId(state.protected_()));
+  agent.unprotected = std::max(agent.unprotected, ToId(state.unprotected()));
   agent.protection_turns = std::max(agent.protection_turns, state.protection_turns());
 }
 
@@ -104,8 +104,7 @@ void World::HearMarks(int node, const job::StatePtr& state) {
 
 void World::TakeMarks(int node, const job::StatePtr& state) {
   Agent& agent = *nodes_[node].agent;
-  region::PeerMarks told{state->attempt(), job::ToId(state->protected_()), job::ToId(state->protecting()),
-                         state->floor()};
+  region::PeerMarks told{state->attempt(), ToId(state->protected_()), ToId(state->protecting()), state->floor()};
   if (!options_.rules.copies_frozen) told.floor = std::max<StepId>(told.floor, 1);
   const bool higher = told.attempt > agent.marks.attempt;
   const bool stale = !region::Advance(agent.marks, told).ok();
@@ -140,7 +139,7 @@ bool World::OrderCopy(int node) {
   const auto& claims = agent->state->decision().ranks();
   if (holders.empty() || claims.empty()) return false;
   if (!healing_ && random_.Chance(options_.refusals)) {  // none of them has room, for now
-    Feed(node, job::CopyRefused{job::ToId(agent->state->protecting())});
+    Feed(node, job::CopyRefused{ToId(agent->state->protecting())});
     return true;
   }
   const v1::RankClaim& claim = claims[static_cast<int>(random_.Below(static_cast<size_t>(claims.size())))];

@@ -5,13 +5,11 @@
 #include <algorithm>
 
 #include "daemon/base/marks.h"
-#include "daemon/job/lineage.h"
+#include "daemon/format/snapshot_ref.h"
 #include "daemon/job/reports.h"
 #include "tests/protocol/world.h"
 
 namespace ckptd::sim {
-
-using job::ToId;
 
 // Refusal of old STATE: what a region has seen only rises.
 void World::CheckSeen(int node, AttemptId attempt) {

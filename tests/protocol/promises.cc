@@ -7,12 +7,10 @@
 #include <algorithm>
 
 #include "daemon/base/marks.h"
-#include "daemon/job/lineage.h"
+#include "daemon/format/snapshot_ref.h"
 #include "tests/protocol/world.h"
 
 namespace ckptd::sim {
-
-using job::ToId;
 
 void World::NoteLoss(int node) { losses_.push_back(node); }
 

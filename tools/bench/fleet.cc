@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "absl/strings/str_format.h"
-#include "daemon/job/lineage.h"
+#include "daemon/format/snapshot_ref.h"
 #include "proto/ckptd/v1/link.pb.h"
 #include "tools/bench/measure.h"
 
@@ -38,7 +38,7 @@ job::Groups InTurn(const std::vector<std::string>& agents, size_t size) {
 // Two of them: the newest, and the one before, which is not given up yet.
 void Add(const SnapshotId& id, google::protobuf::RepeatedPtrField<v1::SnapshotRef>* refs) {
   if (refs->size() == 2) refs->DeleteSubrange(0, 1);
-  job::SetRef(id, refs->Add());
+  SetRef(id, refs->Add());
 }
 
 }  // namespace

@@ -1,0 +1,229 @@
+// A restore from other agents' memory: who is asked, when the next one is, and which bytes reach the slot. The other
+// nodes are the test; time stands still until it moves it.
+#include "daemon/protect/copy_fetch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <utility>
+
+#include "daemon/protect/copy_messages.h"
+#include "daemon/protect/copy_test_util.h"
+#include "daemon/region/region_test_util.h"
+
+namespace ckptd::protect {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+
+constexpr SnapshotId kParent{1, 10};
+
+absl::Status Silent() { return Error(ErrorCode::TIMEOUT, "no answer"); }
+
+class CopyFetchTest : public ::testing::Test {
+ protected:
+  CopyFetchTest() : into_{set_.head(), set_.FileOf(0)} {}
+
+  std::unique_ptr<CopyFetch> Make() {
+    return std::make_unique<CopyFetch>(
+        *loop_, clock_, work_, CopyFetch::Whose{"a", "gpt", 1000, 0},
+        CopyFetch::Handler{[this] { return &calls_; }, [this](const SnapshotId& id) { return Own(id); }});
+  }
+  // A copy that this node has itself.
+  absl::StatusOr<HeldSnapshot> Own(const SnapshotId& id) {
+    if (own_ == nullptr) return Error(ErrorCode::NOT_FOUND, "not here");
+    auto record = region::MakeRecord(set_.head(), region::HeadOf(id.step, 1), region::CrcsOf(content_));
+    EXPECT_TRUE(record.ok()) << record.status();
+    return HeldSnapshot{set_.head(), std::make_shared<region::SlotRecord>(*record), own_, nullptr};
+  }
+  void Fetch(std::vector<std::string> sources) {
+    fetch_->Fetch({kParent, std::move(sources), 2}, into_,
+                  [this](const absl::StatusOr<v1::CopyRecord>& record) { ended_.push_back(record.status()); });
+  }
+  [[nodiscard]] v1::DescribeResponse Description(uint32_t slot) const {
+    v1::DescribeResponse response;
+    response.set_world_size(1);
+    *response.mutable_layout() = LayoutOf(set_.head());
+    const std::vector<uint32_t> crcs = region::CrcsOf(content_);
+    response.mutable_record()->mutable_chunk_crc()->Assign(crcs.begin(), crcs.end());
+    response.set_token(std::string(16, 't'));
+    response.set_slot(slot);
+    return response;
+  }
+  void Settle() {
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE(loop_->RunOnce(Nanos(0)).ok());
+  }
+  void Pass(Nanos time) {
+    clock_.Advance(time);
+    Settle();
+  }
+  // Who is asked next answers that it has it; the bytes begin to come.
+  FakeCopyCalls::Moved Begin(uint32_t slot = 3) {
+    const auto asked = Take(calls_.describes);
+    if (asked.answer) asked.answer(Description(slot));
+    return Take(calls_.received);
+  }
+  absl::Status Arrive(const FakeCopyCalls::Moved& moved, uint32_t chunk) {
+    const size_t at = chunk * region::kTestChunkBytes;
+    std::memcpy(moved.target.bytes.data() + at, content_.data() + at, region::kTestChunkBytes);
+    return moved.target.verified(chunk, region::CrcsOf(content_)[chunk]);
+  }
+  // What the holder said to a question for another token, and what the transport is told.
+  absl::Status Renew(const FakeCopyCalls::Moved& moved, const absl::StatusOr<v1::DescribeResponse>& said) {
+    absl::Status told = Error(ErrorCode::INTERNAL, "no answer");
+    moved.order.renew([&](const absl::StatusOr<transport::TransferToken>& token) { told = token.status(); });
+    Take(calls_.describes).answer(said);
+    return told;
+  }
+  [[nodiscard]] std::vector<std::byte> InSlot() const {
+    std::vector<std::byte> bytes(region::kTestSlotBytes);
+    EXPECT_TRUE(into_.file->Read(0, bytes).ok());
+    return bytes;
+  }
+
+  FakeClock clock_;
+  std::unique_ptr<Loop> loop_ = *Loop::Create(clock_, 64);
+  InlineExecutor work_;
+  FakeCopyCalls calls_;
+  region::TempDir dir_;
+  std::unique_ptr<region::Region> region_ = region::OpenRegion(dir_.region());
+  region::LayoutSet& set_ = region::AddLayout(region::OpenTestRank(*region_));
+  const CopyFetch::Into into_;
+  const std::vector<std::byte> content_ = region::Content(10);
+  std::shared_ptr<region::SlotFile> own_;
+  std::vector<absl::Status> ended_;
+  std::unique_ptr<CopyFetch> fetch_ = Make();
+};
+
+TEST_F(CopyFetchTest, EveryChunkIsTheOneThatTheRecordTellsOf) {
+  Fetch({"b", "c"});
+  ASSERT_EQ(calls_.describes.size(), 1u);
+  EXPECT_EQ(calls_.describes[0].peer, "b");
+  EXPECT_EQ(calls_.describes[0].request.user(), "1000");
+  EXPECT_EQ(calls_.describes[0].request.attempt(), 2u);
+  const FakeCopyCalls::Moved moved = Begin();
+  EXPECT_EQ(CodeOf(moved.target.verified(0, 12345)), ErrorCode::CORRUPT);
+  for (const uint32_t chunk : {2, 0, 1}) ASSERT_TRUE(Arrive(moved, chunk).ok());
+  moved.done(absl::OkStatus());
+  Settle();
+  EXPECT_THAT(ended_, ElementsAre(absl::OkStatus()));
+  EXPECT_EQ(InSlot(), content_);
+  EXPECT_FALSE(calls_.move_exists);
+}
+
+TEST_F(CopyFetchTest, WhoDoesNotAnswerOrHasNothingIsFollowedByTheNext) {
+  Fetch({"b", "c", "d"});
+  Take(calls_.describes).answer(Silent());
+  Take(calls_.describes).answer(Error(ErrorCode::NOT_FOUND, "not here"));
+  ASSERT_EQ(calls_.describes.size(), 1u);
+  EXPECT_EQ(calls_.describes[0].peer, "d");
+  const FakeCopyCalls::Moved moved = Begin();
+  moved.done(Error(ErrorCode::CORRUPT, "chunk 1"));
+  Settle();
+  ASSERT_EQ(ended_.size(), 1u) << "nobody is left";
+  EXPECT_EQ(CodeOf(ended_[0]), ErrorCode::CORRUPT);
+}
+
+TEST_F(CopyFetchTest, ALayoutThatIsNotTheSlotsIsNotMoved) {
+  Fetch({"b"});
+  v1::DescribeResponse other = Description(3);
+  other.mutable_layout()->set_header_crc(999);
+  Take(calls_.describes).answer(other);
+  EXPECT_TRUE(calls_.received.empty());
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_EQ(CodeOf(ended_[0]), ErrorCode::CORRUPT);
+}
+
+TEST_F(CopyFetchTest, WhoHasNotHeardOfTheAttemptIsAskedAgainForAWhile) {
+  Fetch({"b", "c"});
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(calls_.describes.size(), 1u);
+    EXPECT_EQ(calls_.describes[0].peer, "b");
+    Take(calls_.describes).answer(Error(ErrorCode::BUSY, "attempt 2 is not decided yet"));
+    Pass(seconds(4));
+  }
+  Take(calls_.describes).answer(Error(ErrorCode::BUSY, "attempt 2 is not decided yet"));
+  Settle();
+  ASSERT_EQ(calls_.describes.size(), 1u);
+  EXPECT_EQ(calls_.describes[0].peer, "c");
+}
+
+// Its process stands still in the middle of the bytes: a connection breaks, and the question for another token is not
+// answered. The transport alone would ask five times; here the next agent may have it.
+TEST_F(CopyFetchTest, WhoFallsSilentInTheMiddleIsLeftForTheNext) {
+  Fetch({"b", "c"});
+  const FakeCopyCalls::Moved first = Begin();
+  EXPECT_EQ(CodeOf(Renew(first, Error(ErrorCode::AGENT_UNREACHABLE, "refused"))), ErrorCode::AGENT_UNREACHABLE);
+  EXPECT_EQ(CodeOf(Renew(first, Silent())), ErrorCode::NOT_FOUND) << "ends the transfer";
+  first.done(Error(ErrorCode::NOT_FOUND, "it does not go on"));
+  ASSERT_EQ(calls_.describes.size(), 1u);
+  EXPECT_EQ(calls_.describes[0].peer, "c");
+  const FakeCopyCalls::Moved last = Begin();
+  EXPECT_EQ(CodeOf(Renew(last, Silent())), ErrorCode::TIMEOUT) << "nobody else has it: waited for";
+}
+
+// BUSY alone would be asked again until the transfer's deadline.
+TEST_F(CopyFetchTest, WhoNeverHearsOfTheAttemptIsNotWaitedForInTheMiddleEither) {
+  Fetch({"b"});
+  const FakeCopyCalls::Moved moved = Begin();
+  const absl::Status busy = Error(ErrorCode::BUSY, "attempt 2 is not decided yet");
+  EXPECT_EQ(CodeOf(Renew(moved, busy)), ErrorCode::BUSY);
+  Pass(seconds(9));
+  EXPECT_TRUE(Renew(moved, Description(3)).ok());
+  Pass(seconds(9));
+  EXPECT_EQ(CodeOf(Renew(moved, busy)), ErrorCode::BUSY) << "counted anew";
+  Pass(seconds(11));
+  EXPECT_EQ(CodeOf(Renew(moved, busy)), ErrorCode::NOT_FOUND);
+}
+
+// The holder's agent restarted: its copy is there, the transfer is not.
+TEST_F(CopyFetchTest, WhoBeganAnewIsAskedFromTheBeginning) {
+  Fetch({"b"});
+  for (const uint32_t slot : {3, 1, 2}) {
+    const FakeCopyCalls::Moved moved = Begin(slot);
+    EXPECT_EQ(moved.order.name.slot, slot);
+    const absl::Status told = Renew(moved, Description(slot + 7));
+    EXPECT_EQ(CodeOf(told), ErrorCode::FENCED);
+    moved.done(told);
+    Settle();
+  }
+  EXPECT_TRUE(calls_.describes.empty()) << "not for ever";
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_EQ(CodeOf(ended_[0]), ErrorCode::FENCED);
+}
+
+TEST_F(CopyFetchTest, WithItsOwnerTheTransferEnds) {
+  Fetch({"b", "c"});
+  FakeCopyCalls::Moved moved = Begin();
+  ASSERT_TRUE(calls_.move_exists);
+  fetch_.reset();
+  EXPECT_FALSE(calls_.move_exists);
+  moved.done(absl::OkStatus());
+  EXPECT_TRUE(ended_.empty());
+}
+
+TEST_F(CopyFetchTest, WhatThisNodeHasIsCheckedAndCopied) {
+  own_ = set_.FileOf(1);
+  ASSERT_TRUE(own_->Write(0, content_).ok());
+  Fetch({"a", "b"});
+  Settle();
+  EXPECT_THAT(ended_, ElementsAre(absl::OkStatus()));
+  EXPECT_EQ(InSlot(), content_);
+  EXPECT_TRUE(calls_.describes.empty());
+}
+
+TEST_F(CopyFetchTest, ADamagedCopyOfThisNodeIsFollowedByTheNext) {
+  own_ = set_.FileOf(1);
+  ASSERT_TRUE(own_->Write(0, content_).ok());
+  const std::byte other{0xff};
+  ASSERT_TRUE(own_->Write(5000, std::span(&other, 1)).ok());
+  Fetch({"a", "b"});
+  Settle();
+  ASSERT_EQ(calls_.describes.size(), 1u);
+  EXPECT_EQ(calls_.describes[0].peer, "b");
+}
+
+}  // namespace
+}  // namespace ckptd::protect

@@ -1,0 +1,388 @@
+#include "daemon/protect/copy_keeper.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/failpoint.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/format/snapshot_ref.h"
+#include "daemon/os/run_async.h"
+#include "daemon/protect/copy_messages.h"
+#include "daemon/protect/groups.h"
+#include "daemon/region/verify.h"
+
+namespace ckptd::protect {
+namespace {
+
+constexpr Nanos kTokenLife = std::chrono::seconds(30);  // from the answer to the connection
+constexpr Nanos kAbandoned = std::chrono::seconds(60);  // nobody moved it: its slot is given back
+constexpr size_t kMostRanges = 1024;                    // of one image that one node reads
+constexpr Nanos kSweepEvery = std::chrono::seconds(10);
+
+transport::TransferName NameOf(const std::string& peer, const v1::CopyName& copy, uint32_t number) {
+  return {peer, copy.job(), copy.rank(), ToId(copy.snapshot()), number};
+}
+
+// What is let go of on the transport's threads goes home first.
+std::shared_ptr<void> OnLoop(Loop& loop, std::shared_ptr<void> held) {
+  auto box = std::make_shared<std::shared_ptr<void>>(std::move(held));
+  return {box.get(), [&loop, box](void*) mutable { (void)loop.Post([box] { box->reset(); }); }};
+}
+
+}  // namespace
+
+CopyKeeper::CopyKeeper(Loop& loop, const Clock& clock, region::Region& region, Executor& work, Handler handler)
+    : loop_(loop),
+      clock_(clock),
+      region_(region),
+      work_(work),
+      handler_(std::move(handler)),
+      parity_(loop, clock, region, work,
+              {handler_.changed, [this](const transport::TransferName& name) { return Issue(name); },
+               [this] { return ++last_number_; }}) {
+  sweep_ = loop_.After(kSweepEvery, [this] { Sweep(); });
+}
+
+CopyKeeper::~CopyKeeper() { loop_.CancelTimer(sweep_); }
+
+// ------------------------------------------------------------------------------------------------------ what there is
+
+void CopyKeeper::VerifyAdopted() {
+  for (const region::PeerEntry& entry : region_.peers().List()) {
+    if (entry.complete && !entry.verified) Verify(entry);
+  }
+}
+
+void CopyKeeper::Verify(const region::PeerEntry& entry) {
+  const std::string job = entry.job;
+  auto copy = region_.peers().OpenCopy(job, entry.key, entry.id);
+  if (!copy.ok()) return;
+  auto held = std::make_shared<region::PeerCopy>(*std::move(copy));
+  RunAsync<absl::Status>(
+      loop_, work_,
+      [held] {
+        region::Progress progress(held->record->slot_bytes);
+        return region::VerifySlot(*held->file, *held->record, progress);
+      },
+      scope_.Bind([this, held, job, key = entry.key, id = entry.id](const absl::Status& status) {
+        if (status.ok()) return (void)region_.peers().MarkVerified(job, key, id);
+        Log(kError, "copy.damaged").Job(job).Rank(key.number).Snapshot(id).Error(status);
+        if (!region_.peers().Quarantine(job, key, id).ok()) return;
+        handler_.changed(job);
+      }));
+}
+
+void CopyKeeper::Heard(const v1::State& state) {
+  const absl::Status told = region_.peers().Tell(state.job(), ToMarks(MarksOf(state)));
+  if (!told.ok()) Log(kDebug, "copy.marks").Job(state.job()).Error(told);
+  const SnapshotId durable = ToId(state.durable());
+  if (!durable.none()) region_.peers().MarkDurable(state.job(), durable);
+}
+
+std::vector<v1::HeldCopies> CopyKeeper::CopiesOf(const std::string& job) const {
+  std::map<Rank, v1::HeldCopies> by_rank;
+  for (const region::PeerEntry& entry : region_.peers().List()) {
+    if (entry.job != job || entry.key.kind != region::PeerKind::kCopy || !entry.complete) continue;
+    v1::HeldCopies& copies = by_rank[entry.key.number];
+    copies.set_rank(entry.key.number);
+    SetRef(entry.id, copies.add_complete());
+  }
+  std::vector<v1::HeldCopies> out;
+  for (auto& [rank, copies] : by_rank) out.push_back(std::move(copies));
+  return out;
+}
+
+bool CopyKeeper::IsComplete(const std::string& job, Rank rank, const SnapshotId& id) const {
+  return region_.peers().OpenCopy(job, {region::PeerKind::kCopy, rank}, id).ok();
+}
+
+size_t CopyKeeper::CountComplete(const Key& key) const {
+  const std::vector<region::PeerEntry> entries = region_.peers().List();
+  return static_cast<size_t>(std::count_if(entries.begin(), entries.end(), [&](const region::PeerEntry& entry) {
+    return entry.complete && entry.job == key.job && entry.key.number == key.rank;
+  }));
+}
+
+absl::StatusOr<HeldSnapshot> CopyKeeper::Open(const std::string& job, Rank rank, const SnapshotId& id) {
+  auto copy = region_.peers().OpenCopy(job, {region::PeerKind::kCopy, rank}, id);
+  if (!copy.ok()) return handler_.own(job, rank, id);
+  auto hold = std::make_shared<region::SlotHold>(std::move(copy->hold));
+  return HeldSnapshot{std::move(copy->head), std::move(copy->record), std::move(copy->file), std::move(hold)};
+}
+
+// --------------------------------------------------------------------------------------------------------- who may ask
+
+absl::Status CopyKeeper::MayAsk(const std::string& peer, const v1::CopyName& copy, AttemptId attempt,
+                                const std::string& user, bool reads) const {
+  const std::string name = absl::StrCat("job ", copy.job(), " rank ", copy.rank(), ": ");
+  const auto state = handler_.state(copy.job());
+  if (state == nullptr || state->attempt() < attempt || (state->attempt() == attempt && !state->has_decision()))
+    return Error(ErrorCode::BUSY, absl::StrCat(name, "attempt ", attempt, " is not decided yet as this node knows"));
+  if (state->attempt() > attempt)
+    return Error(ErrorCode::FENCED, absl::StrCat(name, "attempt ", state->attempt(), " follows attempt ", attempt));
+  if (!user.empty() && state->user() != user)
+    return Error(ErrorCode::JOB_OWNED, absl::StrCat(name, "is uid ", state->user(), "'s, not uid ", user, "'s"));
+  for (const v1::RankClaim& claim : state->decision().ranks()) {
+    if (claim.agent() == peer && (reads || claim.rank() == copy.rank())) return absl::OkStatus();
+  }
+  return Error(ErrorCode::PERMISSION, absl::StrCat(name, "node ", peer, reads ? " has no rank" : " does not have it",
+                                                   " in attempt ", attempt));
+}
+
+absl::StatusOr<transport::TransferToken> CopyKeeper::Issue(const transport::TransferName& name) {
+  const transport::TransferToken token = transport::RandomToken();
+  const Nanos now = clock_.Monotonic();
+  CKPTD_RETURN_IF_ERROR(tokens_.Issue(token, name, now + kTokenLife, now));
+  return token;
+}
+
+// ------------------------------------------------------------------------------------------------------------ incoming
+
+void CopyKeeper::Offer(const std::string& peer, const v1::OfferRequest& request,
+                       transport::CopyAnswer<v1::OfferResponse> answer) {
+  if (!request.has_parity()) return answer(Take(peer, request));
+  const absl::Status may = MayAsk(peer, request.copy(), request.attempt(), request.user());
+  if (!may.ok()) return answer(may);
+  const auto state = handler_.state(request.copy().job());
+  const v1::ParityPiece& piece = request.parity();
+  if (!IsGroupIn(*state, {piece.ranks().begin(), piece.ranks().end()}, piece.parity()))
+    return answer(Error(ErrorCode::BUSY, absl::StrCat("job ", request.copy().job(), " rank ", request.copy().rank(),
+                                                      ": its parity group is another one as this node knows")));
+  const bool loading = state->phase() == v1::State::LOAD;
+  parity_.Offer(peer, request, loading, std::move(answer));
+}
+
+absl::StatusOr<v1::OfferResponse> CopyKeeper::Take(const std::string& peer, const v1::OfferRequest& request) {
+  CKPTD_RETURN_IF_ERROR(MayAsk(peer, request.copy(), request.attempt(), request.user()));
+  CKPTD_ASSIGN_OR_RETURN(const region::PeerSpec spec, SpecOf(request));
+  v1::OfferResponse response;
+  const SnapshotId id = ToId(request.copy().snapshot());
+  if (IsComplete(request.copy().job(), request.copy().rank(), id)) {
+    response.set_have(true);
+    return response;
+  }
+  if (!region_.peers().Ready(spec)) return Prepare(spec);
+  const Key key{request.copy().job(), request.copy().rank(), id, peer};
+  CKPTD_ASSIGN_OR_RETURN(Incoming * incoming, Begin(key, spec, request.marks()));
+  CKPTD_ASSIGN_OR_RETURN(const auto token, Issue(NameOf(peer, request.copy(), incoming->number)));
+  response.set_token(token.data(), token.size());
+  response.set_slot(incoming->number);
+  return response;
+}
+
+// Always an error: LAYOUT_PREPARING, or why it cannot be.
+absl::Status CopyKeeper::Prepare(const region::PeerSpec& spec) {
+  auto build = std::make_shared<std::unique_ptr<region::PeerBuild>>();
+  auto made = scope_.Bind([this, build, job = spec.layout.job](const absl::Status& status) {
+    const absl::Status finished =
+        status.ok() && *build != nullptr ? region_.peers().FinishLayout(std::move(*build)) : status;
+    build->reset();
+    if (!finished.ok()) Log(kWarning, "copy.no_memory").Job(job).Error(finished);
+  });
+  auto done = [&loop = loop_, made](const absl::Status& status) {
+    (void)loop.Post([made, status]() mutable { made(status); });
+  };
+  CKPTD_ASSIGN_OR_RETURN(*build,
+                         region_.peers().StartLayout(spec, region::Preparation::kPopulated, work_, std::move(done)));
+  return Error(ErrorCode::LAYOUT_PREPARING, absl::StrCat("job ", spec.layout.job, " rank ", spec.layout.rank,
+                                                         ": memory for copies is being prepared"));
+}
+
+absl::StatusOr<CopyKeeper::Incoming*> CopyKeeper::Begin(const Key& key, const region::PeerSpec& spec,
+                                                        const v1::CopyMarks& marks) {
+  const auto found = incoming_.find(key);
+  if (found != incoming_.end() && !found->second.fill->fenced()) {
+    found->second.touched = clock_.Monotonic();
+    return &found->second;
+  }
+  const size_t complete = CountComplete(key);
+  auto fill = region_.peers().Begin(spec, key.id, ToMarks(marks));
+  // Of another owner, or an older snapshot: this one has fenced it, and perhaps waits for just its slot.
+  const auto fenced = std::erase_if(incoming_, [](const auto& entry) { return entry.second.fill->fenced(); });
+  if (fenced != 0 && CodeOf(fill.status()) == ErrorCode::BUSY)
+    fill = region_.peers().Begin(spec, key.id, ToMarks(marks));
+  CKPTD_RETURN_IF_ERROR(fill.status());
+  Incoming& incoming = incoming_[key];
+  incoming = {++last_number_, *std::move(fill), clock_.Monotonic()};
+  if (CountComplete(key) != complete) handler_.changed(key.job);  // before the one that gave its slot is written over
+  return &incoming;
+}
+
+void CopyKeeper::Seal(const std::string& peer, const v1::SealRequest& request,
+                      transport::CopyAnswer<v1::SealResponse> answer) {
+  const absl::Status may = MayAsk(peer, request.copy(), request.attempt(), "");
+  if (!may.ok()) return answer(may);
+  if (request.has_parity()) {
+    const absl::Status sealed = parity_.Seal(peer, request);
+    return sealed.ok() ? answer(v1::SealResponse()) : answer(sealed);
+  }
+  const SnapshotId id = ToId(request.copy().snapshot());
+  if (IsComplete(request.copy().job(), request.copy().rank(), id)) return answer(v1::SealResponse());
+  const auto found = incoming_.find({request.copy().job(), request.copy().rank(), id, peer});
+  if (found == incoming_.end())
+    return answer(
+        Error(ErrorCode::NOT_FOUND, absl::StrCat("job ", request.copy().job(), " rank ", request.copy().rank(),
+                                                 ": nothing of this step is on its way here")));
+  CKPTD_FP("copy.seal");
+  const absl::Status sealed = region_.peers().Complete(*found->second.fill, SealOf(request));
+  if (!sealed.ok()) return answer(sealed);
+  incoming_.erase(found);
+  CKPTD_FP("copy.sealed");
+  Log(kInfo, "copy.complete").Job(request.copy().job()).Rank(request.copy().rank()).Snapshot(id).Field("of", peer);
+  handler_.changed(request.copy().job());
+  answer(v1::SealResponse());
+}
+
+// ------------------------------------------------------------------------------------------------------------ outgoing
+
+void CopyKeeper::Describe(const std::string& peer, const v1::DescribeRequest& request,
+                          transport::CopyAnswer<v1::DescribeResponse> answer) {
+  answer(Give(peer, request));
+}
+
+absl::StatusOr<CopyKeeper::Range> CopyKeeper::RangeOf(const v1::DescribeRequest& request,
+                                                      const region::SlotRecord& record) {
+  const uint64_t there = record.chunk_crcs.size();
+  const uint64_t first = request.first_chunk();
+  const uint64_t chunks = request.chunks() != 0 || first > there ? request.chunks() : there - first;
+  if (first >= there || chunks > there - first)
+    return Error(ErrorCode::INVALID_ARGUMENT,
+                 absl::StrCat("job ", request.copy().job(), " rank ", request.copy().rank(), " step ", record.head.step,
+                              ": ", request.chunks(), " chunks from ", first, " on, of ", there));
+  return Range{first, chunks};
+}
+
+// Each is remembered for a while.
+absl::Status CopyKeeper::MayHaveMore(const Key& key) const {
+  size_t ranges = 0;
+  for (auto at = outgoing_.lower_bound({key}); at != outgoing_.end() && at->first.key == key; ++at) ++ranges;
+  if (ranges < kMostRanges) return absl::OkStatus();
+  return Error(ErrorCode::BUSY, absl::StrCat("job ", key.job, " rank ", key.rank, " step ", key.id.step, ": node ",
+                                             key.peer, " has asked for ", ranges, " ranges of chunks already"));
+}
+
+absl::StatusOr<v1::DescribeResponse> CopyKeeper::Give(const std::string& peer, const v1::DescribeRequest& request) {
+  const v1::CopyName& copy = request.copy();
+  CKPTD_RETURN_IF_ERROR(MayAsk(peer, copy, request.attempt(), request.user(), true));
+  if (request.has_parity()) return parity_.Describe(peer, request);
+  const OutKey key{{copy.job(), copy.rank(), ToId(copy.snapshot()), peer}, request.first_chunk(), request.chunks()};
+  auto found = outgoing_.find(key);
+  if (found == outgoing_.end()) {
+    CKPTD_RETURN_IF_ERROR(MayHaveMore(key.key));
+    CKPTD_ASSIGN_OR_RETURN(HeldSnapshot held, Open(key.key.job, key.key.rank, key.key.id));
+    CKPTD_ASSIGN_OR_RETURN(const Range range, RangeOf(request, *held.record));
+    found = outgoing_.emplace(key, Outgoing{++last_number_, range, std::move(held), Nanos(0), {}}).first;
+  }
+  Outgoing& outgoing = found->second;
+  outgoing.touched = clock_.Monotonic();
+  CKPTD_ASSIGN_OR_RETURN(const auto token, Issue(NameOf(peer, copy, outgoing.number)));
+  v1::DescribeResponse response;
+  response.set_world_size(outgoing.held.head.block.world);
+  *response.mutable_layout() = LayoutOf(outgoing.held.head);
+  *response.mutable_record() = RecordOf(*outgoing.held.record);
+  response.set_token(token.data(), token.size());
+  response.set_slot(outgoing.number);
+  return response;
+}
+
+// ----------------------------------------------------------------------------------------------------------- the bytes
+
+absl::StatusOr<transport::BulkEnd> CopyKeeper::Redeem(const std::string& peer, const transport::Hello& hello) {
+  CKPTD_RETURN_IF_ERROR(tokens_.Redeem(hello.token, hello.name, clock_.Monotonic()));
+  const Key key{hello.name.job, hello.name.rank, hello.name.snapshot, peer};
+  const auto in = incoming_.find(key);
+  if (in != incoming_.end() && in->second.number == hello.name.slot) return EndOf(hello.name, in->second);
+  for (auto out = outgoing_.lower_bound({key}); out != outgoing_.end() && out->first.key == key; ++out) {
+    if (out->second.number == hello.name.slot) return EndOf(hello.name, out->second);
+  }
+  if (auto parity = parity_.Redeem(hello.name)) return *std::move(parity);
+  return Error(ErrorCode::FENCED, absl::StrCat(transport::ToString(hello.name), ": is not wanted any more"));
+}
+
+transport::BulkEnd CopyKeeper::EndOf(const transport::TransferName& name, Incoming& incoming) {
+  incoming.touched = clock_.Monotonic();
+  const std::shared_ptr<region::PeerFill> fill = incoming.fill;
+  transport::BulkEnd end;
+  end.name = name;
+  end.image_bytes = fill->place().slot_bytes;
+  end.chunk_bytes = fill->place().chunk_bytes;
+  transport::ServedReceive receive;
+  receive.target.bytes = fill->bytes();
+  receive.target.keep = fill;
+  receive.target.verified = [fill](uint32_t chunk, uint32_t crc) { return fill->ChunkVerified(chunk, crc); };
+  receive.limits.deadline = clock_.Monotonic() + transport::kLongestTransfer;
+  receive.limits.alone = kAbandoned;
+  end.end = std::move(receive);
+  end.wanted = [weak = std::weak_ptr<region::PeerFill>(fill)] {
+    const auto still = weak.lock();
+    return still != nullptr && !still->fenced();
+  };
+  end.done = scope_.Bind([this, key = Key{name.job, name.rank, name.snapshot, name.peer},
+                          number = incoming.number](const absl::Status& status) {
+    if (!status.ok()) Failed(key, number, status);
+  });
+  return end;
+}
+
+transport::BulkEnd CopyKeeper::EndOf(const transport::TransferName& name, Outgoing& outgoing) {
+  outgoing.touched = clock_.Monotonic();
+  transport::BulkEnd end;
+  end.name = name;
+  const region::SlotRecord& record = *outgoing.held.record;
+  const Range& range = outgoing.range;
+  const uint64_t begin = range.first_chunk * record.chunk_bytes;
+  end.image_bytes = std::min(begin + range.chunks * record.chunk_bytes, record.slot_bytes) - begin;
+  end.chunk_bytes = record.chunk_bytes;
+  transport::ServedSend send;
+  send.source.read = [file = outgoing.held.file, begin](uint64_t offset, std::span<std::byte> into) {
+    return file->Read(begin + offset, into);
+  };
+  send.source.keep = outgoing.moving.lock();
+  if (send.source.keep == nullptr) outgoing.moving = send.source.keep = OnLoop(loop_, outgoing.held.keep);
+  send.limits.deadline = clock_.Monotonic() + transport::kLongestTransfer;
+  const auto crcs = record.chunk_crcs.begin() + static_cast<ptrdiff_t>(range.first_chunk);
+  send.chunk_crcs.assign(crcs, crcs + static_cast<ptrdiff_t>(range.chunks));
+  end.end = std::move(send);
+  return end;
+}
+
+// Whoever asked and does not come, or came and left in the middle, holds nothing for ever. What still moves keeps its
+// number: whoever reads it asks under that for the next connection.
+void CopyKeeper::Sweep() {
+  sweep_ = loop_.After(kSweepEvery, [this] { Sweep(); });
+  parity_.Sweep();
+  const Nanos now = clock_.Monotonic();
+  for (auto& [key, outgoing] : outgoing_) {
+    if (!outgoing.moving.expired()) outgoing.touched = now;
+  }
+  std::erase_if(outgoing_, [&](const auto& entry) { return now - entry.second.touched > kAbandoned; });
+  for (auto at = incoming_.begin(); at != incoming_.end();) {
+    at = IsAbandoned(at->first, at->second) ? incoming_.erase(at) : std::next(at);
+  }
+}
+
+// A new transfer would write chunks that count already: it begins with an empty fill.
+void CopyKeeper::Failed(const Key& key, uint32_t number, const absl::Status& why) {
+  const auto found = incoming_.find(key);
+  if (found == incoming_.end() || found->second.number != number) return;
+  Log(kWarning, "copy.not_received").Job(key.job).Rank(key.rank).Snapshot(key.id).Field("of", key.peer).Error(why);
+  const absl::Status aborted = region_.peers().Abort(*found->second.fill);
+  if (!aborted.ok()) Log(kWarning, "copy.abort").Job(key.job).Rank(key.rank).Error(aborted);
+  incoming_.erase(found);
+}
+
+// Its slot is given back.
+bool CopyKeeper::IsAbandoned(const Key& key, Incoming& incoming) {
+  const Nanos now = clock_.Monotonic();
+  const size_t missing = incoming.fill->missing();
+  if (missing != incoming.missing) incoming.touched = now;
+  incoming.missing = missing;
+  if (incoming.fill->fenced()) return true;
+  if (now - incoming.touched <= kAbandoned) return false;
+  const absl::Status aborted = region_.peers().Abort(*incoming.fill);
+  Log(kWarning, "copy.abandoned").Job(key.job).Rank(key.rank).Snapshot(key.id).Error(aborted);
+  return true;
+}
+
+}  // namespace ckptd::protect

@@ -1,0 +1,158 @@
+// What this node keeps for others, as they ask for it: copies of their ranks' snapshots, or parity of them
+// (parity_keeper.h), come into the region's peer store, and go out to whoever restores; so do the slots of ranks that
+// run, or ran, here.
+//
+// Who may ask what of a job, beside being a member:
+//
+//   Offer, Seal   the agent that has the rank in the newest decision that this node heard of; of parity, only for a
+//                 group of ranks that STATE makes one
+//   Describe      who has any rank of the job in it, while ranks load: a rebuild reads the images of other ranks
+//
+// Describe may name a range of chunks: the transfer then has these only, and counts them from 0.
+//
+// A node that has not heard of that attempt says BUSY, and is asked again.
+//
+// On the loop's thread, but for what the transport reads and writes.
+#ifndef CKPTD_DAEMON_PROTECT_COPY_KEEPER_H_
+#define CKPTD_DAEMON_PROTECT_COPY_KEEPER_H_
+
+#include <compare>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/base/callback_scope.h"
+#include "daemon/base/clock.h"
+#include "daemon/base/executor.h"
+#include "daemon/os/loop.h"
+#include "daemon/protect/parity_keeper.h"
+#include "daemon/region/region.h"
+#include "daemon/transport/copies.h"
+#include "proto/ckptd/v1/job.pb.h"
+
+namespace ckptd::protect {
+
+// A snapshot in this node's memory, wherever it lies. Its bytes stay as long as this does.
+struct HeldSnapshot {
+  region::CtlHead head;
+  std::shared_ptr<const region::SlotRecord> record;
+  std::shared_ptr<region::SlotFile> file;
+  std::shared_ptr<void> keep;  // let go of on the loop's thread
+};
+
+class CopyKeeper final : public transport::CopyHost {
+ public:
+  // What it asks of the rest of the agent.
+  struct Handler {
+    // The newest State heard of the job; null when nothing runs for it here.
+    std::function<std::shared_ptr<const v1::State>(const std::string& job)> state;
+    // A sealed slot of a rank of this node, pinned. NOT_FOUND.
+    std::function<absl::StatusOr<HeldSnapshot>(const std::string& job, Rank rank, const SnapshotId& id)> own;
+    // Copies of the job came, or went.
+    std::function<void(const std::string& job)> changed;
+  };
+
+  // All outlive it. `work` prepares memory and reads copies back.
+  CopyKeeper(Loop& loop, const Clock& clock, region::Region& region, Executor& work, Handler handler);
+  ~CopyKeeper() override;
+
+  // What a predecessor left is read, once: what is bad is offered to nobody any more.
+  void VerifyAdopted();
+  // STATE of a job: what is fenced and what stays (region::PeerMarks).
+  void Heard(const v1::State& state);
+  // The complete copies of the job, for REPORT.
+  [[nodiscard]] std::vector<v1::HeldCopies> CopiesOf(const std::string& job) const;
+  // The complete parity of the job, for REPORT.
+  [[nodiscard]] std::vector<v1::HeldParity> ParityOf(const std::string& job) const { return parity_.HeldOf(job); }
+  // Of this node. NOT_FOUND, CORRUPT.
+  [[nodiscard]] absl::StatusOr<HeldParity> OpenParity(const std::string& job, const ParityPlace& place,
+                                                      const SnapshotId& id) const {
+    return parity_.Open(job, place, id);
+  }
+  // Wherever it lies on this node. NOT_FOUND.
+  [[nodiscard]] absl::StatusOr<HeldSnapshot> Open(const std::string& job, Rank rank, const SnapshotId& id);
+
+  void Offer(const std::string& peer, const v1::OfferRequest& request,
+             transport::CopyAnswer<v1::OfferResponse> answer) override;
+  void Seal(const std::string& peer, const v1::SealRequest& request,
+            transport::CopyAnswer<v1::SealResponse> answer) override;
+  void Describe(const std::string& peer, const v1::DescribeRequest& request,
+                transport::CopyAnswer<v1::DescribeResponse> answer) override;
+  [[nodiscard]] absl::StatusOr<transport::BulkEnd> Redeem(const std::string& peer,
+                                                          const transport::Hello& hello) override;
+
+ private:
+  struct Key {
+    std::string job;
+    Rank rank = 0;
+    SnapshotId id;
+    std::string peer;
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Incoming {
+    uint32_t number = 0;
+    std::shared_ptr<region::PeerFill> fill;
+    Nanos touched{0};    // asked for, or a chunk came
+    size_t missing = 0;  // chunks, when it was looked at last
+  };
+  struct OutKey {
+    Key key;
+    uint64_t first_chunk = 0;
+    uint64_t chunks = 0;
+    auto operator<=>(const OutKey&) const = default;
+  };
+  struct Range {
+    size_t first_chunk = 0;
+    size_t chunks = 0;
+  };
+  struct Outgoing {
+    uint32_t number = 0;
+    Range range;
+    HeldSnapshot held;
+    Nanos touched{0};
+    std::weak_ptr<void> moving;  // a transport's end, as long as it has one
+  };
+
+  [[nodiscard]] absl::Status MayAsk(const std::string& peer, const v1::CopyName& copy, AttemptId attempt,
+                                    const std::string& user, bool reads = false) const;
+  [[nodiscard]] static absl::StatusOr<Range> RangeOf(const v1::DescribeRequest& request,
+                                                     const region::SlotRecord& record);
+  [[nodiscard]] absl::StatusOr<v1::OfferResponse> Take(const std::string& peer, const v1::OfferRequest& request);
+  [[nodiscard]] absl::Status Prepare(const region::PeerSpec& spec);
+  [[nodiscard]] absl::StatusOr<Incoming*> Begin(const Key& key, const region::PeerSpec& spec,
+                                                const v1::CopyMarks& marks);
+  [[nodiscard]] absl::StatusOr<transport::TransferToken> Issue(const transport::TransferName& name);
+  [[nodiscard]] absl::StatusOr<v1::DescribeResponse> Give(const std::string& peer, const v1::DescribeRequest& request);
+  [[nodiscard]] absl::Status MayHaveMore(const Key& key) const;
+  [[nodiscard]] size_t CountComplete(const Key& key) const;
+  [[nodiscard]] bool IsComplete(const std::string& job, Rank rank, const SnapshotId& id) const;
+  [[nodiscard]] transport::BulkEnd EndOf(const transport::TransferName& name, Incoming& incoming);
+  [[nodiscard]] transport::BulkEnd EndOf(const transport::TransferName& name, Outgoing& outgoing);
+  void Verify(const region::PeerEntry& entry);
+  void Failed(const Key& key, uint32_t number, const absl::Status& why);
+  void Sweep();
+  [[nodiscard]] bool IsAbandoned(const Key& key, Incoming& incoming);
+
+  Loop& loop_;
+  const Clock& clock_;
+  region::Region& region_;
+  Executor& work_;
+  const Handler handler_;
+  transport::TokenTable tokens_;
+  std::map<Key, Incoming> incoming_;
+  std::map<OutKey, Outgoing> outgoing_;
+  uint32_t last_number_ = 0;
+  ParityKeeper parity_;
+  Loop::TimerId sweep_ = 0;
+  CallbackScope scope_;
+};
+
+}  // namespace ckptd::protect
+
+#endif  // CKPTD_DAEMON_PROTECT_COPY_KEEPER_H_

@@ -1,0 +1,347 @@
+// Copies on their way out: what is asked of the holder, in which order, and what stays pinned meanwhile. The other
+// node is the test; time stands still until it moves it.
+#include "daemon/protect/copy_sender.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/format/snapshot_ref.h"
+#include "daemon/protect/copy_messages.h"
+#include "daemon/protect/copy_test_util.h"
+#include "daemon/region/region_test_util.h"
+
+namespace ckptd::protect {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+v1::OfferResponse TokenFor(uint32_t slot, char byte = 't') {
+  v1::OfferResponse response;
+  response.set_token(std::string(16, byte));
+  response.set_slot(slot);
+  return response;
+}
+
+class CopySenderTest : public ::testing::Test {
+ protected:
+  CopySenderTest() { sealed_[10] = {7}; }
+
+  CopySender::Handler MakeHandler() {
+    return {[this] { return linked_ ? &calls_ : nullptr; }, [this](const SnapshotId& id) { return sealed_[id.step]; },
+            [this](Rank rank, const SnapshotId& id) { return Open(rank, id); },
+            [this](const SnapshotId& id) { refused_.push_back(id.step); },
+            [this](const absl::Status& status, uint64_t bytes) {
+              ended_.push_back(absl::StrCat(InfoOf(CodeOf(status)).name, " ", bytes));
+            }};
+  }
+  absl::StatusOr<HeldSnapshot> Open(Rank rank, const SnapshotId& id) {
+    if (!sealed_[id.step].contains(rank)) return Error(ErrorCode::NOT_FOUND, "in no slot");
+    region::LayoutSpec spec = region::TestSpec();
+    spec.rank = rank;
+    spec.world = 16;
+    auto head = region::MakeCtlHead(spec, 1, 1, 1);
+    EXPECT_TRUE(head.ok()) << head.status();
+    RecordHead owner{};
+    owner.epoch = 1;
+    owner.attempt = id.attempt;
+    owner.step = id.step;
+    auto record = region::MakeRecord(*head, owner, {1, 2, 3});
+    EXPECT_TRUE(record.ok()) << record.status();
+    ++pins_;
+    std::shared_ptr<void> keep(nullptr, [this](void*) {
+      --pins_;
+      if (unpinned_) unpinned_();
+    });
+    return HeldSnapshot{*head, std::make_shared<region::SlotRecord>(*record), nullptr, std::move(keep)};
+  }
+  void Protect(StepId step, StepId complete = 0) {
+    auto state = std::make_shared<v1::State>();
+    state->set_job("gpt");
+    state->set_attempt(1);
+    state->set_user("1000");
+    state->set_copies(2);
+    state->add_groups()->mutable_agents()->Add("a");
+    state->mutable_groups(0)->mutable_agents()->Add("b");
+    SetRef({1, step}, state->mutable_protecting());
+    if (complete != 0) SetRef({1, complete}, state->mutable_protected_());
+    sender_->OnState(state);
+    Settle();
+  }
+  void Settle() {
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE(loop_->RunOnce(Nanos(0)).ok());
+  }
+  void Pass(Nanos time) {
+    clock_.Advance(time);
+    Settle();
+  }
+  // Offer and Move of the next one, which the holder takes.
+  FakeCopyCalls::Moved Begin() {
+    const auto offer = Take(calls_.offers);
+    if (offer.answer) offer.answer(TokenFor(3));
+    return Take(calls_.sent);
+  }
+
+  FakeClock clock_;
+  std::unique_ptr<Loop> loop_ = *Loop::Create(clock_, 64);
+  FakeCopyCalls calls_;
+  bool linked_ = true;
+  std::map<StepId, std::set<Rank>> sealed_;
+  int pins_ = 0;
+  std::function<void()> unpinned_;
+  std::vector<std::string> ended_;
+  std::vector<StepId> refused_;
+  std::unique_ptr<CopySender> sender_ = std::make_unique<CopySender>(*loop_, clock_, "gpt", "a", MakeHandler());
+};
+
+TEST_F(CopySenderTest, OffersMovesAndSealsAndKeepsTheSlotUntilThen) {
+  Protect(10);
+  ASSERT_EQ(calls_.offers.size(), 1u);
+  EXPECT_EQ(calls_.offers[0].peer, "b");
+  EXPECT_EQ(calls_.offers[0].request.copy().rank(), 7u);
+  EXPECT_EQ(calls_.offers[0].request.user(), "1000");
+  const FakeCopyCalls::Moved sent = Begin();
+  EXPECT_EQ(sent.order.name.slot, 3u);
+  EXPECT_THAT(sent.move->ready, ElementsAre(std::pair(0, 1), std::pair(1, 2), std::pair(2, 3)));
+  EXPECT_EQ(pins_, 1);
+  sent.done(absl::OkStatus());
+  EXPECT_TRUE(calls_.move_exists) << "this may be its own call";
+  const auto seal = Take(calls_.seals);
+  EXPECT_EQ(seal.request.root_crc(), region::RootCrc(std::vector<uint32_t>{1, 2, 3}));
+  EXPECT_THAT(ended_, IsEmpty()) << "the holder has not said that it has verified it";
+  EXPECT_EQ(pins_, 1);
+  seal.answer(v1::SealResponse());
+  Settle();
+  EXPECT_THAT(ended_, ElementsAre(absl::StrCat("OK ", region::kTestSlotBytes)));
+  EXPECT_EQ(pins_, 0);
+  EXPECT_FALSE(calls_.move_exists);
+  EXPECT_EQ(sender_->plan().count().done, 1u);
+  Protect(10, 10);
+  Pass(seconds(60));
+  EXPECT_TRUE(calls_.offers.empty());
+}
+
+// Of an image of three chunks, to the other four of its group: a chunk to each of three, and nothing to the last, who
+// has to know of the image all the same.
+TEST_F(CopySenderTest, WithParityEachOfTheOthersGetsItsBlock) {
+  auto state = std::make_shared<v1::State>();
+  state->set_job("gpt");
+  state->set_attempt(1);
+  state->set_user("1000");
+  state->set_parity(1);
+  v1::HolderGroup* group = state->add_groups();
+  for (Rank member = 0; member < 5; ++member) {
+    group->add_agents(std::string(1, static_cast<char>('a' + member)));
+    v1::RankClaim* claim = state->mutable_decision()->add_ranks();
+    claim->set_rank(7 + member);
+    claim->set_agent(group->agents(static_cast<int>(member)));
+  }
+  SetRef({1, 10}, state->mutable_protecting());
+  sender_->OnState(state);
+  Settle();
+  ASSERT_EQ(calls_.offers.size(), 4u);
+  for (uint32_t stripe = 1; stripe <= 4; ++stripe) {
+    const auto offer = Take(calls_.offers);
+    EXPECT_EQ(offer.peer, group->agents(static_cast<int>(stripe)));
+    EXPECT_EQ(offer.request.parity().stripe(), stripe);
+    EXPECT_THAT(offer.request.parity().ranks(), ElementsAre(7, 8, 9, 10, 11));
+    offer.answer(TokenFor(stripe));
+    if (stripe < 4) {
+      const FakeCopyCalls::Moved sent = Take(calls_.sent);
+      EXPECT_EQ(sent.order.image_bytes, region::kTestChunkBytes);
+      EXPECT_THAT(sent.move->ready, ElementsAre(std::pair(0, stripe))) << "the checksum of just this chunk";
+      sent.done(absl::OkStatus());
+    }
+    EXPECT_TRUE(calls_.sent.empty());
+    const auto seal = Take(calls_.seals);
+    EXPECT_EQ(seal.request.parity().stripe(), stripe);
+    EXPECT_THAT(seal.request.record().chunk_crc(), ElementsAre(1, 2, 3)) << "of the whole image";
+    seal.answer(v1::SealResponse());
+    Settle();
+  }
+  EXPECT_EQ(sender_->plan().count().done, 4u);
+  EXPECT_EQ(pins_, 0);
+}
+
+TEST_F(CopySenderTest, AMoveThatFailsIsNotSealed) {
+  Protect(10);
+  const FakeCopyCalls::Moved sent = Begin();
+  sent.done(Error(ErrorCode::CORRUPT, "chunk 1"));
+  Settle();
+  EXPECT_TRUE(calls_.seals.empty());
+  EXPECT_EQ(pins_, 0);
+  EXPECT_THAT(ended_, ElementsAre(absl::StrCat("CORRUPT ", region::kTestSlotBytes)));
+  EXPECT_TRUE(calls_.offers.empty());
+  Pass(milliseconds(200));
+  EXPECT_EQ(calls_.offers.size(), 1u) << "tried again";
+}
+
+TEST_F(CopySenderTest, AHolderThatHasNoRoomYetIsAskedAgainAndIsNoFailure) {
+  Protect(10);
+  Take(calls_.offers).answer(Error(ErrorCode::BUSY, "no slot is free yet"));
+  Settle();
+  EXPECT_THAT(ended_, IsEmpty());
+  Pass(milliseconds(200));
+  Take(calls_.offers).answer(Error(ErrorCode::LAYOUT_PREPARING, "memory is prepared"));
+  Settle();
+  Pass(milliseconds(400));
+  EXPECT_EQ(calls_.offers.size(), 1u);
+}
+
+// It is said of each step at once, not only when the holder is asked again: training needs the slot.
+TEST_F(CopySenderTest, AHolderThatHasNoMemoryKeepsNoStep) {
+  sealed_[20] = sealed_[30] = {7};
+  Protect(10);
+  Take(calls_.offers).answer(Error(ErrorCode::BUSY, "no slot is free yet"));
+  Settle();
+  EXPECT_THAT(refused_, IsEmpty()) << "this passes";
+  Pass(milliseconds(200));
+  Take(calls_.offers).answer(Error(ErrorCode::QUOTA_EXCEEDED, "peers.memory is 1.0 MiB"));
+  Settle();
+  EXPECT_THAT(refused_, ElementsAre(10));
+  Protect(20);
+  EXPECT_THAT(refused_, ElementsAre(10, 20));
+  Pass(milliseconds(400));
+  const FakeCopyCalls::Moved sent = Begin();
+  sent.done(absl::OkStatus());
+  Take(calls_.seals).answer(v1::SealResponse());
+  Protect(30);
+  EXPECT_THAT(refused_, ElementsAre(10, 20)) << "it has some now";
+}
+
+// For ever busy, or its memory is never ready: it is as one that refuses, until it takes one.
+TEST_F(CopySenderTest, AHolderThatHasNoRoomForLongKeepsNoStepEither) {
+  sealed_[20] = sealed_[30] = {7};
+  Protect(10);
+  for (Nanos passed(0); refused_.empty() && passed < seconds(60); passed += seconds(1)) {
+    if (!calls_.offers.empty()) Take(calls_.offers).answer(Error(ErrorCode::LAYOUT_PREPARING, "memory is prepared"));
+    Pass(seconds(1));
+  }
+  EXPECT_THAT(refused_, ElementsAre(10));
+  EXPECT_EQ(CodeOf(sender_->plan().last_error()), ErrorCode::LAYOUT_PREPARING) << "status names it";
+  EXPECT_GE(clock_.Monotonic(), seconds(30));
+  Protect(20);
+  EXPECT_THAT(refused_, ElementsAre(10, 20));
+  Take(calls_.offers).answer(Error(ErrorCode::LAYOUT_PREPARING, "memory is prepared"));  // of step 10
+  Settle();
+  const FakeCopyCalls::Moved sent = Begin();
+  sent.done(absl::OkStatus());
+  Take(calls_.seals).answer(v1::SealResponse());
+  Settle();
+  EXPECT_TRUE(sender_->plan().last_error().ok());
+  Protect(30);
+  EXPECT_THAT(refused_, ElementsAre(10, 20)) << "it has taken one";
+}
+
+TEST_F(CopySenderTest, WithoutLinksItIsTriedAgainUntilThereAreSome) {
+  linked_ = false;
+  Protect(10);
+  Pass(milliseconds(200));
+  EXPECT_EQ(pins_, 0);
+  linked_ = true;
+  Pass(seconds(10));
+  EXPECT_EQ(calls_.offers.size(), 1u);
+}
+
+TEST_F(CopySenderTest, AnotherStepWaitsUntilTheOldMoveHasEnded) {
+  sealed_[20] = {7};
+  Protect(10);
+  const FakeCopyCalls::Moved sent = Begin();
+  Protect(20);
+  EXPECT_TRUE(sent.move->cancelled);
+  EXPECT_TRUE(calls_.offers.empty());
+  sent.done(Error(ErrorCode::CANCELLED, "cancelled here"));
+  Settle();
+  ASSERT_EQ(calls_.offers.size(), 1u);
+  EXPECT_EQ(calls_.offers[0].request.copy().snapshot().step(), 20u);
+  EXPECT_EQ(pins_, 1);
+}
+
+TEST_F(CopySenderTest, AnOfferThatIsAnsweredTooLateMovesNothing) {
+  sealed_[20] = {7};
+  Protect(10);
+  const auto late = Take(calls_.offers);
+  Protect(20);
+  late.answer(TokenFor(3));
+  Settle();
+  EXPECT_TRUE(calls_.sent.empty());
+  ASSERT_EQ(calls_.offers.size(), 1u);
+  EXPECT_EQ(calls_.offers[0].request.copy().snapshot().step(), 20u);
+}
+
+// The holder's memory went after it had said that it has the copy; the coordinator waits for it.
+TEST_F(CopySenderTest, WhatTheCoordinatorDoesNotCountIsOfferedAgain) {
+  Protect(10);
+  Begin().done(absl::OkStatus());
+  Take(calls_.seals).answer(v1::SealResponse());
+  Pass(seconds(10));
+  v1::OfferResponse have;
+  have.set_have(true);
+  Take(calls_.offers).answer(have);
+  Settle();
+  EXPECT_THAT(ended_, ElementsAre(absl::StrCat("OK ", region::kTestSlotBytes))) << "it was copied once";
+  Pass(seconds(10));
+  const FakeCopyCalls::Moved sent = Begin();
+  EXPECT_NE(sent.move, nullptr) << "it is not there any more";
+}
+
+// With the last pin the slot is free, which is news for whoever asks what is sealed: in the middle of the end of a
+// copy.
+TEST_F(CopySenderTest, WhatAPinSetsFreeMayBeginTheNextCopy) {
+  Protect(10);
+  const FakeCopyCalls::Moved sent = Begin();
+  unpinned_ = [this] {
+    unpinned_ = nullptr;
+    sealed_[10].insert(8);
+    sender_->Refresh();
+  };
+  sent.done(Error(ErrorCode::TIMEOUT, "silent"));
+  Settle();
+  ASSERT_EQ(calls_.offers.size(), 1u);
+  EXPECT_EQ(calls_.offers[0].request.copy().rank(), 8u);
+  EXPECT_EQ(pins_, 1);
+  EXPECT_TRUE(sender_->busy());
+  const FakeCopyCalls::Moved next = Begin();
+  EXPECT_NE(next.move, nullptr) << "the answer found its copy";
+}
+
+TEST_F(CopySenderTest, NothingIsSentAfterItsEnd) {
+  sealed_[10] = {7, 8};
+  Protect(10);
+  const auto offer = Take(calls_.offers);
+  const FakeCopyCalls::Moved sent = Begin();
+  sent.done(absl::OkStatus());
+  const auto seal = Take(calls_.seals);
+  sender_->Stop();
+  EXPECT_EQ(pins_, 0);
+  EXPECT_FALSE(calls_.move_exists);
+  offer.answer(TokenFor(4));
+  seal.answer(Error(ErrorCode::TIMEOUT, "silent"));
+  Pass(seconds(60));
+  EXPECT_TRUE(calls_.offers.empty());
+  EXPECT_TRUE(calls_.sent.empty());
+  EXPECT_EQ(pins_, 0);
+}
+
+// The holder began anew, so the token is for a transfer that this one cannot become.
+TEST_F(CopySenderTest, ATransferThatItsHolderForgotEndsAtOnce) {
+  Protect(10);
+  const FakeCopyCalls::Moved sent = Begin();
+  absl::StatusOr<transport::TransferToken> token = Error(ErrorCode::INTERNAL, "no answer");
+  sent.order.renew([&](absl::StatusOr<transport::TransferToken> answer) { token = std::move(answer); });
+  Take(calls_.offers).answer(TokenFor(3, 'u'));
+  ASSERT_TRUE(token.ok()) << token.status();
+  EXPECT_EQ((*token)[0], 'u');
+  sent.order.renew([&](absl::StatusOr<transport::TransferToken> answer) { token = std::move(answer); });
+  Take(calls_.offers).answer(TokenFor(1));
+  EXPECT_EQ(CodeOf(token.status()), ErrorCode::FENCED);
+}
+
+}  // namespace
+}  // namespace ckptd::protect

@@ -1,0 +1,62 @@
+// A rank's snapshot that no agent has any more, rebuilt from the other images of its parity group and from parity, for
+// a restore. Shaped like copy_fetch.h: what the coordinator says is there is asked for, and every chunk is checked
+// twice, by its source's record before it is used and by the lost image's own before it counts.
+//
+// The image is rebuilt stripe by stripe (daemon/erasure/rotation.h), each from k of the other members of its code: data
+// first, then as little parity as possible. One stripe at a time: no more than k blocks, each 1/k of an image, are in
+// memory, and mostly much less (stripe_rebuild.h). What lies on this node is read here and not asked for.
+//
+// A source that is not there, silent, of another snapshot or corrupt is lost (parity_plan.h), and what is still missing
+// of the stripe is rebuilt from others, as long as k are left.
+//
+// On the loop's thread. Destroying it ends what is under way.
+#ifndef CKPTD_DAEMON_PROTECT_PARITY_FETCH_H_
+#define CKPTD_DAEMON_PROTECT_PARITY_FETCH_H_
+
+#include <functional>
+#include <memory>
+#include <set>
+
+#include "absl/status/statusor.h"
+#include "daemon/protect/stripe_fetch.h"
+
+namespace ckptd::protect {
+
+class ParityFetch {
+ public:
+  explicit ParityFetch(RebuildEnds ends);
+  ~ParityFetch();
+
+  struct Request {
+    SnapshotId id;
+    std::shared_ptr<const v1::ParitySources> sources;
+    AttemptId attempt = 0;  // that loads it
+  };
+  // What the first parity that was made of the rank's image says of it: layout and record.
+  using Described = CopyFetch::Described;
+  void Describe(Request request, Described done);
+
+  // Into the slot. The record is that of the rank's own image.
+  using Fetched = CopyFetch::Fetched;
+  void Fetch(Request request, CopyFetch::Into into, Fetched done);
+
+ private:
+  struct Question;
+  struct Rebuild;
+
+  void AskNext(const std::shared_ptr<Question>& question);
+  void Answered(const std::shared_ptr<Question>& question, const absl::StatusOr<v1::DescribeResponse>& answer);
+  void Next(const std::shared_ptr<Rebuild>& rebuild);
+  void StartStripe(const std::shared_ptr<Rebuild>& rebuild, uint32_t stripe, const erasure::Extent& block);
+  void StripeEnded(const std::shared_ptr<Rebuild>& rebuild, uint32_t stripe, StripeFetch::Outcome outcome);
+  void End(const std::shared_ptr<Rebuild>& rebuild, const absl::Status& status);
+  void LogLost(const SnapshotId& id, const ParityPlan::Source& source, const absl::Status& why) const;
+
+  const RebuildEnds ends_;
+  std::set<std::shared_ptr<Question>> asking_;
+  std::set<std::shared_ptr<Rebuild>> rebuilding_;
+};
+
+}  // namespace ckptd::protect
+
+#endif  // CKPTD_DAEMON_PROTECT_PARITY_FETCH_H_
