@@ -90,6 +90,7 @@ std::string PeerLinks::ListenAddress() const {
 void PeerLinks::OpenBulk() {
   if (config_.bulk != PeersBulkChoice::kUcx || bulk_) return;
   transport::UcxPortOptions options;
+  options.library = config_.ucx_library;
   options.only_loopback = config_.tls == PeersTlsChoice::kPlaintextOnLoopback;
   options.host = IsAddress(config_.address) ? config_.address : "0.0.0.0";
   auto port = transport::UcxPort::Open(options);

@@ -108,6 +108,7 @@ struct PeersConfig {
   AutoBytes memory;                               // of this node, for what it holds for others; 0 = half of the region
   PeersBulkChoice bulk = PeersBulkChoice::kGrpc;  // how the bytes of copies move
   UcxNetworkChoice ucx_network = UcxNetworkChoice::kUntrusted;  // kTrusted is what kUcx needs
+  std::string ucx_library;                                      // path; empty: the system's
   bool operator==(const PeersConfig&) const = default;
 };
 

@@ -374,6 +374,11 @@ void AddCopiesKeys(std::vector<Key>* keys) {
                                                             {"trusted", UcxNetworkChoice::kTrusted}},
       "trusted says of the network that UCX uses: nobody but this cluster's own nodes reaches it, nobody reads it. "
       "Whoever does reach it can read copies and write to the agent's memory."));
+  keys->push_back(Text(
+      "peers.ucx_library", Key::kRestart, CKPTD_FIELD(peers.ucx_library), "absolute path, or empty",
+      [](absl::string_view text) { return text.empty() || IsPath(text, kPathBytes); },
+      "libucp.so.0 of the UCX to load, 1.14 or newer, where it is not the system's; it finds its other parts beside "
+      "it."));
 }
 
 void AddGpuKeys(std::vector<Key>* keys) {

@@ -126,6 +126,7 @@ TEST(Load, UcxIsAskedForInSoManyWords) {
   const auto trusted = LoadConfig("[peers]\nbulk = \"ucx\"\nucx_network = \"trusted\"", "f", Config());
   ASSERT_TRUE(trusted.ok()) << trusted.status();
   EXPECT_EQ(trusted->peers.bulk, PeersBulkChoice::kUcx);
+  EXPECT_THAT(ErrorOf("[peers]\nucx_library = \"libucp.so.0\""), HasSubstr("absolute path, or empty"));
   EXPECT_EQ(Config().peers.bulk, PeersBulkChoice::kGrpc);
 }
 

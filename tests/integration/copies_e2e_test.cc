@@ -22,6 +22,8 @@ TEST_F(CopiesTest, OverUcxTooAndWithANodeThatHasItNot) {
   ClusterOptions options{3, MemoryOnly(), [](size_t number) {
                            std::map<std::string, std::string> more{{"peers.ucx_network", Quoted("trusted")}};
                            more["peers.bulk"] = Quoted(number == 2 ? "grpc" : "ucx");
+                           if (const char* newer = std::getenv("CKPTD_TEST_UCX"); newer != nullptr)
+                             more["peers.ucx_library"] = Quoted(newer);
                            return more;
                          }};
   cluster_ = std::make_unique<Cluster>(options);

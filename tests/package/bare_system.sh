@@ -88,6 +88,7 @@ inside() {
   env -i "${settings[@]}" unshare --mount --propagation private bash -c '
     set -e
     mount -t proc proc "$1/proc"
+    mount -t sysfs -o ro sysfs "$1/sys" # UCX looks at its devices there
     mount --rbind /dev "$1/dev"
     mount -t tmpfs -o mode=1777 tmpfs "$1/dev/shm"
     exec chroot "$1" bash -c "cd /root/ckptd && exec $2" </dev/null' bash "$folder" "$1"

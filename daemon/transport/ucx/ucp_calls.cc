@@ -20,17 +20,19 @@ constexpr std::array kSignals = {SIGILL, SIGSEGV, SIGBUS, SIGFPE};
 
 absl::Status Missing(absl::string_view what) {
   const char* const why = dlerror();
-  return Error(ErrorCode::REFUSED, absl::StrCat("UCX cannot be used: ", what, ": ", why == nullptr ? "?" : why,
-                                                "; install it (package libucx0), or set peers.bulk to grpc"));
+  return Error(ErrorCode::REFUSED,
+               absl::StrCat("UCX cannot be used: ", what, ": ", why == nullptr ? "?" : why,
+                            "; install it (package libucx0), name it (peers.ucx_library), or set peers.bulk to grpc"));
 }
 
 absl::Status CheckVersion(const UcpCalls& ucp) {
   unsigned major = 0, minor = 0, release = 0;
   ucp.ucp_get_version(&major, &minor, &release);
   if (major > 1 || (major == 1 && minor >= kOldestMinor)) return absl::OkStatus();
-  return Error(ErrorCode::REFUSED, absl::StrCat("UCX cannot be used: version ", major, ".", minor, ".", release,
-                                                " ends the whole process when a peer's connection is cut; install 1.",
-                                                kOldestMinor, " or newer, or set peers.bulk to grpc"));
+  return Error(ErrorCode::REFUSED,
+               absl::StrCat("UCX cannot be used: version ", major, ".", minor, ".", release,
+                            " ends the whole process when a peer's connection is cut; install 1.", kOldestMinor,
+                            " or newer and name it (peers.ucx_library), or set peers.bulk to grpc"));
 }
 
 // UCX's own would print a trace and freeze the process; ours, or the system's, do what this agent's owner expects.
@@ -49,11 +51,12 @@ class SignalsKept {
   std::array<struct sigaction, kSignals.size()> before_{};
 };
 
-absl::StatusOr<UcpCalls> Load() {
+absl::StatusOr<UcpCalls> Load(const std::string& path) {
   const SignalsKept kept;
   // Never closed: its exit handlers and hooks outlive every handle.
-  void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return Missing(kLibrary);
+  const char* const name = path.empty() ? kLibrary : path.c_str();
+  void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return Missing(name);
   UcpCalls calls;
 #define CKPTD_FIND(name)                                                   \
   calls.name = reinterpret_cast<decltype(&::name)>(dlsym(library, #name)); \
@@ -66,8 +69,8 @@ absl::StatusOr<UcpCalls> Load() {
 
 }  // namespace
 
-absl::StatusOr<const UcpCalls*> LoadUcp() {
-  static const absl::StatusOr<UcpCalls>* const loaded = new absl::StatusOr<UcpCalls>(Load());
+absl::StatusOr<const UcpCalls*> LoadUcp(const std::string& path) {
+  static const absl::StatusOr<UcpCalls>* const loaded = new absl::StatusOr<UcpCalls>(Load(path));
   if (!loaded->ok()) return loaded->status();
   return &**loaded;
 }

@@ -5,6 +5,8 @@
 
 #include <ucp/api/ucp.h>
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -44,8 +46,9 @@ struct UcpCalls {
 #undef CKPTD_UCP_MEMBER
 };
 
-// Loads the library, once; the handlers of signals stay as they were. REFUSED with what is missing.
-[[nodiscard]] absl::StatusOr<const UcpCalls*> LoadUcp();
+// Loads the library of that path, or the system's where it is empty: once, what was loaded first stays. The handlers of
+// signals stay as they were. REFUSED with what is missing.
+[[nodiscard]] absl::StatusOr<const UcpCalls*> LoadUcp(const std::string& path);
 
 // AGENT_UNREACHABLE with what UCX says.
 [[nodiscard]] absl::Status UcxError(const UcpCalls& ucp, ucs_status_t status, absl::string_view what);

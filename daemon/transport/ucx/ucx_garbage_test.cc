@@ -21,7 +21,7 @@ using std::chrono::seconds;
 // libucp spoken by hand.
 class RawUcx {
  public:
-  explicit RawUcx(uint16_t port) : ucp_(**LoadUcp()) {
+  explicit RawUcx(uint16_t port) : ucp_(**LoadUcp(TestUcx())) {
     ucp_config_t* config = nullptr;
     Must(ucp_.ucp_config_read(nullptr, nullptr, &config));
     Must(ucp_.ucp_config_modify(config, "NET_DEVICES", "lo"));
@@ -101,7 +101,7 @@ class RawUcx {
   }
   static void Done(void* request, ucs_status_t, void* user_data) {
     *static_cast<bool*>(user_data) = true;
-    (**LoadUcp()).ucp_request_free(request);
+    (**LoadUcp(TestUcx())).ucp_request_free(request);
   }
 
   const UcpCalls& ucp_;

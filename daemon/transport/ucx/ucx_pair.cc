@@ -105,8 +105,14 @@ class Meeting {
 
 }  // namespace
 
+std::string TestUcx() {
+  const char* const path = std::getenv("CKPTD_TEST_UCX");
+  return path == nullptr ? "" : path;
+}
+
 std::string WhyNoUcx() {
   UcxPortOptions options;
+  options.library = TestUcx();
   options.only_loopback = true;
   const absl::StatusOr<std::unique_ptr<UcxPort>> port = UcxPort::Open(options);
   return port.ok() ? "" : std::string(port.status().message());
@@ -114,6 +120,7 @@ std::string WhyNoUcx() {
 
 std::unique_ptr<UcxPort> MustOpenUcx(Nanos hello_patience) {
   UcxPortOptions options;
+  options.library = TestUcx();
   options.only_loopback = true;
   options.hello_patience = hello_patience;
   absl::StatusOr<std::unique_ptr<UcxPort>> port = UcxPort::Open(options);

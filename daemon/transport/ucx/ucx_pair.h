@@ -10,6 +10,9 @@
 
 namespace ckptd::transport {
 
+// $CKPTD_TEST_UCX: a library newer than the system's, which tools/test fetches where that one is refused. Or empty.
+[[nodiscard]] std::string TestUcx();
+
 // Empty: UCX is installed and works here. Else why not, to skip a test with.
 [[nodiscard]] std::string WhyNoUcx();
 

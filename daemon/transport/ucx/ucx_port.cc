@@ -281,7 +281,7 @@ void Port::CutOffAll() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<UcxPort>> UcxPort::Open(const UcxPortOptions& options) {
-  CKPTD_ASSIGN_OR_RETURN(const UcpCalls* const ucp, LoadUcp());
+  CKPTD_ASSIGN_OR_RETURN(const UcpCalls* const ucp, LoadUcp(options.library));
   auto port = std::make_unique<Port>(*ucp, options);
   CKPTD_RETURN_IF_ERROR(port->Start());
   return port;

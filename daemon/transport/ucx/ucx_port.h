@@ -19,6 +19,7 @@
 namespace ckptd::transport {
 
 struct UcxPortOptions {
+  std::string library;             // libucp.so.0 of this path; empty: the system's
   std::string host = "127.0.0.1";  // numeric: where it listens
   bool only_loopback = false;      // data, too, goes over the loopback device alone
   size_t most_guests = 64;         // connections that others made, at once; more are refused
