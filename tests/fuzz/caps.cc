@@ -81,6 +81,9 @@ void RunCapped(Input input) {
   SetTimer(0);
 }
 
+Uncounted::Uncounted() { counting = false; }
+Uncounted::~Uncounted() { counting = true; }
+
 }  // namespace ckptd::fuzz
 
 #ifndef CKPTD_SANITIZER_ALLOCATES

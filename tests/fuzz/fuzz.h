@@ -39,6 +39,15 @@ void Repair(std::vector<uint8_t>& input);
 }
 #define FUZZ_CHECK(condition) ((condition) ? void() : ::ckptd::fuzz::Fail(__FILE__, __LINE__, #condition))
 
+// While it lives the heap is not counted: for a library that is not ours to judge.
+class Uncounted {
+ public:
+  Uncounted();
+  ~Uncounted();
+  Uncounted(const Uncounted&) = delete;
+  Uncounted& operator=(const Uncounted&) = delete;
+};
+
 inline std::string_view TextOf(Input input) { return {reinterpret_cast<const char*>(input.data()), input.size()}; }
 
 // Values from the front of an input; zeros behind its end.
