@@ -1,6 +1,6 @@
 // One bulk connection that stands: frames (copies.proto, Move) go both ways and come in the order they were sent, until
 // the connection ends. No call waits, so one thread drives both directions and looks at the clock meanwhile. gRPC is
-// behind it (move_stream.h), UCX (ucx/ucx_stream.h), and testing/fake_bulk.h.
+// behind it (move_stream.h), TLS (tls/tls_stream.h), UCX (ucx/ucx_stream.h), and testing/fake_bulk.h.
 //
 // One thread at a time, but for `changed`.
 #ifndef CKPTD_DAEMON_TRANSPORT_BULK_STREAM_H_

@@ -106,9 +106,11 @@ void Ask(CopyHost& host, const std::string& peer, const v1::DescribeRequest& req
   host.Describe(peer, request, std::move(answer));
 }
 
-void SetBulkPort(v1::OfferResponse* response, uint32_t port) { response->set_ucx_port(port); }
-void SetBulkPort(v1::SealResponse*, uint32_t) {}
-void SetBulkPort(v1::DescribeResponse* response, uint32_t port) { response->set_ucx_port(port); }
+template <typename Response>
+void SetBulkPort(Response* response, const BulkPort& bulk) {
+  bulk.way() == BulkWay::kTls ? response->set_tls_port(bulk.port()) : response->set_ucx_port(bulk.port());
+}
+void SetBulkPort(v1::SealResponse*, const BulkPort&) {}
 
 class CopyCounter final : public Base, public CopiesDesk {
  public:
@@ -224,7 +226,7 @@ void CopyCounter::Hear(const std::shared_ptr<AskVisit<Request, Response>>& visit
       [visit, answer = judged->answer, bulk = options_.bulk](absl::StatusOr<Response> response) {
         if (!response.ok()) return visit->End(response.status());
         *response->mutable_by() = answer;
-        if (bulk != nullptr) SetBulkPort(&*response, bulk->port());
+        if (bulk != nullptr) SetBulkPort(&*response, *bulk);
         visit->Answer(*std::move(response));
       });
 }
@@ -271,12 +273,14 @@ void CopyCounter::HearBulk(const std::shared_ptr<BulkGuest>& guest, const std::s
   guest->Close(taken);
 }
 
-// No certificate is behind it: whoever has the token is who it was handed out to, or was told it by him.
+// Where no certificate is behind it, whoever has the token is who it was handed out to, or was told it by him.
 absl::Status CopyCounter::TakeGuest(const std::shared_ptr<BulkGuest>& guest, const std::string& said) {
   v1::MoveHello hello;
   if (!hello.ParseFromString(said))
     return Error(ErrorCode::PROTOCOL, "Move begins with Hello; this one began otherwise");
-  CKPTD_ASSIGN_OR_RETURN(const Judged judged, Consider({{}, guest->address()}, hello.from(), Proof::kToken));
+  const std::optional<CertificateNames> names = guest->names();
+  CKPTD_ASSIGN_OR_RETURN(const Judged judged, Consider({names.value_or(CertificateNames{}), guest->address()},
+                                                       hello.from(), names ? Proof::kCertificate : Proof::kToken));
   return TakeMove(
       judged, hello, [&] { guest->Answer(judged.answer.SerializeAsString()); }, guest);
 }

@@ -38,7 +38,8 @@ class DeadPort final : public BulkPort {
  public:
   void Serve(Came) override {}
   [[nodiscard]] uint16_t port() const override { return 1; }
-  void Dial(const std::string&, uint16_t, std::string, Nanos, Opened) override { std::abort(); }
+  [[nodiscard]] BulkWay way() const override { return BulkWay::kUcx; }
+  void Dial(const BulkAddress&, std::string, Nanos, Opened) override { std::abort(); }
 };
 
 // Connections that are answered, and end.
@@ -46,7 +47,8 @@ class VainPort final : public BulkPort {
  public:
   void Serve(Came) override {}
   [[nodiscard]] uint16_t port() const override { return 1; }
-  void Dial(const std::string&, uint16_t, std::string, Nanos, Opened opened) override {
+  [[nodiscard]] BulkWay way() const override { return BulkWay::kUcx; }
+  void Dial(const BulkAddress&, std::string, Nanos, Opened opened) override {
     ++dialled;
     const auto [a, b] = FakeBulk::Connect();
     b->Close(absl::OkStatus());
@@ -115,7 +117,7 @@ class CopiesUcxTest : public ::testing::Test {
     Mutex mutex;
     CondVar changed;
     std::optional<absl::StatusOr<OpenedBulk>> result;
-    of_[0]->Dial("127.0.0.1", of_[1]->port(), first, seconds(10), [&](const absl::StatusOr<OpenedBulk>& opened) {
+    of_[0]->Dial({"b", "127.0.0.1", of_[1]->port()}, first, seconds(10), [&](const absl::StatusOr<OpenedBulk>& opened) {
       MutexLock lock(mutex);
       result = opened;
       changed.NotifyAll();

@@ -19,21 +19,9 @@
 #include "absl/status/statusor.h"
 #include "daemon/os/files.h"
 #include "daemon/transport/identity.h"
+#include "daemon/transport/tls_options.h"
 
 namespace ckptd::transport {
-
-enum class TlsMode {
-  kMutual,
-  kPlaintextOnLoopback,  // nobody proves who he is: for agents of one machine, in tests
-};
-
-struct TlsOptions {
-  TlsMode mode = TlsMode::kMutual;
-  std::string ca;    // PEM files; all three for kMutual
-  std::string cert;  // this node's, and those that lead to `ca` behind it
-  std::string key;
-  std::chrono::seconds refresh{10};  // at least 1
-};
 
 // Any thread.
 class Credentials {

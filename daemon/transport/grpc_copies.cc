@@ -28,9 +28,11 @@ std::shared_ptr<BulkStream> ClosedWhenLetGo(const std::shared_ptr<BulkStream>& s
 }
 
 // What the peer said of another way for the bytes; nothing: this answer does not speak of it.
-std::optional<uint32_t> BulkPortIn(const v1::OfferResponse& response) { return response.ucx_port(); }
-std::optional<uint32_t> BulkPortIn(const v1::SealResponse&) { return std::nullopt; }
-std::optional<uint32_t> BulkPortIn(const v1::DescribeResponse& response) { return response.ucx_port(); }
+template <typename Response>
+std::optional<uint32_t> BulkPortIn(const Response& response, BulkWay way) {
+  return way == BulkWay::kTls ? response.tls_port() : response.ucx_port();
+}
+std::optional<uint32_t> BulkPortIn(const v1::SealResponse&, BulkWay) { return std::nullopt; }
 
 }  // namespace
 
@@ -118,7 +120,8 @@ void GrpcCopies::Ask(const std::string& peer, Request request, Nanos patience, C
     asking_.erase(id);
     absl::StatusOr<Response> response = status.ok() ? absl::StatusOr<Response>(call->response) : status;
     const absl::Status fits = CheckAnswered(call->self, peer, call->request, response);
-    const std::optional<uint32_t> port = fits.ok() ? BulkPortIn(*response) : std::nullopt;
+    const std::optional<uint32_t> port =
+        fits.ok() && options_.bulk != nullptr ? BulkPortIn(*response, options_.bulk->way()) : std::nullopt;
     if (port) routes_.Heard(peer, call->context->peer(), *port);
     answer(fits.ok() ? std::move(response) : absl::StatusOr<Response>(AtNode(peer, fits)));
   });
@@ -170,7 +173,7 @@ void GrpcCopies::DialBulk(const std::string& peer, const Card& self, const BulkR
                           StreamOpened opened) {
   auto bulked = scope_.Bind(
       [this, peer, self, opened](const absl::StatusOr<OpenedBulk>& bulk) { Bulked(peer, self, bulk, opened); });
-  options_.bulk->Dial(route.host, route.port, hello.SerializeAsString(), options_.patience,
+  options_.bulk->Dial({peer, route.host, route.port}, hello.SerializeAsString(), options_.patience,
                       [mailbox = mailbox_, bulked](const absl::StatusOr<OpenedBulk>& bulk) {
                         mailbox->Put([bulked, bulk]() mutable { bulked(bulk); });
                       });

@@ -37,22 +37,29 @@ std::string FrameHead(FrameKind kind, size_t body) {
   return head;
 }
 
-absl::StatusOr<FrameStart> ParseFrameHead(absl::string_view first, size_t total) {
-  if (first.empty()) return NoFrame(total);
+absl::StatusOr<std::optional<FrameOpening>> ReadFrameHead(absl::string_view first) {
+  if (first.empty()) return std::nullopt;
   const auto key = static_cast<uint8_t>(first[0]);
   const uint8_t number = key >> 3;
-  if ((key & 7) != kLengthDelimited || number < 1 || number > 4) return NoFrame(total);
+  if ((key & 7) != kLengthDelimited || number < 1 || number > 4) return NoFrame(first.size());
   uint64_t body = 0;
   size_t at = 1;
   for (int shift = 0;; shift += 7) {
-    if (at >= first.size() || at >= kMaxFrameHead) return NoFrame(total);
+    if (at >= kMaxFrameHead) return NoFrame(first.size());
+    if (at >= first.size()) return std::nullopt;
     const auto byte = static_cast<uint8_t>(first[at++]);
     body |= static_cast<uint64_t>(byte & 0x7f) << shift;
     if ((byte & 0x80) == 0) break;
   }
-  const FrameStart start{static_cast<FrameKind>(number), at};
-  if (body == 0 || body > MostOf(start.kind) || body != total - at) return NoFrame(total);
-  return start;
+  const auto kind = static_cast<FrameKind>(number);
+  if (body == 0 || body > MostOf(kind)) return NoFrame(first.size());
+  return FrameOpening{kind, at, body};
+}
+
+absl::StatusOr<FrameStart> ParseFrameHead(absl::string_view first, size_t total) {
+  const absl::StatusOr<std::optional<FrameOpening>> opening = ReadFrameHead(first);
+  if (!opening.ok() || !opening->has_value() || (*opening)->body != total - (*opening)->head) return NoFrame(total);
+  return FrameStart{(*opening)->kind, (*opening)->head};
 }
 
 std::string EncodeChunk(const ChunkHeader& header) {

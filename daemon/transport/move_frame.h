@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -15,6 +16,7 @@ namespace ckptd::transport {
 
 enum class FrameKind : uint8_t { kHello = 1, kMessage = 2, kChunk = 3, kData = 4 };
 
+inline constexpr size_t kMinFrameHead = 2;
 inline constexpr size_t kMaxFrameHead = 6;
 inline constexpr size_t kMaxHelloFrame = 4096;
 inline constexpr size_t kMaxChunkFrame = 64;
@@ -30,6 +32,15 @@ struct FrameStart {
 };
 // `first`: at least kMaxFrameHead bytes, or all. PROTOCOL when it is no frame of `total` bytes, or too large a one.
 [[nodiscard]] absl::StatusOr<FrameStart> ParseFrameHead(absl::string_view first, size_t total);
+
+// Where frames follow each other in a stream of bytes.
+struct FrameOpening {
+  FrameKind kind;
+  size_t head = 0;
+  size_t body = 0;  // 1 to MostOf(kind)
+};
+// `first`: what is there of it. Nothing: more bytes are needed. PROTOCOL for what begins no frame.
+[[nodiscard]] absl::StatusOr<std::optional<FrameOpening>> ReadFrameHead(absl::string_view first);
 
 [[nodiscard]] std::string EncodeChunk(const ChunkHeader& header);
 [[nodiscard]] absl::StatusOr<ChunkHeader> DecodeChunk(absl::string_view body);

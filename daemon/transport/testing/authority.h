@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "daemon/transport/credentials.h"
+#include "daemon/transport/tls_options.h"
 
 namespace ckptd::transport {
 

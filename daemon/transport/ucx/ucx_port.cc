@@ -1,7 +1,5 @@
 #include "daemon/transport/ucx/ucx_port.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/epoll.h>
 
 #include <atomic>
@@ -15,6 +13,7 @@
 #include "daemon/base/log.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/os/loop.h"
+#include "daemon/os/socket_address.h"
 #include "daemon/os/thread.h"
 #include "daemon/transport/ucx/ucp_calls.h"
 #include "daemon/transport/ucx/ucx_stream.h"
@@ -24,45 +23,6 @@ namespace {
 
 constexpr size_t kMostPosts = 1024;
 constexpr Nanos kHousekeeping = std::chrono::seconds(1);
-
-struct Address {
-  sockaddr_storage bytes{};
-  socklen_t size = 0;
-  [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&bytes); }
-};
-
-absl::StatusOr<Address> AddressOf(const std::string& host, uint16_t port) {
-  Address address;
-  auto* const four = reinterpret_cast<sockaddr_in*>(&address.bytes);
-  auto* const six = reinterpret_cast<sockaddr_in6*>(&address.bytes);
-  if (inet_pton(AF_INET, host.c_str(), &four->sin_addr) == 1) {
-    four->sin_family = AF_INET;
-    four->sin_port = htons(port);
-    address.size = sizeof(sockaddr_in);
-    return address;
-  }
-  if (inet_pton(AF_INET6, host.c_str(), &six->sin6_addr) == 1) {
-    six->sin6_family = AF_INET6;
-    six->sin6_port = htons(port);
-    address.size = sizeof(sockaddr_in6);
-    return address;
-  }
-  return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat("\"", host, "\" is no numeric address"));
-}
-
-uint16_t PortOf(const sockaddr_storage& address) {
-  if (address.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port);
-  return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
-}
-
-std::string TextOf(const sockaddr_storage& address) {
-  char text[INET6_ADDRSTRLEN] = "?";
-  const void* const bytes = address.ss_family == AF_INET6
-                                ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6*>(&address)->sin6_addr)
-                                : static_cast<const void*>(&reinterpret_cast<const sockaddr_in*>(&address)->sin_addr);
-  (void)inet_ntop(address.ss_family, bytes, text, sizeof text);
-  return absl::StrCat("ucx:", text, ":", PortOf(address));
-}
 
 class Port final : public UcxPort {
  public:
@@ -76,10 +36,11 @@ class Port final : public UcxPort {
   uint16_t port() const override { return port_; }
   size_t streams() const override { return count_; }
   uint64_t made() const override { return made_; }
-  void Dial(const std::string& host, uint16_t port, std::string hello, Nanos patience, Opened opened) override {
-    mailbox_->Put([this, host, port, hello = std::move(hello), patience, opened = std::move(opened)]() mutable {
-      DialNow(host, port, std::move(hello), patience, std::move(opened));
-    });
+  BulkWay way() const override { return BulkWay::kUcx; }
+  void Dial(const BulkAddress& to, std::string hello, Nanos patience, Opened opened) override {
+    mailbox_->Put(
+        [this, host = to.host, port = to.port, hello = std::move(hello), patience,
+         opened = std::move(opened)]() mutable { DialNow(host, port, std::move(hello), patience, std::move(opened)); });
   }
 
  private:
@@ -140,7 +101,7 @@ absl::Status Port::Listen() {
   ucs_status_t status = ucp_.ucp_worker_create(context_, &of_worker, &worker_);
   if (status == UCS_OK) status = ucp_.ucp_worker_get_efd(worker_, &event_fd_);
   if (status != UCS_OK) return UcxError(ucp_, status, "making a worker");
-  CKPTD_ASSIGN_OR_RETURN(const Address address, AddressOf(options_.host, 0));
+  CKPTD_ASSIGN_OR_RETURN(const SocketAddress address, ParseSocketAddress(options_.host, 0));
   ucp_listener_params_t params{};
   params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
   params.sockaddr = {address.get(), address.size};
@@ -205,7 +166,7 @@ void Port::AcceptNow(ucp_conn_request_h request) {
   ucp_conn_request_attr_t about{};
   about.field_mask = UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR;
   const bool known = ucp_.ucp_conn_request_query(request, &about) == UCS_OK;
-  const std::string from = known ? TextOf(about.client_address) : "ucx:?";
+  const std::string from = absl::StrCat("ucx:", known ? TextOf(about.client_address) : "?");
   const uint64_t id = last_ + 1;
   absl::StatusOr<StreamPtr> made = MakeStream(from, [this, id](absl::StatusOr<std::string> hello) {
     const auto found = streams_.find(id);
@@ -227,7 +188,7 @@ void Port::AcceptNow(ucp_conn_request_h request) {
 }
 
 void Port::DialNow(const std::string& host, uint16_t port, std::string hello, Nanos patience, Opened opened) {
-  const absl::StatusOr<Address> to = AddressOf(host, port);
+  const absl::StatusOr<SocketAddress> to = ParseSocketAddress(host, port);
   if (!to.ok()) return opened(to.status());
   const uint64_t id = last_ + 1;
   absl::StatusOr<StreamPtr> made =
