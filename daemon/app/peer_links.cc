@@ -12,6 +12,7 @@
 #include "daemon/membership/member.h"
 #ifdef CKPTD_GRPC
 #include "daemon/transport/grpc_links.h"
+#include "daemon/transport/tls/tls_port.h"
 #include "daemon/transport/ucx/ucx_port.h"
 #endif
 
@@ -86,21 +87,36 @@ std::string PeerLinks::ListenAddress() const {
 }
 
 #ifdef CKPTD_GRPC
-// Without it copies go over gRPC, which is said where problems are.
-void PeerLinks::OpenBulk() {
-  if (config_.bulk != PeersBulkChoice::kUcx || bulk_) return;
+absl::StatusOr<std::unique_ptr<transport::BulkPort>> PeerLinks::MakeTlsPort() {
+  transport::TlsPortOptions options;
+  options.host = IsAddress(config_.address) ? config_.address : "";
+  options.port = static_cast<uint16_t>(config_.bulk_port);
+  options.dscp = static_cast<uint8_t>(config_.dscp);
+  options.cluster = config_.cluster;
+  options.tls = {transport::TlsMode::kMutual, config_.tls_ca, config_.tls_cert, config_.tls_key};
+  return transport::TlsPort::Open(files_, options);
+}
+
+absl::StatusOr<std::unique_ptr<transport::BulkPort>> PeerLinks::MakeUcxPort() {
   transport::UcxPortOptions options;
   options.library = config_.ucx_library;
   options.only_loopback = config_.tls == PeersTlsChoice::kPlaintextOnLoopback;
   options.host = IsAddress(config_.address) ? config_.address : "0.0.0.0";
-  auto port = transport::UcxPort::Open(options);
+  return transport::UcxPort::Open(options);
+}
+
+// Without it copies go over gRPC, which is said where problems are.
+void PeerLinks::OpenBulk() {
+  if (config_.bulk == PeersBulkChoice::kGrpc || bulk_) return;
+  const bool tls = config_.bulk == PeersBulkChoice::kTls;
+  auto port = tls ? MakeTlsPort() : MakeUcxPort();
   why_no_bulk_ = port.status();
   if (!port.ok()) {
-    Log(kError, "peers.no_ucx").Error(port.status());
+    Log(kError, tls ? "peers.no_tls" : "peers.no_ucx").Error(port.status());
     return;
   }
   bulk_ = *std::move(port);
-  Log(kInfo, "peers.ucx").Field("address", options.host).Field("port", uint64_t{bulk_->port()});
+  Log(kInfo, tls ? "peers.tls" : "peers.ucx").Field("address", config_.address).Field("port", uint64_t{bulk_->port()});
 }
 
 absl::StatusOr<std::unique_ptr<transport::Links>> PeerLinks::MakeLinks() {

@@ -85,6 +85,8 @@ class PeerLinks final : private transport::LinkSink {
   void Received(const std::string& peer, const transport::LinkMessage& message) override;
   void TryToStart();
   [[nodiscard]] absl::StatusOr<std::unique_ptr<transport::Links>> MakeLinks();
+  [[nodiscard]] absl::StatusOr<std::unique_ptr<transport::BulkPort>> MakeTlsPort();
+  [[nodiscard]] absl::StatusOr<std::unique_ptr<transport::BulkPort>> MakeUcxPort();
   void OpenBulk();
   [[nodiscard]] std::string ListenAddress() const;
   void TakeView();
@@ -99,7 +101,7 @@ class PeerLinks final : private transport::LinkSink {
   const Handler handler_;
   const bool speaks_;
   std::vector<std::string> members_;
-  std::unique_ptr<transport::BulkPort> bulk_;  // of peers.bulk = ucx; outlives the links
+  std::unique_ptr<transport::BulkPort> bulk_;  // of peers.bulk = tls or ucx; outlives the links
   absl::Status why_no_bulk_;                   // it was asked for, and cannot be
   std::unique_ptr<transport::Links> links_;
   transport::CopyCalls* copies_ = nullptr;  // of links_

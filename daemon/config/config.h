@@ -21,7 +21,7 @@ enum class BackPressureChoice { kSkip, kWait, kReplaceQueued };
 enum class IoChoice { kAuto, kUring, kThreads };
 enum class DirectChoice { kAuto, kOff };
 enum class MembershipChoice { kStatic, kDns, kSlurm, kEtcd };
-enum class PeersBulkChoice { kGrpc, kUcx };
+enum class PeersBulkChoice { kGrpc, kTls, kUcx };
 enum class UcxNetworkChoice { kUntrusted, kTrusted };
 enum class PeersTlsChoice { kMutual, kPlaintextOnLoopback };
 
@@ -107,6 +107,8 @@ struct PeersConfig {
   uint64_t data = 3;
   AutoBytes memory;                               // of this node, for what it holds for others; 0 = half of the region
   PeersBulkChoice bulk = PeersBulkChoice::kGrpc;  // how the bytes of copies move
+  uint64_t bulk_port = 9466;                      // of kTls; 0 = any free one
+  uint64_t dscp = 0;                              // of kTls: marks its packets; 0 = does not
   UcxNetworkChoice ucx_network = UcxNetworkChoice::kUntrusted;  // kTrusted is what kUcx needs
   std::string ucx_library;                                      // path; empty: the system's
   bool operator==(const PeersConfig&) const = default;

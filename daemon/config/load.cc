@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "daemon/base/errors.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/config/keys.h"
 
 namespace ckptd {
@@ -160,6 +161,28 @@ absl::Status CheckPeersTls(const PeersConfig& peers) {
                             "peers.tls_ca, peers.tls_cert and peers.tls_key"));
 }
 
+absl::Status CheckPeersBulk(const PeersConfig& peers) {
+  if (peers.bulk == PeersBulkChoice::kUcx && peers.ucx_network != UcxNetworkChoice::kTrusted)
+    return Error(
+        ErrorCode::INVALID_ARGUMENT,
+        "peers.bulk is ucx: copies then pass unencrypted, whatever peers.tls is, and whoever reaches UCX's ports "
+        "can write to the agent's memory. Where that network is the cluster's alone, set peers.ucx_network to "
+        "trusted; else peers.bulk to tls or grpc");
+  const bool certificates = peers.tls == PeersTlsChoice::kMutual && !peers.tls_ca.empty();
+  if (peers.bulk == PeersBulkChoice::kTls && !certificates)
+    return Error(ErrorCode::INVALID_ARGUMENT,
+                 "peers.bulk is tls, and needs certificates: set peers.tls to mutual and give peers.tls_ca, "
+                 "peers.tls_cert and peers.tls_key (ckptctl certs makes them), or set peers.bulk to grpc");
+  if (peers.bulk == PeersBulkChoice::kTls && peers.bulk_port == peers.port)
+    return Error(ErrorCode::INVALID_ARGUMENT,
+                 "peers.bulk_port and peers.port are the same: set peers.bulk_port to another one, or to 0");
+  if (peers.dscp != 0 && peers.bulk != PeersBulkChoice::kTls)
+    return Error(
+        ErrorCode::INVALID_ARGUMENT,
+        "peers.dscp marks the connections of peers.bulk = tls only: set peers.bulk to tls, or peers.dscp to 0");
+  return absl::OkStatus();
+}
+
 absl::Status CheckPeers(const PeersConfig& peers) {
   if (peers.membership == MembershipChoice::kDns && peers.dns_name.empty())
     return Error(ErrorCode::INVALID_ARGUMENT, "peers.membership is dns: give peers.dns_name");
@@ -167,13 +190,8 @@ absl::Status CheckPeers(const PeersConfig& peers) {
     return Error(ErrorCode::INVALID_ARGUMENT, "peers.membership is etcd: give peers.etcd_endpoints");
   if (peers.etcd_cert.empty() != peers.etcd_key.empty())
     return Error(ErrorCode::INVALID_ARGUMENT, "peers.etcd_cert and peers.etcd_key are of use together only");
-  if (peers.bulk == PeersBulkChoice::kUcx && peers.ucx_network != UcxNetworkChoice::kTrusted)
-    return Error(
-        ErrorCode::INVALID_ARGUMENT,
-        "peers.bulk is ucx: copies then pass unencrypted, whatever peers.tls is, and whoever reaches UCX's ports "
-        "can write to the agent's memory. Where that network is the cluster's alone, set peers.ucx_network to "
-        "trusted; else peers.bulk to grpc");
-  return CheckPeersTls(peers);
+  CKPTD_RETURN_IF_ERROR(CheckPeersTls(peers));
+  return CheckPeersBulk(peers);
 }
 
 }  // namespace

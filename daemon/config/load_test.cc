@@ -119,10 +119,27 @@ TEST(Load, CertificatesOfANodeComeTogether) {
               HasSubstr("set peers.tls to mutual"));
 }
 
+TEST(Load, CopiesOverTlsNeedCertificates) {
+  const std::string tls = "[peers]\nbulk = \"tls\"\n";
+  const std::string certificates = "tls_ca = \"/ca\"\ntls_cert = \"/c\"\ntls_key = \"/k\"\n";
+  EXPECT_THAT(ErrorOf(tls), HasSubstr("needs certificates: set peers.tls to mutual and give peers.tls_ca"));
+  EXPECT_THAT(ErrorOf(tls + "tls = \"plaintext-on-loopback\"\naddress = \"127.0.0.2\""),
+              HasSubstr("needs certificates"));
+  EXPECT_THAT(ErrorOf(tls + certificates + "bulk_port = 9465"), HasSubstr("the same"));
+  EXPECT_THAT(ErrorOf(tls + certificates + "dscp = 64"), HasSubstr("0 to 63"));
+  EXPECT_THAT(ErrorOf("[peers]\ndscp = 8"), HasSubstr("set peers.bulk to tls"));
+  const auto config = LoadConfig(tls + certificates + "bulk_port = 0\ndscp = 8", "f", Config());
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->peers.bulk, PeersBulkChoice::kTls);
+  EXPECT_EQ(config->peers.bulk_port, 0U);
+  EXPECT_EQ(config->peers.dscp, 8U);
+  EXPECT_EQ(Config().peers.bulk_port, 9466U);
+}
+
 TEST(Load, UcxIsAskedForInSoManyWords) {
   EXPECT_THAT(ErrorOf("[peers]\nbulk = \"ucx\""), HasSubstr("set peers.ucx_network to trusted"));
   EXPECT_THAT(ErrorOf("[peers]\nbulk = \"ucx\"\nucx_network = \"untrusted\""), HasSubstr("unencrypted"));
-  EXPECT_THAT(ErrorOf("[peers]\nbulk = \"rdma\""), HasSubstr("expected one of grpc | ucx"));
+  EXPECT_THAT(ErrorOf("[peers]\nbulk = \"rdma\""), HasSubstr("expected one of grpc | tls | ucx"));
   const auto trusted = LoadConfig("[peers]\nbulk = \"ucx\"\nucx_network = \"trusted\"", "f", Config());
   ASSERT_TRUE(trusted.ok()) << trusted.status();
   EXPECT_EQ(trusted->peers.bulk, PeersBulkChoice::kUcx);

@@ -1,5 +1,5 @@
-// Both ends of a transfer, each on a thread of its own, over connections inside this process, made up and by UCX: that
-// are cut, damaged, deaf, slow, and given up from either side.
+// Both ends of a transfer, each on a thread of its own, over connections inside this process, made up, by TLS and by
+// UCX: that are cut, damaged, deaf, slow, and given up from either side.
 #include "daemon/transport/transfer_run.h"
 
 #include <gmock/gmock.h>
@@ -17,6 +17,7 @@
 #include "daemon/transport/send_run.h"
 #include "daemon/transport/served_moves.h"
 #include "daemon/transport/testing/fake_bulk.h"
+#include "daemon/transport/tls/tls_pair.h"
 #include "daemon/transport/ucx/ucx_pair.h"
 
 namespace ckptd::transport {
@@ -40,15 +41,14 @@ std::string RandomBytes(size_t size) {
 struct Wire {
   const char* name;
   FakeBulk::Ends (*connect)(FakeBulkFaults faults);
-  bool ucx;
+  std::string (*why_not)();
 };
 void PrintTo(const Wire& wire, std::ostream* out) { *out << wire.name; }
 
 class TransferRunTest : public ::testing::TestWithParam<Wire> {
  protected:
   void SetUp() override {
-    static const std::string why = WhyNoUcx();
-    if (GetParam().ucx && !why.empty()) GTEST_SKIP() << "skipped: " << why;
+    if (const std::string why = GetParam().why_not(); !why.empty()) GTEST_SKIP() << "skipped: " << why;
   }
   static FakeBulk::Ends Wired(FakeBulkFaults faults = {}) { return GetParam().connect(std::move(faults)); }
 
@@ -295,7 +295,8 @@ TEST_P(TransferRunTest, TheDeadlineEndsAnIdleOne) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, TransferRunTest,
-                         ::testing::Values(Wire{"Fake", FakeBulk::Connect, false}, Wire{"Ucx", ConnectByUcx, true}),
+                         ::testing::Values(Wire{"Fake", FakeBulk::Connect, [] { return std::string(); }},
+                                           Wire{"Tls", ConnectByTls, WhyNoTls}, Wire{"Ucx", ConnectByUcx, WhyNoUcx}),
                          [](const auto& wire) { return std::string(wire.param.name); });
 
 TEST(EmptyTransferRunTest, AnImageWithoutBytesIsComplete) {

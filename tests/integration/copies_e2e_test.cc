@@ -34,6 +34,57 @@ TEST_F(CopiesTest, OverUcxTooAndWithANodeThatHasItNot) {
   EXPECT_NE(cluster_->Logs().find("peers.ucx"), std::string::npos) << cluster_->Logs();
 }
 
+// What `ckptctl certs` makes for the nodes of a cluster. Outlives its agents.
+class CertsDir {
+ public:
+  explicit CertsDir(size_t nodes) {
+    char name[] = "/tmp/ckptd-certs-XXXXXX";
+    dir_ = mkdtemp(name);
+    std::string names;
+    for (size_t i = 0; i < nodes; ++i) names += " " + Cluster::NameOf(i);
+    Run("init --cluster ml --dir " + dir_);
+    Run("node" + names + " --dir " + dir_);
+  }
+  ~CertsDir() { std::filesystem::remove_all(dir_); }
+  CertsDir(const CertsDir&) = delete;
+  CertsDir& operator=(const CertsDir&) = delete;
+  [[nodiscard]] std::map<std::string, std::string> SettingsOf(size_t number) const {
+    const std::string stem = dir_ + "/nodes/" + Cluster::NameOf(number);
+    return {{"peers.tls", Quoted("mutual")},
+            {"peers.cluster", Quoted("ml")},
+            {"peers.tls_ca", Quoted(dir_ + "/ca.pem")},
+            {"peers.tls_cert", Quoted(stem + ".pem")},
+            {"peers.tls_key", Quoted(stem + ".key")}};
+  }
+
+ private:
+  void Run(const std::string& line) const {
+    std::vector<std::string> argv = {BinaryDirectory() + "/ckptctl", "certs"};
+    for (const std::string& word : Args(line)) argv.push_back(word);
+    Child child({argv, {"NO_COLOR=1"}, dir_ + "/stderr"});
+    EXPECT_EQ(child.Wait(), 0) << line;
+  }
+  std::string dir_;
+};
+
+// Between the first two over TLS of our own; the third has only gRPC's, and all work together.
+TEST_F(CopiesTest, OverTlsTooAndWithANodeThatHasItNot) {
+  const CertsDir certs(3);
+  ClusterOptions options{3, MemoryOnly(), [&](size_t number) {
+                           std::map<std::string, std::string> more = certs.SettingsOf(number);
+                           more["peers.bulk"] = Quoted(number == 2 ? "grpc" : "tls");
+                           if (number != 2) more["peers.dscp"] = "8";
+                           more["agent.log_level"] = Quoted("debug");
+                           return more;
+                         }};
+  cluster_ = std::make_unique<Cluster>(options);
+  ASSERT_TRUE(cluster_->Start()) << cluster_->Logs();
+  ASSERT_NO_FATAL_FAILURE(ComesBackWithout(2, 1));
+  EXPECT_NE(cluster_->Logs().find("tls.came"), std::string::npos) << "nothing went over it\n" << cluster_->Logs();
+  EXPECT_EQ(cluster_->Logs().find("peers.no_tls"), std::string::npos);
+  cluster_.reset();
+}
+
 // Rank 0's: with it the coordinator.
 TEST_F(CopiesTest, TheCoordinatorsNodeTooComesBackFromItsCopies) {
   ASSERT_NO_FATAL_FAILURE(Make(3));

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-COPIES = [f"copies.{way}/{limit}" for way in ("plain", "tls", "ucx")
+COPIES = [f"copies.{way}/{limit}" for way in ("plain", "tls", "bulk-tls", "ucx")
           for limit in ("memcpy", "iperf3", "ucx-tcp", "ucx-shm")]  # fmt: skip
 COORDINATOR = {f"coordinator.{nodes}.{what}": "MiB" if what == "memory" else "ms"
                for nodes in (64, 1250, 2) for what in ("restore", "commit", "cpu", "memory")}  # fmt: skip

@@ -57,21 +57,24 @@ absl::StatusOr<Way> OurWay(const char* name, const CopyMemory& memory, const Cop
 
 struct OurKind {
   const char* name;
-  bool tls;
-  bool ucx;
+  bool certificates;
+  BytesBy by;
 };
-constexpr OurKind kOurs[] = {{"copies.plain", false, false}, {"copies.tls", true, false}, {"copies.ucx", false, true}};
+constexpr OurKind kOurs[] = {{"copies.plain", false, BytesBy::kGrpc},
+                             {"copies.tls", true, BytesBy::kGrpc},
+                             {"copies.bulk-tls", true, BytesBy::kTls},
+                             {"copies.ucx", false, BytesBy::kUcx}};
 
 // Where UCX is not installed it says so.
 absl::StatusOr<std::vector<Way>> OurWays(const CopyMemory& memory, uint64_t chunk_bytes) {
   std::vector<Way> ways;
   for (const OurKind& kind : kOurs) {
     CopiesPairOptions options;
-    options.tls = kind.tls;
-    options.ucx = kind.ucx;
+    options.certificates = kind.certificates;
+    options.by = kind.by;
     options.chunk_bytes = chunk_bytes;
     absl::StatusOr<Way> way = OurWay(kind.name, memory, options);
-    if (kind.ucx && CodeOf(way.status()) == ErrorCode::REFUSED)
+    if (kind.by == BytesBy::kUcx && CodeOf(way.status()) == ErrorCode::REFUSED)
       way = Way{kind.name, "", nullptr, std::string(way.status().message())};
     CKPTD_ASSIGN_OR_RETURN(ways.emplace_back(), std::move(way));
   }

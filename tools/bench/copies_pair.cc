@@ -5,6 +5,7 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "daemon/os/thread.h"
 #include "daemon/transport/copy_request.h"
 #include "daemon/transport/grpc_links.h"
+#include "daemon/transport/tls/tls_port.h"
 #include "daemon/transport/ucx/ucx_port.h"
 #include "tools/bench/measure.h"
 #include "tools/certs/cert_files.h"
@@ -118,12 +120,8 @@ class End final : private transport::LinkSink {
     loop_->Stop();
   }
 
-  [[nodiscard]] absl::Status Start(const transport::TlsOptions& tls, bool ucx) {
-    if (ucx) {
-      transport::UcxPortOptions of_port;
-      of_port.only_loopback = true;
-      CKPTD_ASSIGN_OR_RETURN(port_, transport::UcxPort::Open(of_port));
-    }
+  [[nodiscard]] absl::Status Start(const transport::TlsOptions& tls, BytesBy by) {
+    CKPTD_RETURN_IF_ERROR(OpenPort(tls, by));
     CKPTD_ASSIGN_OR_RETURN(loop_, Loop::Create(SystemClock(), 1024));
     CKPTD_ASSIGN_OR_RETURN(auto credentials, transport::Credentials::Create(PosixFiles(), tls, kCluster));
     transport::GrpcLinksOptions options;
@@ -144,8 +142,8 @@ class End final : private transport::LinkSink {
   void Know(const transport::PeerNode& peer) {
     Do([&] { links_->SetPeers({peer}); });
   }
-  // Connections over UCX there have been.
-  [[nodiscard]] uint64_t by_ucx() const { return port_ == nullptr ? 0 : port_->made(); }
+  // Connections of its bulk port there have been.
+  [[nodiscard]] uint64_t made() const { return made_ ? made_() : 0; }
   // Within Do.
   [[nodiscard]] transport::CopyCalls& copies() { return links_->copies(); }
   // On its loop's thread, of which a benchmark asks little; returns when it has run.
@@ -164,10 +162,29 @@ class End final : private transport::LinkSink {
 
  private:
   void Received(const std::string&, const transport::LinkMessage&) override {}
+  [[nodiscard]] absl::Status OpenPort(const transport::TlsOptions& tls, BytesBy by) {
+    if (by == BytesBy::kTls) {
+      transport::TlsPortOptions of_port;
+      of_port.host = "127.0.0.1";
+      of_port.cluster = kCluster;
+      of_port.tls = tls;
+      CKPTD_ASSIGN_OR_RETURN(auto port, transport::TlsPort::Open(PosixFiles(), of_port));
+      made_ = [raw = port.get()] { return raw->made(); };
+      port_ = std::move(port);
+    } else if (by == BytesBy::kUcx) {
+      transport::UcxPortOptions of_port;
+      of_port.only_loopback = true;
+      CKPTD_ASSIGN_OR_RETURN(auto port, transport::UcxPort::Open(of_port));
+      made_ = [raw = port.get()] { return raw->made(); };
+      port_ = std::move(port);
+    }
+    return absl::OkStatus();
+  }
 
   const std::string name_;
   transport::CopyHost* const host_;
-  std::unique_ptr<transport::UcxPort> port_;
+  std::unique_ptr<transport::BulkPort> port_;
+  std::function<uint64_t()> made_;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<transport::GrpcLinks> links_;
   Mutex mutex_;
@@ -241,16 +258,17 @@ class Pair final : public CopiesPair {
   [[nodiscard]] absl::Status Start() {
     transport::TlsOptions plain;
     plain.mode = transport::TlsMode::kPlaintextOnLoopback;
-    if (options_.tls) CKPTD_RETURN_IF_ERROR(certificates_.Make());
-    CKPTD_RETURN_IF_ERROR(sends_.Start(options_.tls ? certificates_.Of(kSender) : plain, options_.ucx));
-    CKPTD_RETURN_IF_ERROR(keeps_.Start(options_.tls ? certificates_.Of(kKeeper) : plain, options_.ucx));
+    const bool shown = options_.certificates;
+    if (shown) CKPTD_RETURN_IF_ERROR(certificates_.Make());
+    CKPTD_RETURN_IF_ERROR(sends_.Start(shown ? certificates_.Of(kSender) : plain, options_.by));
+    CKPTD_RETURN_IF_ERROR(keeps_.Start(shown ? certificates_.Of(kKeeper) : plain, options_.by));
     sends_.Know(keeps_.node());
     keeps_.Know(sends_.node());
     return Sum();
   }
 
   absl::StatusOr<double> Send() override {
-    const uint64_t before = keeps_.by_ucx();
+    const uint64_t before = keeps_.made();
     Ending ending;
     std::unique_ptr<transport::CopyMove> move;
     TimePoint begin;
@@ -271,7 +289,8 @@ class Pair final : public CopiesPair {
     const double seconds = SecondsSince(begin);
     sends_.Do([&] { move.reset(); });
     CKPTD_RETURN_IF_ERROR(ended);
-    if (options_.ucx && keeps_.by_ucx() == before) return Error(ErrorCode::INTERNAL, "the bytes did not go over UCX");
+    if (options_.by != BytesBy::kGrpc && keeps_.made() == before)
+      return Error(ErrorCode::INTERNAL, "the bytes went over gRPC");
     return seconds;
   }
 

@@ -33,9 +33,11 @@ class CopyMemory {
   Mapping from_, into_;
 };
 
+enum class BytesBy { kGrpc, kTls, kUcx };  // of Move
+
 struct CopiesPairOptions {
-  bool tls = false;  // mutual, with an authority made for it
-  bool ucx = false;  // the bytes of Move over UCX
+  bool certificates = false;  // gRPC by mutual TLS, with an authority made for it; kTls needs them
+  BytesBy by = BytesBy::kGrpc;
   uint64_t chunk_bytes = 0;
 };
 

@@ -213,7 +213,10 @@ void Port::TakeIn(const std::string& from, TlsGreeted greeted) {
   auto stream =
       TlsStream::Make(ready_, std::move(greeted.wire), from, room ? std::make_unique<TlsSeat>(guests_) : nullptr);
   if (!stream.ok()) return Refused(from, stream.status());
-  if (room && came_) return came_(*std::move(stream), std::move(greeted.hello));
+  if (room && came_) {
+    Log(kDebug, "tls.came").Field("from", from);
+    return came_(*std::move(stream), std::move(greeted.hello));
+  }
   const absl::Status why =
       room ? Error(ErrorCode::DRAINING, "nobody is served here now")
            : Error(ErrorCode::BUSY,

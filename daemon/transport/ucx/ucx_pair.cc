@@ -14,11 +14,14 @@ std::string TestUcx() {
 }
 
 std::string WhyNoUcx() {
-  UcxPortOptions options;
-  options.library = TestUcx();
-  options.only_loopback = true;
-  const absl::StatusOr<std::unique_ptr<UcxPort>> port = UcxPort::Open(options);
-  return port.ok() ? "" : std::string(port.status().message());
+  static const std::string why = [] {
+    UcxPortOptions options;
+    options.library = TestUcx();
+    options.only_loopback = true;
+    const absl::StatusOr<std::unique_ptr<UcxPort>> port = UcxPort::Open(options);
+    return port.ok() ? "" : std::string(port.status().message());
+  }();
+  return why;
 }
 
 std::unique_ptr<UcxPort> MustOpenUcx(Nanos hello_patience) {

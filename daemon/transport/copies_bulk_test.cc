@@ -1,5 +1,5 @@
-// Snapshots move between two agents on this machine, their bytes over UCX: what is agreed on by gRPC, who gets in, and
-// what happens where only one of the two has it.
+// Snapshots move between two agents on this machine, their bytes over TLS or over UCX: what is agreed on by gRPC, who
+// gets in, and what happens where only one of the two has it.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,15 +12,14 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
 #include "daemon/os/fd.h"
-#include "daemon/os/testing/temp_dir.h"
 #include "daemon/transport/copy_request.h"
 #include "daemon/transport/move_frame.h"
-#include "daemon/transport/testing/authority.h"
 #include "daemon/transport/testing/moving.h"
 #include "daemon/transport/testing/raw_move.h"
 #include "daemon/transport/testing/raw_peer.h"
 #include "daemon/transport/testing/test_holder.h"
 #include "daemon/transport/testing/test_node.h"
+#include "daemon/transport/tls/tls_pair.h"
 #include "daemon/transport/ucx/ucx_pair.h"
 
 namespace ckptd::transport {
@@ -33,21 +32,23 @@ using ::testing::HasSubstr;
 
 constexpr size_t kImage = size_t{48} << 20;
 
-// A port of UCX where nobody listens.
-class DeadPort final : public BulkPort {
+// A port where nobody listens.
+class DeadPort : public BulkPort {
  public:
+  explicit DeadPort(BulkWay way) : way_(way) {}
   void Serve(Came) override {}
   [[nodiscard]] uint16_t port() const override { return 1; }
-  [[nodiscard]] BulkWay way() const override { return BulkWay::kUcx; }
+  [[nodiscard]] BulkWay way() const override { return way_; }
   void Dial(const BulkAddress&, std::string, Nanos, Opened) override { std::abort(); }
+
+ private:
+  const BulkWay way_;
 };
 
 // Connections that are answered, and end.
-class VainPort final : public BulkPort {
+class VainPort final : public DeadPort {
  public:
-  void Serve(Came) override {}
-  [[nodiscard]] uint16_t port() const override { return 1; }
-  [[nodiscard]] BulkWay way() const override { return BulkWay::kUcx; }
+  using DeadPort::DeadPort;
   void Dial(const BulkAddress&, std::string, Nanos, Opened opened) override {
     ++dialled;
     const auto [a, b] = FakeBulk::Connect();
@@ -57,15 +58,48 @@ class VainPort final : public BulkPort {
   std::atomic<int> dialled{0};
 };
 
-class CopiesUcxTest : public ::testing::Test {
+// A port of one of the two ways.
+struct AnyPort {
+  std::unique_ptr<BulkPort> port;
+  std::function<uint64_t()> made;
+};
+
+AnyPort OpenTls(const TlsNodes& nodes, const std::string& node, Nanos hello_patience) {
+  TlsPortOptions options = nodes.OptionsOf(node);
+  options.hello_patience = hello_patience;
+  std::unique_ptr<TlsPort> port = MustOpenTls(options);
+  return {std::move(port), [raw = port.get()] { return raw->made(); }};
+}
+
+AnyPort OpenUcx(const TlsNodes&, const std::string&, Nanos hello_patience) {
+  std::unique_ptr<UcxPort> port = MustOpenUcx(hello_patience);
+  return {std::move(port), [raw = port.get()] { return raw->made(); }};
+}
+
+struct Way {
+  const char* name;
+  BulkWay way;
+  std::string (*why_not)();
+  AnyPort (*open)(const TlsNodes& nodes, const std::string& node, Nanos hello_patience);
+  bool certificates;  // at gRPC
+};
+void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
+
+class CopiesBulkTest : public ::testing::TestWithParam<Way> {
  protected:
   void SetUp() override {
-    static const std::string why = WhyNoUcx();
-    if (!why.empty()) GTEST_SKIP() << "skipped: " << why;
-    of_[0] = MustOpenUcx();
-    of_[1] = MustOpenUcx(milliseconds(500));
+    if (const std::string why = WhyNoTls(); !why.empty()) GTEST_SKIP() << "skipped: " << why;
+    if (const std::string why = GetParam().why_not(); !why.empty()) GTEST_SKIP() << "skipped: " << why;
+    nodes_.emplace();
+    for (const char* node : {"a", "b", "c"}) nodes_->Issue(node);
+    of_[0] = GetParam().open(*nodes_, "a", seconds(5));
+    of_[1] = GetParam().open(*nodes_, "b", milliseconds(500));
   }
-  void Start(BulkPort* of_a, BulkPort* of_b, const TlsOptions& tls_a = kPlain, const TlsOptions& tls_b = kPlain) {
+  [[nodiscard]] TlsOptions TlsOf(const std::string& node) const {
+    return GetParam().certificates ? nodes_->ca().Tls(node) : TlsOptions{TlsMode::kPlaintextOnLoopback, "", "", ""};
+  }
+  void Start(BulkPort* of_a, BulkPort* of_b) { Start(of_a, of_b, TlsOf("a"), TlsOf("b")); }
+  void Start(BulkPort* of_a, BulkPort* of_b, const TlsOptions& tls_a, const TlsOptions& tls_b) {
     TestNode::Options a;
     a.name = "a";
     a.bulk = of_a;
@@ -96,14 +130,16 @@ class CopiesUcxTest : public ::testing::Test {
   }
   static Nanos Now() { return SystemClock().Monotonic(); }
 
-  // What GrpcCopies would not do: an offer by gRPC, then any first frame over UCX. What the other end says to it.
+  // What GrpcCopies would not do: an offer by gRPC, then any first frame. What the other end says to it.
   std::string TokenFor(uint32_t rank, uint64_t bytes) {
-    RawCaller caller(b_->address(), {});
+    RawIdentity shown;
+    if (const TlsOptions tls = TlsOf("a"); !tls.ca.empty()) shown = {TextOf(tls.ca), TextOf(tls.cert), TextOf(tls.key)};
+    RawCaller caller(b_->address(), shown);
     v1::OfferRequest offer = OfferOf(rank, bytes);
     *offer.mutable_from() = FromA();
     v1::OfferResponse response;
     EXPECT_TRUE(RawOffer(caller.channel(), offer, &response).ok());
-    EXPECT_EQ(response.ucx_port(), of_[1]->port());
+    EXPECT_EQ(GetParam().way == BulkWay::kTls ? response.tls_port() : response.ucx_port(), of_[1].port->port());
     return response.token();
   }
   static v1::HelloRequest FromA() { return MakeHello({kTestCluster, "a", "a-agent", 1, 77}, "b"); }
@@ -113,70 +149,81 @@ class CopiesUcxTest : public ::testing::Test {
     hello.set_transfer(EncodeHello({*TokenOf(token), NameOfCopy(peer, rank), bytes, kTestChunk}));
     return hello.SerializeAsString();
   }
-  absl::StatusOr<OpenedBulk> Dial(const std::string& first) {
+  absl::StatusOr<OpenedBulk> Dial(const std::string& first) { return DialFrom(*of_[0].port, first); }
+  absl::StatusOr<OpenedBulk> DialFrom(BulkPort& port, const std::string& first) {
     Mutex mutex;
     CondVar changed;
     std::optional<absl::StatusOr<OpenedBulk>> result;
-    of_[0]->Dial({"b", "127.0.0.1", of_[1]->port()}, first, seconds(10), [&](const absl::StatusOr<OpenedBulk>& opened) {
-      MutexLock lock(mutex);
-      result = opened;
-      changed.NotifyAll();
-    });
+    port.Dial({"b", "127.0.0.1", of_[1].port->port()}, first, seconds(10),
+              [&](const absl::StatusOr<OpenedBulk>& opened) {
+                MutexLock lock(mutex);
+                result = opened;
+                changed.NotifyAll();
+              });
     MutexLock lock(mutex);
     while (!result) changed.Wait(mutex);
     return *result;
   }
 
-  static inline const TlsOptions kPlain{TlsMode::kPlaintextOnLoopback, "", "", ""};
-  std::unique_ptr<UcxPort> of_[2];
-  DeadPort dead_;
-  VainPort vain_;
+  std::optional<TlsNodes> nodes_;
+  AnyPort of_[2];
+  DeadPort dead_{GetParam().way};
+  VainPort vain_{GetParam().way};
   TestHolder holder_;
   std::optional<TestNode> a_;
   std::optional<TestNode> b_;
 };
 
-TEST_F(CopiesUcxTest, WhereBothHaveItTheBytesGoOverIt) {
-  Start(of_[0].get(), of_[1].get());
+TEST_P(CopiesBulkTest, WhereBothHaveItTheBytesGoOverIt) {
+  Start(of_[0].port.get(), of_[1].port.get());
   ExpectItMoves();
-  EXPECT_EQ(of_[1]->made(), 2U);
+  EXPECT_EQ(of_[1].made(), 2U);
 }
 
-TEST_F(CopiesUcxTest, UnderMutualTlsToo) {
-  if (!HaveOpenssl()) GTEST_SKIP() << "skipped: no " << kOpenssl << " (package openssl)";
-  const TempDir dir;
-  const Authority ca(dir.path(), "ca");
-  for (const char* name : {"a", "b"}) ca.Issue(name, absl::StrCat("URI:spiffe://", kTestCluster, "/ckptd/", name));
-  Start(of_[0].get(), of_[1].get(), ca.Tls("a"), ca.Tls("b"));
+TEST_P(CopiesBulkTest, UnderMutualTlsToo) {
+  Start(of_[0].port.get(), of_[1].port.get(), nodes_->ca().Tls("a"), nodes_->ca().Tls("b"));
   ExpectItMoves();
-  EXPECT_EQ(of_[1]->made(), 2U);
+  EXPECT_EQ(of_[1].made(), 2U);
 }
 
-TEST_F(CopiesUcxTest, WhereOneHasItNotGrpcCarriesThem) {
+// The token alone is not enough where there are certificates: it must be its owner's that is shown.
+TEST_P(CopiesBulkTest, AnothersCertificateDoesNotGoWithTheToken) {
+  if (GetParam().way != BulkWay::kTls) GTEST_SKIP() << "skipped: no certificates on this way";
+  Start(nullptr, of_[1].port.get());
+  const AnyPort of_c = GetParam().open(*nodes_, "c", seconds(5));
+  const std::string hello = FirstOf(TokenFor(1, kTestChunk), 1, kTestChunk);
+  const absl::Status stolen = DialFrom(*of_c.port, hello).status();
+  EXPECT_EQ(CodeOf(stolen), ErrorCode::PERMISSION) << stolen;
+  EXPECT_THAT(stolen.message(), HasSubstr("spiffe://ml/ckptd/c, not for spiffe://ml/ckptd/a"));
+  EXPECT_EQ(holder_.redeemed(), 0);
+  EXPECT_TRUE(Dial(hello).ok()) << "it was not spent";
+}
+
+TEST_P(CopiesBulkTest, WhereOneHasItNotGrpcCarriesThem) {
   for (const bool sender_has_it : {true, false}) {
-    Start(sender_has_it ? of_[0].get() : nullptr, sender_has_it ? nullptr : of_[1].get());
+    Start(sender_has_it ? of_[0].port.get() : nullptr, sender_has_it ? nullptr : of_[1].port.get());
     ExpectItMoves();
-    EXPECT_EQ(of_[0]->made() + of_[1]->made(), 0U);
+    EXPECT_EQ(of_[0].made() + of_[1].made(), 0U);
     a_.reset();
     b_.reset();
     holder_.Put(3, std::string(kImage, '~'));
   }
 }
 
-TEST_F(CopiesUcxTest, WhereNoConnectionIsToBeHadGrpcCarriesThem) {
-  Start(of_[0].get(), &dead_);
+TEST_P(CopiesBulkTest, WhereNoConnectionIsToBeHadGrpcCarriesThem) {
+  Start(of_[0].port.get(), &dead_);
   ExpectItMoves();
-  EXPECT_EQ(of_[0]->made(), 1U) << "the second did not try again";
+  EXPECT_EQ(of_[0].made(), 1U) << "the second did not try again";
 }
 
-TEST_F(CopiesUcxTest, WhereConnectionsBringNothingGrpcCarriesThem) {
+TEST_P(CopiesBulkTest, WhereConnectionsBringNothingGrpcCarriesThem) {
   Start(&vain_, &dead_);
   ExpectItMoves();
   EXPECT_EQ(vain_.dialled, 1);
 }
 
-TEST_F(CopiesUcxTest, ATokenIsForOneConnectionOfOneTransferOfOnePeer) {
-  Start(nullptr, of_[1].get());
+TEST_P(CopiesBulkTest, ATokenIsForOneConnectionOfOneTransferOfOnePeer) {
+  Start(nullptr, of_[1].port.get());
   const auto code = [this](const std::string& first) { return CodeOf(Dial(first).status()); };
   const std::string token = TokenFor(1, kTestChunk);
   const std::string before = holder_.Of(1)->bytes;
@@ -193,22 +240,22 @@ TEST_F(CopiesUcxTest, ATokenIsForOneConnectionOfOneTransferOfOnePeer) {
   EXPECT_EQ(holder_.Of(1)->bytes, before);
 }
 
-TEST_F(CopiesUcxTest, AWrongHelloThatIsTooLongIsCutOff) {
-  Start(nullptr, of_[1].get());
+TEST_P(CopiesBulkTest, AWrongHelloThatIsTooLongIsCutOff) {
+  Start(nullptr, of_[1].port.get());
   EXPECT_FALSE(Dial(std::string(kMaxHelloFrame + 1, 'x')).ok());
   EXPECT_EQ(holder_.redeemed(), 0);
 }
 
-// Garbage on the sockets themselves: UCX's own matter, and no reason for the next transfer to fail.
-TEST_F(CopiesUcxTest, AFloodOfGarbageIsSurvived) {
-  Start(of_[0].get(), of_[1].get());
+// Garbage on the sockets themselves is no reason for the next transfer to fail.
+TEST_P(CopiesBulkTest, AFloodOfGarbageIsSurvived) {
+  Start(of_[0].port.get(), of_[1].port.get());
   std::mt19937_64 random(7);
   std::vector<UniqueFd> open;
   for (int i = 0; i < 100; ++i) {
     UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in to{};
     to.sin_family = AF_INET;
-    to.sin_port = htons(of_[1]->port());
+    to.sin_port = htons(of_[1].port->port());
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     ASSERT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to), 0);
     std::string bytes(random() % 4000, 0);
@@ -219,8 +266,8 @@ TEST_F(CopiesUcxTest, AFloodOfGarbageIsSurvived) {
   ExpectItMoves();
 }
 
-TEST_F(CopiesUcxTest, WhoeverIsCancelledIsToldAndNothingIsLeft) {
-  Start(of_[0].get(), of_[1].get());
+TEST_P(CopiesBulkTest, WhoeverIsCancelledIsToldAndNothingIsLeft) {
+  Start(of_[0].port.get(), of_[1].port.get());
   const std::string image = TestImage(kImage);
   SenderLimits limits{.deadline = Now() + seconds(60)};
   limits.bytes_per_second = uint64_t{20} << 20;
@@ -241,13 +288,13 @@ TEST_F(CopiesUcxTest, WhoeverIsCancelledIsToldAndNothingIsLeft) {
   b_.reset();
   moving.reset();
   a_.reset();
-  of_[0].reset();
-  of_[1].reset();
+  of_[0].port.reset();
+  of_[1].port.reset();
   EXPECT_LT(Now() - begin, seconds(5));
 }
 
-TEST_F(CopiesUcxTest, ManyAtOnce) {
-  Start(of_[0].get(), of_[1].get());
+TEST_P(CopiesBulkTest, ManyAtOnce) {
+  Start(of_[0].port.get(), of_[1].port.get());
   const std::string image = TestImage(8 * kTestChunk);
   std::vector<std::unique_ptr<Moving>> all;
   for (uint32_t rank = 0; rank < 8; ++rank) {
@@ -257,6 +304,11 @@ TEST_F(CopiesUcxTest, ManyAtOnce) {
   for (auto& one : all) EXPECT_TRUE(one->Wait().ok()) << one->Wait();
   for (uint32_t rank = 0; rank < 8; ++rank) EXPECT_TRUE(holder_.Of(rank)->bytes == image);
 }
+
+INSTANTIATE_TEST_SUITE_P(Over, CopiesBulkTest,
+                         ::testing::Values(Way{"Tls", BulkWay::kTls, WhyNoTls, OpenTls, true},
+                                           Way{"Ucx", BulkWay::kUcx, WhyNoUcx, OpenUcx, false}),
+                         [](const auto& way) { return std::string(way.param.name); });
 
 }  // namespace
 }  // namespace ckptd::transport
