@@ -14,6 +14,11 @@ namespace ckptd {
 namespace {
 
 constexpr int kBacklog = 256;
+// Of a machine that is gone.
+constexpr int kIdleSeconds = 10;
+constexpr int kProbeSeconds = 5;
+constexpr int kProbes = 2;
+constexpr int kUnheardMs = 20'000;
 
 absl::Status SetOption(int fd, int level, int name, int value, const char* what) {
   if (setsockopt(fd, level, name, &value, sizeof value) == 0) return absl::OkStatus();
@@ -75,6 +80,11 @@ std::string TextOf(const sockaddr_storage& address) {
 // A socket of IPv6 may carry IPv4, which has a mark of its own.
 absl::Status PrepareTcp(int fd, uint8_t dscp) {
   CKPTD_RETURN_IF_ERROR(SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY"));
+  CKPTD_RETURN_IF_ERROR(SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1, "SO_KEEPALIVE"));
+  CKPTD_RETURN_IF_ERROR(SetOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, kIdleSeconds, "TCP_KEEPIDLE"));
+  CKPTD_RETURN_IF_ERROR(SetOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, kProbeSeconds, "TCP_KEEPINTVL"));
+  CKPTD_RETURN_IF_ERROR(SetOption(fd, IPPROTO_TCP, TCP_KEEPCNT, kProbes, "TCP_KEEPCNT"));
+  CKPTD_RETURN_IF_ERROR(SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUnheardMs, "TCP_USER_TIMEOUT"));
   if (dscp == 0) return absl::OkStatus();
   const int mark = dscp << 2;  // above the two bits of ECN
   int family = 0;

@@ -28,7 +28,8 @@ struct SocketAddress {
 inline constexpr uint8_t kMaxDscp = 63;
 
 // What a connection has from its first packet on: `dscp` marks them for the network (RFC 2474), 0 does not; small
-// writes are not held back.
+// writes are not held back; it ends when the other machine has not answered for about 20 s, whether or not anything is
+// to be sent.
 [[nodiscard]] absl::Status PrepareTcp(int fd, uint8_t dscp);
 // At this address, or at all of this machine's when `host` is empty; port 0 = any free one.
 [[nodiscard]] absl::StatusOr<UniqueFd> ListenTcp(const std::string& host, uint16_t port, uint8_t dscp);

@@ -68,12 +68,14 @@ AnyPort OpenTls(const TlsNodes& nodes, const std::string& node, Nanos hello_pati
   TlsPortOptions options = nodes.OptionsOf(node);
   options.hello_patience = hello_patience;
   std::unique_ptr<TlsPort> port = MustOpenTls(options);
-  return {std::move(port), [raw = port.get()] { return raw->made(); }};
+  TlsPort* const raw = port.get();
+  return {std::move(port), [raw] { return raw->made(); }};
 }
 
 AnyPort OpenUcx(const TlsNodes&, const std::string&, Nanos hello_patience) {
   std::unique_ptr<UcxPort> port = MustOpenUcx(hello_patience);
-  return {std::move(port), [raw = port.get()] { return raw->made(); }};
+  UcxPort* const raw = port.get();
+  return {std::move(port), [raw] { return raw->made(); }};
 }
 
 struct Way {

@@ -131,7 +131,7 @@ TEST_F(TlsTrustTest, CertificatesAreExchangedWithoutARestart) {
 }
 
 TEST_F(TlsTrustTest, AFileThatIsWrongIsNamed) {
-  const auto error_of = [this](const TlsOptions& tls) {
+  const auto error_of = [](const TlsOptions& tls) {
     return std::string(TlsIdentity(PosixFiles(), tls, Nanos(0)).Current(Nanos(1)).status().message());
   };
   TlsOptions tls = nodes_->ca().Tls("a");
