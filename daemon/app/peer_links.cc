@@ -25,7 +25,7 @@ constexpr size_t kMostNamed = 5;
 
 constexpr char kNextLinks[] =
     "jobs of this node alone go on; correct what is named, it is tried again every 5 s (README: other nodes)";
-constexpr char kNextBulk[] = "copies go over gRPC meanwhile; correct what is named and restart the agent";
+constexpr char kNextBulk[] = "copies take another way meanwhile; correct what is named and restart the agent";
 constexpr char kNextPeer[] =
     "see that ckptd runs there and that its port may be reached from here; a node that is gone for good leaves "
     "peers.members";
@@ -105,18 +105,29 @@ absl::StatusOr<std::unique_ptr<transport::BulkPort>> PeerLinks::MakeUcxPort() {
   return transport::UcxPort::Open(options);
 }
 
-// Without it copies go over gRPC, which is said where problems are.
-void PeerLinks::OpenBulk() {
-  if (config_.bulk == PeersBulkChoice::kGrpc || bulk_) return;
-  const bool tls = config_.bulk == PeersBulkChoice::kTls;
-  auto port = tls ? MakeTlsPort() : MakeUcxPort();
-  why_no_bulk_ = port.status();
+// What cannot be opened is said where problems are, but for a UCX that nobody has asked for by its name.
+void PeerLinks::AddBulk(transport::BulkWay way, absl::StatusOr<std::unique_ptr<transport::BulkPort>> port) {
+  const char* const name = transport::NameOf(way);
   if (!port.ok()) {
-    Log(kError, tls ? "peers.no_tls" : "peers.no_ucx").Error(port.status());
+    const bool optional = config_.bulk == PeersBulkChoice::kAuto && way == transport::BulkWay::kUcx;
+    if (!optional) why_no_bulk_ = port.status();
+    Log(optional ? kInfo : kError, absl::StrCat("peers.no_", name)).Error(port.status());
     return;
   }
-  bulk_ = *std::move(port);
-  Log(kInfo, tls ? "peers.tls" : "peers.ucx").Field("address", config_.address).Field("port", uint64_t{bulk_->port()});
+  bulks_.push_back(*std::move(port));
+  Log(kInfo, absl::StrCat("peers.", name))
+      .Field("address", config_.address)
+      .Field("port", uint64_t{bulks_.back()->port()});
+}
+
+void PeerLinks::OpenBulk() {
+  if (!bulks_.empty()) return;
+  why_no_bulk_ = absl::OkStatus();
+  const bool any = config_.bulk == PeersBulkChoice::kAuto;
+  if (config_.bulk == PeersBulkChoice::kUcx || (any && config_.ucx_network == UcxNetworkChoice::kTrusted))
+    AddBulk(transport::BulkWay::kUcx, MakeUcxPort());
+  if (config_.bulk == PeersBulkChoice::kTls || (any && config_.tls == PeersTlsChoice::kMutual))
+    AddBulk(transport::BulkWay::kTls, MakeTlsPort());
 }
 
 absl::StatusOr<std::unique_ptr<transport::Links>> PeerLinks::MakeLinks() {
@@ -135,7 +146,8 @@ absl::StatusOr<std::unique_ptr<transport::Links>> PeerLinks::MakeLinks() {
   };
   options.admit = [this](const std::string& name, uint64_t generation) { return membership_.Admit(name, generation); };
   options.copy_host = handler_.copies;
-  options.bulk = bulk_.get();
+  for (const auto& bulk : bulks_) options.bulks.push_back(bulk.get());
+  options.measures = config_.bulk == PeersBulkChoice::kAuto;
   CKPTD_ASSIGN_OR_RETURN(auto links,
                          transport::GrpcLinks::Start(loop_, *this, std::move(credentials), std::move(options)));
   copies_ = &links->copies();
@@ -205,6 +217,20 @@ void PeerLinks::Fill(v1::PeersStatus* out) const {
     link->set_received_messages(at->received_messages);
     link->set_received_bytes(at->received_bytes);
   }
+  for (const transport::PathChoice::Speed& speed : Speeds()) {
+    auto& members = *out->mutable_members();
+    const auto member =
+        std::find_if(members.begin(), members.end(), [&](const auto& each) { return each.name() == speed.peer; });
+    if (member == members.end()) continue;
+    v1::PathStatus* path = member->mutable_link()->add_paths();
+    path->set_way(transport::NameOf(speed.way));
+    path->set_bytes_per_second(speed.bytes_per_second);
+    path->set_in_use(speed.in_use);
+  }
+}
+
+std::vector<transport::PathChoice::Speed> PeerLinks::Speeds() const {
+  return copies_ == nullptr ? std::vector<transport::PathChoice::Speed>() : copies_->Speeds();
 }
 
 PeerLinks::Count PeerLinks::count() const {

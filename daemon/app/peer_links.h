@@ -57,7 +57,7 @@ class PeerLinks final : private transport::LinkSink {
   void Stop() {
     copies_ = nullptr;
     links_.reset();
-    bulk_.reset();
+    bulks_.clear();
   }
   // This node speaks to others, or would.
   [[nodiscard]] bool speaks() const { return speaks_; }
@@ -80,6 +80,8 @@ class PeerLinks final : private transport::LinkSink {
     size_t connected = 0;
   };
   [[nodiscard]] Count count() const;
+  // How fast copies went lately, by peer and way.
+  [[nodiscard]] std::vector<transport::PathChoice::Speed> Speeds() const;
 
  private:
   void Received(const std::string& peer, const transport::LinkMessage& message) override;
@@ -87,6 +89,7 @@ class PeerLinks final : private transport::LinkSink {
   [[nodiscard]] absl::StatusOr<std::unique_ptr<transport::Links>> MakeLinks();
   [[nodiscard]] absl::StatusOr<std::unique_ptr<transport::BulkPort>> MakeTlsPort();
   [[nodiscard]] absl::StatusOr<std::unique_ptr<transport::BulkPort>> MakeUcxPort();
+  void AddBulk(transport::BulkWay way, absl::StatusOr<std::unique_ptr<transport::BulkPort>> port);
   void OpenBulk();
   [[nodiscard]] std::string ListenAddress() const;
   void TakeView();
@@ -101,8 +104,8 @@ class PeerLinks final : private transport::LinkSink {
   const Handler handler_;
   const bool speaks_;
   std::vector<std::string> members_;
-  std::unique_ptr<transport::BulkPort> bulk_;  // of peers.bulk = tls or ucx; outlives the links
-  absl::Status why_no_bulk_;                   // it was asked for, and cannot be
+  std::vector<std::unique_ptr<transport::BulkPort>> bulks_;  // by peers.bulk; they outlive the links
+  absl::Status why_no_bulk_;                                 // it was asked for, and cannot be
   std::unique_ptr<transport::Links> links_;
   transport::CopyCalls* copies_ = nullptr;  // of links_
   absl::Status why_not_;                    // there are no links

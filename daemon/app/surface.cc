@@ -69,6 +69,8 @@ void RefreshPeersMetrics(Agent& agent) {
   metrics.may_speak.With({}).Set(membership.self().status.ok() ? 1 : 0);
   const PeerLinks::Count links = agent.links().count();
   metrics.peers_memory_used.With({}).Set(static_cast<double>(agent.services().region.peers().Usage().held));
+  for (const transport::PathChoice::Speed& speed : agent.links().Speeds())
+    metrics.path_speed.With({speed.peer, transport::NameOf(speed.way)}).Set(speed.bytes_per_second);
   metrics.links.With({"up"}).Set(static_cast<double>(links.connected));
   metrics.links.With({"down"}).Set(static_cast<double>(links.wanted - links.connected));
 }

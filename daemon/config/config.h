@@ -21,7 +21,7 @@ enum class BackPressureChoice { kSkip, kWait, kReplaceQueued };
 enum class IoChoice { kAuto, kUring, kThreads };
 enum class DirectChoice { kAuto, kOff };
 enum class MembershipChoice { kStatic, kDns, kSlurm, kEtcd };
-enum class PeersBulkChoice { kGrpc, kTls, kUcx };
+enum class PeersBulkChoice { kGrpc, kTls, kUcx, kAuto };
 enum class UcxNetworkChoice { kUntrusted, kTrusted };
 enum class PeersTlsChoice { kMutual, kPlaintextOnLoopback };
 

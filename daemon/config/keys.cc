@@ -362,19 +362,24 @@ void AddCopiesKeys(std::vector<Key>* keys) {
                         "Where peers.parity is on; with fewer nodes than both together a group has less data."));
   keys->push_back(Size("peers.memory", CKPTD_FIELD(peers.memory), Key::kRestart, Shape::kAny, kMiB, 1024 * 1024 * kGiB,
                        "Memory of this node for what it holds for others, within region.size; auto is half of that."));
+  keys->push_back(Choice(
+      "peers.bulk", Key::kRestart, CKPTD_FIELD(peers.bulk),
+      std::vector<std::pair<const char*, PeersBulkChoice>>{{"grpc", PeersBulkChoice::kGrpc},
+                                                           {"tls", PeersBulkChoice::kTls},
+                                                           {"ucx", PeersBulkChoice::kUcx},
+                                                           {"auto", PeersBulkChoice::kAuto}},
+      "How the bytes of copies move: over gRPC, encrypted by peers.tls; over connections of TLS 1.3 "
+      "with the same certificates where both nodes say so, faster; or over UCX where both have it, "
+      "not encrypted, for which peers.ucx_network must be trusted; auto is whichever of those that may be used was "
+      "the fastest to that node lately."));
   keys->push_back(
-      Choice("peers.bulk", Key::kRestart, CKPTD_FIELD(peers.bulk),
-             std::vector<std::pair<const char*, PeersBulkChoice>>{
-                 {"grpc", PeersBulkChoice::kGrpc}, {"tls", PeersBulkChoice::kTls}, {"ucx", PeersBulkChoice::kUcx}},
-             "How the bytes of copies move: over gRPC, encrypted by peers.tls; over connections of TLS 1.3 "
-             "with the same certificates where both nodes say so, faster; or over UCX where both have it, "
-             "not encrypted, for which peers.ucx_network must be trusted."));
-  keys->push_back(Count("peers.bulk_port", Key::kRestart, CKPTD_FIELD(peers.bulk_port), 0, 65535,
-                        "Where other nodes reach this one for copies, with peers.bulk = tls; 0 is any free port. They "
-                        "hear it from this node, so each may have its own."));
-  keys->push_back(Count("peers.dscp", Key::kRestart, CKPTD_FIELD(peers.dscp), 0, 63,
-                        "Marks the packets of copies for the network, with peers.bulk = tls, such as 8 (CS1) for below "
-                        "everything else; 0 does not."));
+      Count("peers.bulk_port", Key::kRestart, CKPTD_FIELD(peers.bulk_port), 0, 65535,
+            "Where other nodes reach this one for copies, with peers.bulk = tls or auto; 0 is any free port. They "
+            "hear it from this node, so each may have its own."));
+  keys->push_back(
+      Count("peers.dscp", Key::kRestart, CKPTD_FIELD(peers.dscp), 0, 63,
+            "Marks the packets of copies over TLS, with peers.bulk = tls or auto, such as 8 (CS1) for below "
+            "everything else; 0 does not."));
   keys->push_back(Choice(
       "peers.ucx_network", Key::kRestart, CKPTD_FIELD(peers.ucx_network),
       std::vector<std::pair<const char*, UcxNetworkChoice>>{{"untrusted", UcxNetworkChoice::kUntrusted},

@@ -173,13 +173,14 @@ absl::Status CheckPeersBulk(const PeersConfig& peers) {
     return Error(ErrorCode::INVALID_ARGUMENT,
                  "peers.bulk is tls, and needs certificates: set peers.tls to mutual and give peers.tls_ca, "
                  "peers.tls_cert and peers.tls_key (ckptctl certs makes them), or set peers.bulk to grpc");
-  if (peers.bulk == PeersBulkChoice::kTls && peers.bulk_port == peers.port)
+  const bool own_tls = peers.bulk == PeersBulkChoice::kTls || peers.bulk == PeersBulkChoice::kAuto;
+  if (own_tls && peers.bulk_port == peers.port)
     return Error(ErrorCode::INVALID_ARGUMENT,
                  "peers.bulk_port and peers.port are the same: set peers.bulk_port to another one, or to 0");
-  if (peers.dscp != 0 && peers.bulk != PeersBulkChoice::kTls)
+  if (peers.dscp != 0 && !own_tls)
     return Error(
         ErrorCode::INVALID_ARGUMENT,
-        "peers.dscp marks the connections of peers.bulk = tls only: set peers.bulk to tls, or peers.dscp to 0");
+        "peers.dscp marks the connections of peers.bulk = tls or auto only: set peers.bulk to tls, or peers.dscp to 0");
   return absl::OkStatus();
 }
 

@@ -139,7 +139,7 @@ TEST(Load, CopiesOverTlsNeedCertificates) {
 TEST(Load, UcxIsAskedForInSoManyWords) {
   EXPECT_THAT(ErrorOf("[peers]\nbulk = \"ucx\""), HasSubstr("set peers.ucx_network to trusted"));
   EXPECT_THAT(ErrorOf("[peers]\nbulk = \"ucx\"\nucx_network = \"untrusted\""), HasSubstr("unencrypted"));
-  EXPECT_THAT(ErrorOf("[peers]\nbulk = \"rdma\""), HasSubstr("expected one of grpc | tls | ucx"));
+  EXPECT_THAT(ErrorOf("[peers]\nbulk = \"rdma\""), HasSubstr("expected one of grpc | tls | ucx | auto"));
   const auto trusted = LoadConfig("[peers]\nbulk = \"ucx\"\nucx_network = \"trusted\"", "f", Config());
   ASSERT_TRUE(trusted.ok()) << trusted.status();
   EXPECT_EQ(trusted->peers.bulk, PeersBulkChoice::kUcx);

@@ -44,6 +44,9 @@ struct AgentMetrics {
       {"ckptd_copied_bytes_total", "Bytes of snapshots that other nodes hold and have verified.", {"training_job"}}};
   Family<Gauge> peers_memory_used{
       {"ckptd_peers_memory_used_bytes", "Memory of this node that holds copies for other nodes.", {}}};
+  Family<Gauge> path_speed{{"ckptd_peer_path_bytes_per_second",
+                            "Speed of the last copies to and from a node, by the way they took.",
+                            {"peer", "way"}}};
   Family<Gauge> flushes_queued{{"ckptd_flushes_queued", "Snapshots that wait to be flushed or are being flushed.", {}}};
 
   Family<Counter> flushes_superseded{

@@ -15,12 +15,10 @@
 #include "absl/status/statusor.h"
 #include "daemon/base/clock.h"
 #include "daemon/transport/bulk_stream.h"
+#include "daemon/transport/bulk_way.h"
 #include "daemon/transport/identity.h"
 
 namespace ckptd::transport {
-
-// Both ends need the same one.
-enum class BulkWay { kTls, kUcx };
 
 // A connection that another agent made, from its first frame on. Closed when it is let go of.
 class BulkGuest : public BulkStream {
@@ -55,7 +53,7 @@ class BulkPort {
   using Came = std::function<void(std::shared_ptr<BulkGuest> guest, std::string hello)>;
   virtual void Serve(Came came) = 0;
   [[nodiscard]] virtual uint16_t port() const = 0;
-  [[nodiscard]] virtual BulkWay way() const = 0;
+  [[nodiscard]] virtual BulkWay way() const = 0;  // never kGrpc
 
   // To a numeric address, for this peer and, where there are certificates, for nobody else. `opened` once, on a thread
   // of the port, never within the call; not after the port is gone. AGENT_UNREACHABLE, TIMEOUT: this way is not open;

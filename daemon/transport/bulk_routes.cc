@@ -16,18 +16,18 @@ std::string HostOf(absl::string_view grpc_peer) {
   return std::string(host);
 }
 
-void BulkRoutes::Heard(const std::string& peer, absl::string_view from, uint32_t port) {
+void BulkRoutes::Heard(const std::string& peer, absl::string_view from, BulkWay way, uint32_t port) {
   const std::string host = HostOf(from);
   if (host.empty() || port == 0 || port > UINT16_MAX)
-    routes_.erase(peer);
+    routes_.erase({peer, way});
   else
-    routes_[peer] = {host, static_cast<uint16_t>(port)};
+    routes_[{peer, way}] = {host, static_cast<uint16_t>(port)};
 }
 
-std::optional<BulkRoute> BulkRoutes::Find(const std::string& peer, Nanos now) const {
-  const auto rests = rests_.find(peer);
+std::optional<BulkRoute> BulkRoutes::Find(const std::string& peer, BulkWay way, Nanos now) const {
+  const auto rests = rests_.find({peer, way});
   if (rests != rests_.end() && now < rests->second) return std::nullopt;
-  const auto route = routes_.find(peer);
+  const auto route = routes_.find({peer, way});
   return route == routes_.end() ? std::nullopt : std::optional<BulkRoute>(route->second);
 }
 

@@ -1,4 +1,4 @@
-// Where each peer takes a Move by another way than gRPC (bulk_port.h), as it said last, and whether that way is worth a
+// Where each peer takes a Move by other ways than gRPC (bulk_port.h), as it said last, and whether a way is worth a
 // try: a peer to which no connection could be made, or none that brought anything, is left alone for a while. Pure; one
 // thread.
 #ifndef CKPTD_DAEMON_TRANSPORT_BULK_ROUTES_H_
@@ -8,9 +8,11 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/string_view.h"
 #include "daemon/base/clock.h"
+#include "daemon/transport/bulk_way.h"
 
 namespace ckptd::transport {
 
@@ -24,13 +26,15 @@ struct BulkRoute {
 class BulkRoutes {
  public:
   // `from`: whence its answer came, as gRPC writes it: the port is at the same address. Port 0: it has none.
-  void Heard(const std::string& peer, absl::string_view from, uint32_t port);
-  [[nodiscard]] std::optional<BulkRoute> Find(const std::string& peer, Nanos now) const;
-  void Failed(const std::string& peer, Nanos now) { rests_[peer] = now + kRouteRests; }
+  void Heard(const std::string& peer, absl::string_view from, BulkWay way, uint32_t port);
+  [[nodiscard]] std::optional<BulkRoute> Find(const std::string& peer, BulkWay way, Nanos now) const;
+  void Failed(const std::string& peer, BulkWay way, Nanos now) { rests_[{peer, way}] = now + kRouteRests; }
 
  private:
-  std::map<std::string, BulkRoute> routes_;  // by peer, of which there are as many as members
-  std::map<std::string, Nanos> rests_;
+  using Key = std::pair<std::string, BulkWay>;
+
+  std::map<Key, BulkRoute> routes_;  // of as many peers as there are members
+  std::map<Key, Nanos> rests_;
 };
 
 // "ipv4:10.0.0.7:9465", "ipv6:[::1]:9465", "ipv6:%5B::1%5D:9465". Empty for anything else.

@@ -15,21 +15,31 @@ TEST(BulkRoutesTest, TheHostOfAnAnswer) {
 
 TEST(BulkRoutesTest, AsThePeerSaidLastUnlessItFailed) {
   BulkRoutes routes;
-  EXPECT_FALSE(routes.Find("b", Nanos(0)));
-  routes.Heard("b", "ipv4:10.0.0.7:9465", 4000);
-  ASSERT_TRUE(routes.Find("b", Nanos(0)));
-  EXPECT_EQ(routes.Find("b", Nanos(0))->host, "10.0.0.7");
-  EXPECT_EQ(routes.Find("b", Nanos(0))->port, 4000);
-  routes.Failed("b", Nanos(5));
-  EXPECT_FALSE(routes.Find("b", Nanos(6)));
-  EXPECT_FALSE(routes.Find("b", kRouteRests));
-  EXPECT_TRUE(routes.Find("b", kRouteRests + Nanos(5)));
-  EXPECT_FALSE(routes.Find("a", kRouteRests + Nanos(5)));
+  EXPECT_FALSE(routes.Find("b", BulkWay::kTls, Nanos(0)));
+  routes.Heard("b", "ipv4:10.0.0.7:9465", BulkWay::kTls, 4000);
+  ASSERT_TRUE(routes.Find("b", BulkWay::kTls, Nanos(0)));
+  EXPECT_EQ(routes.Find("b", BulkWay::kTls, Nanos(0))->host, "10.0.0.7");
+  EXPECT_EQ(routes.Find("b", BulkWay::kTls, Nanos(0))->port, 4000);
+  routes.Failed("b", BulkWay::kTls, Nanos(5));
+  EXPECT_FALSE(routes.Find("b", BulkWay::kTls, Nanos(6)));
+  EXPECT_FALSE(routes.Find("b", BulkWay::kTls, kRouteRests));
+  EXPECT_TRUE(routes.Find("b", BulkWay::kTls, kRouteRests + Nanos(5)));
+  EXPECT_FALSE(routes.Find("a", BulkWay::kTls, kRouteRests + Nanos(5)));
   for (const uint32_t none : {0U, 65536U, UINT32_MAX}) {
-    routes.Heard("b", "ipv4:10.0.0.7:9465", 4000);
-    routes.Heard("b", "ipv4:10.0.0.7:9465", none);
-    EXPECT_FALSE(routes.Find("b", kRouteRests + Nanos(5))) << none;
+    routes.Heard("b", "ipv4:10.0.0.7:9465", BulkWay::kTls, 4000);
+    routes.Heard("b", "ipv4:10.0.0.7:9465", BulkWay::kTls, none);
+    EXPECT_FALSE(routes.Find("b", BulkWay::kTls, kRouteRests + Nanos(5))) << none;
   }
+}
+
+TEST(BulkRoutesTest, TheWaysToAPeerAreApart) {
+  BulkRoutes routes;
+  routes.Heard("b", "ipv4:10.0.0.7:9465", BulkWay::kTls, 4000);
+  routes.Heard("b", "ipv4:10.0.0.7:9465", BulkWay::kUcx, 5000);
+  routes.Failed("b", BulkWay::kTls, Nanos(5));
+  EXPECT_FALSE(routes.Find("b", BulkWay::kTls, Nanos(6)));
+  ASSERT_TRUE(routes.Find("b", BulkWay::kUcx, Nanos(6)));
+  EXPECT_EQ(routes.Find("b", BulkWay::kUcx, Nanos(6))->port, 5000);
 }
 
 }  // namespace

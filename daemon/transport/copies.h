@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/base/clock.h"
+#include "daemon/transport/path_choice.h"
 #include "daemon/transport/transfer_messages.h"
 #include "daemon/transport/transfer_receiver.h"
 #include "daemon/transport/transfer_sender.h"
@@ -140,6 +141,8 @@ class CopyCalls {
   [[nodiscard]] virtual absl::StatusOr<std::unique_ptr<CopyMove>> Receive(MoveOrder order, BulkTarget target,
                                                                           const ReceiverLimits& limits,
                                                                           MoveDone done) = 0;
+  // How fast each way to each peer was lately.
+  [[nodiscard]] virtual std::vector<PathChoice::Speed> Speeds() const { return {}; }
 };
 
 }  // namespace ckptd::transport

@@ -29,6 +29,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 constexpr size_t kImage = size_t{48} << 20;
 
@@ -106,6 +107,7 @@ class CopiesBulkTest : public ::testing::TestWithParam<Way> {
     a.name = "a";
     a.bulk = of_a;
     a.tls = tls_a;
+    a.measures = measures_;
     a_.emplace(a);
     TestNode::Options b;
     b.name = "b";
@@ -172,6 +174,7 @@ class CopiesBulkTest : public ::testing::TestWithParam<Way> {
   DeadPort dead_{GetParam().way};
   VainPort vain_{GetParam().way};
   TestHolder holder_;
+  bool measures_ = false;
   std::optional<TestNode> a_;
   std::optional<TestNode> b_;
 };
@@ -199,6 +202,29 @@ TEST_P(CopiesBulkTest, AnothersCertificateDoesNotGoWithTheToken) {
   EXPECT_THAT(stolen.message(), HasSubstr("spiffe://ml/ckptd/c, not for spiffe://ml/ckptd/a"));
   EXPECT_EQ(holder_.redeemed(), 0);
   EXPECT_TRUE(Dial(hello).ok()) << "it was not spent";
+}
+
+// peers.bulk = auto: both ways are tried, and one of them is taken from then on.
+TEST_P(CopiesBulkTest, WhereItMeasuresEachWayIsTriedAndOneIsInUse) {
+  measures_ = true;
+  Start(of_[0].port.get(), of_[1].port.get());
+  ExpectItMoves();
+  EXPECT_EQ(of_[1].made(), 1U) << "the other one by gRPC";
+  const auto speeds = [this] {
+    std::vector<PathChoice::Speed> all;
+    a_->Do([&] { all = a_->copies().Speeds(); });
+    return all;
+  };
+  ASSERT_THAT(speeds(), SizeIs(2));
+  holder_.Put(3, std::string(kImage, '~'));
+  ExpectItMoves();
+  const std::vector<PathChoice::Speed> after = speeds();
+  ASSERT_THAT(after, SizeIs(2));
+  EXPECT_EQ(after[0].way, GetParam().way);
+  EXPECT_EQ(after[1].way, BulkWay::kGrpc);
+  EXPECT_NE(after[0].in_use, after[1].in_use);
+  EXPECT_EQ(of_[1].made(), after[0].in_use ? 3U : 1U);
+  for (const PathChoice::Speed& speed : after) EXPECT_GT(speed.bytes_per_second, 0) << NameOf(speed.way);
 }
 
 TEST_P(CopiesBulkTest, WhereOneHasItNotGrpcCarriesThem) {

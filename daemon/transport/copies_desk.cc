@@ -119,16 +119,17 @@ class CopyCounter final : public Base, public CopiesDesk {
         mailbox_(mailbox),
         options_(std::move(options)),
         moves_(std::in_place, loop, mailbox, options_.moves_at_once) {
-    if (options_.bulk == nullptr) return;
-    options_.bulk->Serve([this, mailbox](std::shared_ptr<BulkGuest> guest, std::string hello) {
-      mailbox->Put([this, guest = std::move(guest), hello = std::move(hello)] { HearBulk(guest, hello); });
-    });
+    for (BulkPort* bulk : options_.bulks) {
+      bulk->Serve([this, mailbox](std::shared_ptr<BulkGuest> guest, std::string hello) {
+        mailbox->Put([this, guest = std::move(guest), hello = std::move(hello)] { HearBulk(guest, hello); });
+      });
+    }
   }
 
   grpc::Service* service() override { return this; }
   void Rejudge() override;
   void Close(const absl::Status& why) override {
-    if (options_.bulk != nullptr) options_.bulk->Serve(nullptr);
+    for (BulkPort* bulk : options_.bulks) bulk->Serve(nullptr);
     moves_.reset();
     for (const auto& end : book_.Close(why)) end(why);
   }
@@ -223,10 +224,10 @@ void CopyCounter::Hear(const std::shared_ptr<AskVisit<Request, Response>>& visit
   if (!judged.ok()) return visit->End(judged.status());
   if (absl::Status fits = CheckRequest(visit->request()); !fits.ok()) return visit->End(fits);
   Ask(*options_.host, judged->peer.name, visit->request(),
-      [visit, answer = judged->answer, bulk = options_.bulk](absl::StatusOr<Response> response) {
+      [visit, answer = judged->answer, bulks = options_.bulks](absl::StatusOr<Response> response) {
         if (!response.ok()) return visit->End(response.status());
         *response->mutable_by() = answer;
-        if (bulk != nullptr) SetBulkPort(&*response, *bulk);
+        for (const BulkPort* bulk : bulks) SetBulkPort(&*response, *bulk);
         visit->Answer(*std::move(response));
       });
 }

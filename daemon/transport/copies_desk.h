@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "daemon/os/loop.h"
 #include "daemon/transport/bulk_port.h"
@@ -29,7 +30,7 @@ struct CopiesDeskOptions {
   std::function<absl::Status(const CertificateNames& names, const Card& peer)> admit;
   // Of a card that was admitted before.
   std::function<absl::Status(const Card& peer)> still_admitted;
-  BulkPort* bulk;  // where Move is taken, too; null: nowhere
+  std::vector<BulkPort*> bulks;  // where Move is taken, too
 };
 
 class CopiesDesk {

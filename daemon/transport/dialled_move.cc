@@ -115,18 +115,21 @@ void DialledMove::Dial(const TransferToken& token) {
   token_used_ = true;
   hello_.token = token;
   shared_->dial(order_.peer, hello_,
-                scope_.Bind([this](absl::StatusOr<std::shared_ptr<BulkStream>> stream) { Opened(std::move(stream)); }));
+                scope_.Bind([this](absl::StatusOr<OpenedStream> opened) { Opened(std::move(opened)); }));
 }
 
-void DialledMove::Opened(absl::StatusOr<std::shared_ptr<BulkStream>> stream) {
-  if (phase_ == Phase::kDialling && stream.ok()) return Drive(*std::move(stream));
-  if (stream.ok()) return (*stream)->Close(Error(ErrorCode::CANCELLED, "nobody wants it any more"));
-  if (phase_ == Phase::kDialling) Failed(stream.status());
+void DialledMove::Opened(absl::StatusOr<OpenedStream> opened) {
+  if (phase_ == Phase::kDialling && opened.ok()) return Drive(*std::move(opened));
+  if (opened.ok()) return opened->stream->Close(Error(ErrorCode::CANCELLED, "nobody wants it any more"));
+  if (phase_ == Phase::kDialling) Failed(opened.status());
 }
 
-void DialledMove::Drive(std::shared_ptr<BulkStream> stream) {
+void DialledMove::Drive(OpenedStream opened) {
   phase_ = Phase::kDriven;
   progress_ = run_->verified_bytes();
+  way_ = opened.way;
+  driven_since_ = Now();
+  std::shared_ptr<BulkStream> stream = std::move(opened.stream);
   run_->Prepare();
   auto returned = scope_.Bind([this] { Returned(); });
   const bool runs =
@@ -147,12 +150,13 @@ void DialledMove::Drive(std::shared_ptr<BulkStream> stream) {
 }
 
 void DialledMove::Returned() {
+  const uint64_t brought = run_->verified_bytes() - progress_;
+  if (shared_->ended && (brought != 0 || !Over())) shared_->ended({order_.peer, way_, brought, Now() - driven_since_});
   if (Over()) return Finish();
   SetAlarm();
   phase_ = Phase::kPausing;  // the slot goes back by itself
-  if (run_->verified_bytes() != progress_) backoff_.Reset();
-  vain_ = run_->verified_bytes() != progress_ ? 0 : vain_ + 1;
-  if (vain_ != 0 && shared_->was_vain) shared_->was_vain(order_.peer);
+  if (brought != 0) backoff_.Reset();
+  vain_ = brought != 0 ? 0 : vain_ + 1;
   Vain();
 }
 

@@ -18,6 +18,7 @@
 #include "daemon/os/loop.h"
 #include "daemon/os/thread.h"
 #include "daemon/transport/backoff.h"
+#include "daemon/transport/bulk_way.h"
 #include "daemon/transport/copies.h"
 #include "daemon/transport/mailbox.h"
 #include "daemon/transport/move_slots.h"
@@ -25,7 +26,19 @@
 
 namespace ckptd::transport {
 
-using StreamOpened = std::function<void(absl::StatusOr<std::shared_ptr<BulkStream>>)>;
+struct OpenedStream {
+  std::shared_ptr<BulkStream> stream;
+  BulkWay way = BulkWay::kGrpc;
+};
+using StreamOpened = std::function<void(absl::StatusOr<OpenedStream>)>;
+
+// What came of a connection: nothing was verified over it, or so many bytes.
+struct MoveTold {
+  std::string peer;
+  BulkWay way = BulkWay::kGrpc;
+  uint64_t bytes = 0;
+  Nanos took{0};
+};
 
 // What all of them share.
 struct DialShared {
@@ -37,8 +50,8 @@ struct DialShared {
   Nanos longest_pause;
   // The loop's thread; `opened` once, there, never within the call.
   std::function<void(const std::string& peer, const Hello& hello, StreamOpened opened)> dial;
-  // The loop's thread: a connection that `dial` opened has ended and brought nothing. May be null.
-  std::function<void(const std::string& peer)> was_vain;
+  // The loop's thread: a connection that `dial` opened has ended. May be null.
+  std::function<void(const MoveTold& told)> ended;
   struct Run {
     std::string peer;
     std::weak_ptr<TransferRun> run;
@@ -72,8 +85,8 @@ class DialledMove final : public CopyMove {
   void Renew();
   void Renewed(const absl::StatusOr<TransferToken>& token);
   void Dial(const TransferToken& token);
-  void Opened(absl::StatusOr<std::shared_ptr<BulkStream>> stream);
-  void Drive(std::shared_ptr<BulkStream> stream);
+  void Opened(absl::StatusOr<OpenedStream> opened);
+  void Drive(OpenedStream opened);
   void Returned();
   void Failed(const absl::Status& why);
   void Vain();
@@ -100,7 +113,9 @@ class DialledMove final : public CopyMove {
   const Nanos ordered_;
   bool token_used_ = false;
   uint32_t vain_ = 0;
-  uint64_t progress_ = 0;    // before the present connection
+  uint64_t progress_ = 0;         // before the present connection
+  BulkWay way_ = BulkWay::kGrpc;  // of it
+  Nanos driven_since_{0};
   uint64_t renewal_ = 0;     // which answer is heard
   absl::Status last_error_;  // of a connection
   std::function<void()> look_;

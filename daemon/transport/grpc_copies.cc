@@ -64,7 +64,7 @@ GrpcCopies::GrpcCopies(Loop& loop, std::shared_ptr<Mailbox> mailbox, GrpcCopiesO
   shared_->dial = scope_.Bind([this](const std::string& peer, const struct Hello& hello, StreamOpened opened) {
     Dial(peer, hello, std::move(opened));
   });
-  shared_->was_vain = scope_.Bind([this](const std::string& peer) { routes_.Failed(peer, loop_.clock().Monotonic()); });
+  shared_->ended = scope_.Bind([this](const MoveTold& told) { Ended(told); });
 }
 
 GrpcCopies::~GrpcCopies() {
@@ -120,9 +120,10 @@ void GrpcCopies::Ask(const std::string& peer, Request request, Nanos patience, C
     asking_.erase(id);
     absl::StatusOr<Response> response = status.ok() ? absl::StatusOr<Response>(call->response) : status;
     const absl::Status fits = CheckAnswered(call->self, peer, call->request, response);
-    const std::optional<uint32_t> port =
-        fits.ok() && options_.bulk != nullptr ? BulkPortIn(*response, options_.bulk->way()) : std::nullopt;
-    if (port) routes_.Heard(peer, call->context->peer(), *port);
+    for (const BulkPort* bulk : options_.bulks) {
+      const std::optional<uint32_t> port = fits.ok() ? BulkPortIn(*response, bulk->way()) : std::nullopt;
+      if (port) routes_.Heard(peer, call->context->peer(), bulk->way(), *port);
+    }
     answer(fits.ok() ? std::move(response) : absl::StatusOr<Response>(AtNode(peer, fits)));
   });
   options_.pending->Add();
@@ -163,28 +164,55 @@ void GrpcCopies::Dial(const std::string& peer, const struct Hello& hello, Stream
   v1::MoveHello first;
   *first.mutable_from() = MakeHello(*self, peer);
   first.set_transfer(EncodeHello(hello));
-  const std::optional<BulkRoute> route =
-      options_.bulk == nullptr ? std::nullopt : routes_.Find(peer, loop_.clock().Monotonic());
-  if (route) return DialBulk(peer, *self, *route, first, std::move(opened));
+  if (BulkPort* const port = PortOf(WayTo(peer))) return DialBulk(peer, *self, *port, first, std::move(opened));
   DialByCall(peer, *self, first, std::move(opened));
 }
 
-void GrpcCopies::DialBulk(const std::string& peer, const Card& self, const BulkRoute& route, const v1::MoveHello& hello,
+BulkPort* GrpcCopies::PortOf(BulkWay way) const {
+  const auto found =
+      std::find_if(options_.bulks.begin(), options_.bulks.end(), [&](BulkPort* bulk) { return bulk->way() == way; });
+  return found == options_.bulks.end() ? nullptr : *found;
+}
+
+BulkWay GrpcCopies::WayTo(const std::string& peer) {
+  const Nanos now = loop_.clock().Monotonic();
+  std::vector<BulkWay> open;
+  for (const BulkPort* bulk : options_.bulks) {
+    if (routes_.Find(peer, bulk->way(), now)) open.push_back(bulk->way());
+  }
+  open.push_back(BulkWay::kGrpc);
+  if (!options_.measures) open.resize(1);
+  return choice_.Choose(peer, open, now);
+}
+
+void GrpcCopies::DialBulk(const std::string& peer, const Card& self, BulkPort& port, const v1::MoveHello& hello,
                           StreamOpened opened) {
-  auto bulked = scope_.Bind(
-      [this, peer, self, opened](const absl::StatusOr<OpenedBulk>& bulk) { Bulked(peer, self, bulk, opened); });
-  options_.bulk->Dial({peer, route.host, route.port}, hello.SerializeAsString(), options_.patience,
-                      [mailbox = mailbox_, bulked](const absl::StatusOr<OpenedBulk>& bulk) {
-                        mailbox->Put([bulked, bulk]() mutable { bulked(bulk); });
-                      });
+  const BulkRoute route = *routes_.Find(peer, port.way(), loop_.clock().Monotonic());
+  auto bulked = scope_.Bind([this, peer, self, way = port.way(), opened](const absl::StatusOr<OpenedBulk>& bulk) {
+    Bulked(peer, self, way, bulk, opened);
+  });
+  port.Dial({peer, route.host, route.port}, hello.SerializeAsString(), options_.patience,
+            [mailbox = mailbox_, bulked](const absl::StatusOr<OpenedBulk>& bulk) {
+              mailbox->Put([bulked, bulk]() mutable { bulked(bulk); });
+            });
+}
+
+void GrpcCopies::Ended(const MoveTold& told) {
+  if (told.bytes == 0) return WayFailed(told.peer, told.way);
+  choice_.Moved(told.peer, told.way, told.bytes, told.took, loop_.clock().Monotonic());
+}
+
+// The next ones take another way for a while; gRPC is always there.
+void GrpcCopies::WayFailed(const std::string& peer, BulkWay way) {
+  choice_.Failed(peer, way);
+  if (way != BulkWay::kGrpc) routes_.Failed(peer, way, loop_.clock().Monotonic());
 }
 
 // Where there is no connection to be had, the next one is a call of Move.
-void GrpcCopies::Bulked(const std::string& peer, const Card& self, const absl::StatusOr<OpenedBulk>& bulk,
+void GrpcCopies::Bulked(const std::string& peer, const Card& self, BulkWay way, const absl::StatusOr<OpenedBulk>& bulk,
                         StreamOpened opened) {
   const ErrorCode code = CodeOf(bulk.status());
-  if (code == ErrorCode::AGENT_UNREACHABLE || code == ErrorCode::TIMEOUT)
-    routes_.Failed(peer, loop_.clock().Monotonic());
+  if (code == ErrorCode::AGENT_UNREACHABLE || code == ErrorCode::TIMEOUT) WayFailed(peer, way);
   if (!bulk.ok()) return opened(AtNode(peer, bulk.status()));
   v1::HelloResponse by;
   if (!by.ParseFromString(bulk->answer))
@@ -192,7 +220,7 @@ void GrpcCopies::Bulked(const std::string& peer, const Card& self, const absl::S
   absl::StatusOr<Card> believed = Believe(self, peer, by);
   if (!believed.ok()) return opened(AtNode(peer, believed.status()));
   answered_[peer] = *std::move(believed);
-  opened(bulk->stream);
+  opened(OpenedStream{bulk->stream, way});
 }
 
 // The call's first answer, or why there is none; the timer closes what says nothing.
@@ -213,7 +241,7 @@ void GrpcCopies::DialByCall(const std::string& peer, const Card& self, const v1:
       return opened(AtNode(peer, believed.status()));
     }
     answered_[peer] = *std::move(believed);
-    opened(ClosedWhenLetGo(stream));
+    opened(OpenedStream{ClosedWhenLetGo(stream), BulkWay::kGrpc});
   });
   const std::shared_ptr<BulkStream> stream = MoveCall::Start(
       *std::move(channel), hello,

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "daemon/base/callback_scope.h"
 #include "daemon/os/loop.h"
@@ -20,6 +21,7 @@
 #include "daemon/transport/dialled_move.h"
 #include "daemon/transport/hello.h"
 #include "daemon/transport/mailbox.h"
+#include "daemon/transport/path_choice.h"
 
 namespace ckptd::transport {
 
@@ -34,7 +36,8 @@ struct GrpcCopiesOptions {
   std::function<absl::Status(const Card& peer)> admit;
   // A fresh channel to this member; NOT_FOUND.
   std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(const std::string& peer)> connect;
-  BulkPort* bulk;  // null: Move is called by gRPC alone
+  std::vector<BulkPort*> bulks;  // one of a way; none: Move is called by gRPC alone
+  bool measures;                 // the fastest way is taken, also gRPC; else the first of `bulks` that is open
 };
 
 class GrpcCopies final : public CopyCalls {
@@ -57,6 +60,7 @@ class GrpcCopies final : public CopyCalls {
                                                  MoveDone done) override;
   absl::StatusOr<std::unique_ptr<CopyMove>> Receive(MoveOrder order, BulkTarget target, const ReceiverLimits& limits,
                                                     MoveDone done) override;
+  [[nodiscard]] std::vector<PathChoice::Speed> Speeds() const override { return choice_.Speeds(); }
 
  private:
   template <typename Request, typename Response, typename Method>
@@ -69,9 +73,14 @@ class GrpcCopies final : public CopyCalls {
   [[nodiscard]] absl::StatusOr<Hello> HelloOf(MoveOrder& order, Nanos deadline) const;
   void Dial(const std::string& peer, const Hello& hello, StreamOpened opened);
   void DialByCall(const std::string& peer, const Card& self, const v1::MoveHello& hello, StreamOpened opened);
-  void DialBulk(const std::string& peer, const Card& self, const BulkRoute& route, const v1::MoveHello& hello,
+  [[nodiscard]] BulkWay WayTo(const std::string& peer);
+  void DialBulk(const std::string& peer, const Card& self, BulkPort& port, const v1::MoveHello& hello,
                 StreamOpened opened);
-  void Bulked(const std::string& peer, const Card& self, const absl::StatusOr<OpenedBulk>& bulk, StreamOpened opened);
+  void Bulked(const std::string& peer, const Card& self, BulkWay way, const absl::StatusOr<OpenedBulk>& bulk,
+              StreamOpened opened);
+  void Ended(const MoveTold& told);
+  void WayFailed(const std::string& peer, BulkWay way);
+  [[nodiscard]] BulkPort* PortOf(BulkWay way) const;
 
   Loop& loop_;
   const std::shared_ptr<Mailbox> mailbox_;
@@ -80,6 +89,7 @@ class GrpcCopies final : public CopyCalls {
   std::map<uint64_t, std::weak_ptr<grpc::ClientContext>> asking_;
   std::map<uint64_t, std::weak_ptr<BulkStream>> dialling_;
   BulkRoutes routes_;
+  PathChoice choice_;
   std::map<std::string, Card> answered_;  // peers of a Move, as they were believed last
   uint64_t last_ = 0;
   CallbackScope scope_;

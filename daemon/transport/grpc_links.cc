@@ -147,7 +147,7 @@ CopiesDeskOptions GrpcLinks::Impl::OptionsOfCopiesDesk() {
           [this] { return Self(); },
           [this](const CertificateNames& names, const Card& peer) { return AdmitCaller(names, peer); },
           [this](const Card& peer) { return Admit(peer); },
-          options.bulk};
+          options.bulks};
 }
 
 GrpcCopiesOptions GrpcLinks::Impl::OptionsOfCopies() {
@@ -159,7 +159,8 @@ GrpcCopiesOptions GrpcLinks::Impl::OptionsOfCopies() {
           [this] { return Self(); },
           [this](const Card& peer) { return Admit(peer); },
           [this](const std::string& peer) { return ConnectForCopies(peer); },
-          options.bulk};
+          options.bulks,
+          options.measures};
 }
 
 OutLinkShared GrpcLinks::Impl::SharedByLinks() {

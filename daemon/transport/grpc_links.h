@@ -45,10 +45,11 @@ struct GrpcLinksOptions {
 
   // What other agents ask of this one about copies, and outlives the links; null: that is REFUSED.
   CopyHost* copy_host = nullptr;
-  // Another way for the bytes of copies, where the other end has it, too; outlives the links. Null: gRPC alone.
-  BulkPort* bulk = nullptr;
-  size_t moves_out = 4;  // transfers that this agent dialled, at once, each on a thread; the rest wait
-  size_t moves_in = 4;   // that others dialled; more are BUSY
+  // Other ways for the bytes of copies, where the other end has them, too; they outlive the links.
+  std::vector<BulkPort*> bulks;
+  bool measures = false;  // the way that was fastest lately is taken, also gRPC; else the first of `bulks` that is open
+  size_t moves_out = 4;   // transfers that this agent dialled, at once, each on a thread; the rest wait
+  size_t moves_in = 4;    // that others dialled; more are BUSY
 
   Nanos hello_patience = std::chrono::seconds(5);
   Nanos first_pause = std::chrono::milliseconds(200);

@@ -97,7 +97,8 @@ class MovesTest : public ::testing::Test {
       auto [here, there] = FakeBulk::Connect({.cut_after = cut_after_});
       absl::Status taken = refuse_.ok() ? moves_->CheckRoom() : refuse_;
       if (taken.ok()) taken = moves_->Begin(End(), there);
-      dialling_.mailbox()->Put([opened, taken, here = here] { taken.ok() ? opened(here) : opened(taken); });
+      dialling_.mailbox()->Put(
+          [opened, taken, here = here] { taken.ok() ? opened(OpenedStream{here}) : opened(taken); });
     });
   }
   BulkEnd End() {

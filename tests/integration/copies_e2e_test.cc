@@ -85,6 +85,25 @@ TEST_F(CopiesTest, OverTlsTooAndWithANodeThatHasItNot) {
   cluster_.reset();
 }
 
+// Whichever way is the fastest; which, and how fast, the status tells.
+TEST_F(CopiesTest, ByTheFastestWay) {
+  const CertsDir certs(3);
+  std::map<std::string, std::string> settings = MemoryOnly();
+  settings["peers.bulk"] = Quoted("auto");
+  cluster_ =
+      std::make_unique<Cluster>(ClusterOptions{3, settings, [&](size_t number) { return certs.SettingsOf(number); }});
+  ASSERT_TRUE(cluster_->Start()) << cluster_->Logs();
+  Ranks ranks = cluster_->Train({0, 1}, std::string(kForever) + " --bytes 16000000");
+  AwaitProtected(ranks, 4);
+  const Said said = cluster_->AwaitStatus(0, [](const Said& each) { return each.Has("; copies over "); });
+  EXPECT_TRUE(said.Has("; copies over ")) << said << cluster_->Logs();
+  const Said json = cluster_->Ctl(0, "status -o json");
+  EXPECT_TRUE(json.Has("\"way\": \"tls\"")) << json;
+  EXPECT_TRUE(json.Has("\"way\": \"grpc\"")) << json;
+  KillAll(ranks);
+  cluster_.reset();
+}
+
 // Rank 0's: with it the coordinator.
 TEST_F(CopiesTest, TheCoordinatorsNodeTooComesBackFromItsCopies) {
   ASSERT_NO_FATAL_FAILURE(Make(3));

@@ -130,7 +130,7 @@ class End final : private transport::LinkSink {
     options.incarnation = RandomId();
     options.listen = "127.0.0.1:0";
     options.copy_host = host_;
-    options.bulk = port_.get();
+    if (port_) options.bulks = {port_.get()};
     options.self = [this] { return transport::SelfStanding{name_, 1, absl::OkStatus()}; };
     options.admit = [](const std::string&, uint64_t) { return absl::OkStatus(); };
     CKPTD_ASSIGN_OR_RETURN(links_,

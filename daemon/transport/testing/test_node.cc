@@ -32,7 +32,8 @@ GrpcLinksOptions OptionsOf(const TestNode::Options& options) {
   out.longest_pause = std::chrono::milliseconds(400);
   out.longest_connection = options.longest_connection;
   out.copy_host = options.copy_host;
-  out.bulk = options.bulk;
+  if (options.bulk != nullptr) out.bulks = {options.bulk};
+  out.measures = options.measures;
   out.moves_out = options.moves_out;
   out.moves_in = options.moves_in;
   return out;

@@ -32,6 +32,7 @@ class TestNode final : private LinkSink {
     std::chrono::milliseconds longest_connection = std::chrono::hours(1);
     CopyHost* copy_host = nullptr;
     BulkPort* bulk = nullptr;  // outlives it
+    bool measures = false;
     size_t moves_out = 4;
     size_t moves_in = 4;
   };
