@@ -11,6 +11,7 @@
 #include "daemon/os/run_async.h"
 #include "daemon/os/scratch.h"
 #include "daemon/protect/copy_messages.h"
+#include "daemon/protect/shared_fetch.h"
 
 namespace ckptd::protect {
 namespace {
@@ -22,18 +23,6 @@ constexpr int kMostAnew = 2;  // of one agent
 
 bool IsNotYet(const absl::Status& status) {
   return CodeOf(status) == ErrorCode::BUSY || CodeOf(status) == ErrorCode::LAYOUT_PREPARING;
-}
-
-// What was told is of the slot's own layout, and has a checksum for each chunk.
-absl::Status CheckFits(const v1::DescribeResponse& response, const region::CtlHead& head) {
-  const v1::CopyLayout& layout = response.layout();
-  const bool same = layout.header_crc() == head.block.header_crc && layout.slot_bytes() == head.block.slot_bytes &&
-                    layout.chunk_bytes() == head.block.chunk_bytes;
-  if (!same) return Error(ErrorCode::CORRUPT, "its layout is another than that of who was asked first");
-  const uint64_t chunks = (head.block.slot_bytes + head.block.chunk_bytes - 1) / head.block.chunk_bytes;
-  if (static_cast<uint64_t>(response.record().chunk_crc_size()) == chunks) return absl::OkStatus();
-  return Error(ErrorCode::CORRUPT, absl::StrCat("its record has ", response.record().chunk_crc_size(),
-                                                " checksums for ", chunks, " chunks"));
 }
 
 // Chunk by chunk from one file into another.
@@ -63,6 +52,8 @@ struct CopyFetch::Search {
   Fetched done;
   v1::CopyRecord record;
   int anew = 0;
+  bool was_shared = false;
+  std::unique_ptr<SharedFetch> shared;
   std::unique_ptr<transport::CopyMove> move;
   std::optional<HeldSnapshot> from;  // let go of on the loop's thread
 };
@@ -98,6 +89,7 @@ void CopyFetch::Ask(const std::shared_ptr<Search>& search) {
     if (search->last.ok()) search->last = Error(ErrorCode::NOT_FOUND, absl::StrCat(Name(request), "nobody has a copy"));
     return search->failed(search->last);
   }
+  if (Share(search)) return;
   const std::string agent = request.sources[search->next];
   if (search->patience_ends == Nanos(0)) search->patience_ends = clock_.Monotonic() + kNotYet;
   if (agent == whose_.agent) return Answered(search, agent, AskSelf(request.id));
@@ -158,6 +150,50 @@ void CopyFetch::Fetch(Request request, Into into, Fetched done) {
     if (self != nullptr && fetching_.erase(self) != 0) self->done(none.status());
   };
   Ask(search);
+}
+
+// All that are left at once. Then nobody is, but for those who told of another record than the others.
+bool CopyFetch::Share(const std::shared_ptr<Search>& search) {
+  const std::vector<std::string>& sources = search->request.sources;
+  const auto first = sources.begin() + static_cast<ptrdiff_t>(search->next);
+  const bool own = std::find(first, sources.end(), whose_.agent) != sources.end();
+  const auto others = static_cast<size_t>(sources.end() - first);
+  const bool fetches = search->done != nullptr;
+  if (!fetches || own || search->was_shared || !SharedFetch::IsWorthIt(others, search->into.head)) return false;
+  search->was_shared = true;
+  Request request{search->request.id, {first, sources.end()}, search->request.attempt};
+  const std::weak_ptr<Search> weak = search;
+  search->shared =
+      std::make_unique<SharedFetch>(SharedFetch::Ends{loop_, clock_, whose_, handler_.calls}, std::move(request),
+                                    search->into, [this, weak](SharedFetch::Outcome outcome) {
+                                      const auto self = weak.lock();
+                                      if (self == nullptr) return;
+                                      self->shared.reset();
+                                      for (const auto& [agent, bytes] : outcome.brought)
+                                        LogBrought(*self, agent, bytes);
+                                      self->record = std::move(outcome.record);
+                                      if (outcome.status.ok()) return Finish(self);
+                                      self->last = outcome.status;
+                                      self->next = 0;
+                                      self->request.sources = std::move(outcome.differing);
+                                      Ask(self);
+                                    });
+  search->shared->Start();
+  return true;
+}
+
+void CopyFetch::LogBrought(const Search& search, const std::string& agent, uint64_t bytes) const {
+  Log(kInfo, "copy.fetched")
+      .Job(whose_.job)
+      .Rank(whose_.rank)
+      .Snapshot(search.request.id)
+      .Field("agent", agent)
+      .Field("bytes", bytes);
+}
+
+void CopyFetch::Finish(const std::shared_ptr<Search>& search) {
+  fetching_.erase(search);
+  search->done(search->record);
 }
 
 void CopyFetch::Bring(const std::shared_ptr<Search>& search, const std::string& agent, v1::DescribeResponse response) {
@@ -258,9 +294,8 @@ void CopyFetch::Arrived(const std::shared_ptr<Search>& search, const std::string
   search->patience_ends = Nanos(0);
   if (CodeOf(status) == ErrorCode::FENCED && search->anew++ < kMostAnew) return Ask(search);
   if (!status.ok()) return AskNext(search, agent, status);
-  Log(kInfo, "copy.fetched").Job(whose_.job).Rank(whose_.rank).Snapshot(search->request.id).Field("agent", agent);
-  fetching_.erase(search);
-  search->done(search->record);
+  LogBrought(*search, agent, search->into.head.block.slot_bytes);
+  Finish(search);
 }
 
 }  // namespace ckptd::protect

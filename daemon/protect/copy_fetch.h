@@ -1,5 +1,7 @@
-// A rank's snapshot from other agents' memory, for a restore: asked for in the order that the coordinator gave, the
-// next one when one does not have it, does not answer, or gives bytes that are not what they should be.
+// A rank's snapshot from other agents' memory, for a restore. What lies on this node is taken first. Several others
+// bring it at once (shared_fetch.h); where there is one only, or the image is short, they are asked in the order that
+// the coordinator gave, the next one when one does not have it, does not answer, or gives bytes that are not what they
+// should be.
 //
 // Bytes go through memory of the agent's own, a few chunks at a time, and by descriptor into the slot: a trainer may
 // still have the slot's file mapped, and cut it.
@@ -73,12 +75,15 @@ class CopyFetch {
   void AskNext(const std::shared_ptr<Search>& search, const std::string& agent, const absl::Status& why);
   [[nodiscard]] absl::StatusOr<v1::DescribeResponse> AskSelf(const SnapshotId& id);
   void Bring(const std::shared_ptr<Search>& search, const std::string& agent, v1::DescribeResponse response);
+  [[nodiscard]] bool Share(const std::shared_ptr<Search>& search);
   void BringFromSelf(const std::shared_ptr<Search>& search);
   [[nodiscard]] absl::Status Receive(const std::shared_ptr<Search>& search, const std::string& agent,
                                      const v1::DescribeResponse& response);
   void Renew(const std::shared_ptr<Search>& search, const std::string& agent, uint32_t slot,
              std::function<void(absl::StatusOr<transport::TransferToken>)> answered);
   [[nodiscard]] absl::Status Patiently(Search& search, const absl::Status& said) const;
+  void LogBrought(const Search& search, const std::string& agent, uint64_t bytes) const;
+  void Finish(const std::shared_ptr<Search>& search);
   void Arrived(const std::shared_ptr<Search>& search, const std::string& agent, const absl::Status& status);
   [[nodiscard]] v1::DescribeRequest RequestFor(const Request& request) const;
   [[nodiscard]] std::string Name(const Request& request) const;

@@ -111,6 +111,17 @@ absl::StatusOr<region::PeerSpec> SpecOf(const v1::OfferRequest& request) {
   return spec;
 }
 
+absl::Status CheckFits(const v1::DescribeResponse& told, const region::CtlHead& head) {
+  const v1::CopyLayout& layout = told.layout();
+  const bool same = layout.header_crc() == head.block.header_crc && layout.slot_bytes() == head.block.slot_bytes &&
+                    layout.chunk_bytes() == head.block.chunk_bytes;
+  if (!same) return Error(ErrorCode::CORRUPT, "its layout is another than that of who was asked first");
+  const uint64_t chunks = (head.block.slot_bytes + head.block.chunk_bytes - 1) / head.block.chunk_bytes;
+  if (static_cast<uint64_t>(told.record().chunk_crc_size()) == chunks) return absl::OkStatus();
+  return Error(ErrorCode::CORRUPT,
+               absl::StrCat("its record has ", told.record().chunk_crc_size(), " checksums for ", chunks, " chunks"));
+}
+
 absl::StatusOr<transport::TransferToken> TokenOf(const std::string& bytes) {
   transport::TransferToken token{};
   if (bytes.size() != token.size()) return Error(ErrorCode::PROTOCOL, "a token that is none");

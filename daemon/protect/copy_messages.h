@@ -37,6 +37,9 @@ namespace ckptd::protect {
 // INVALID_ARGUMENT when the user is no number. Nothing else is checked here.
 [[nodiscard]] absl::StatusOr<region::PeerSpec> SpecOf(const v1::OfferRequest& request);
 
+// What was told of a copy is of the slot's own layout, and has a checksum for each chunk. CORRUPT.
+[[nodiscard]] absl::Status CheckFits(const v1::DescribeResponse& told, const region::CtlHead& head);
+
 // PROTOCOL when it is none.
 [[nodiscard]] absl::StatusOr<transport::TransferToken> TokenOf(const std::string& bytes);
 

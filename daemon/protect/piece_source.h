@@ -27,6 +27,7 @@ class PieceSource {
 
   // `spare`: others can do without it.
   PieceSource(Loop& loop, const Clock& clock, Calls calls, std::string agent, bool spare);
+  void set_spare(bool spare) { spare_ = spare; }
 
   // One question at a time. The answer may come within the call.
   void Ask(v1::DescribeRequest request, Answer answer);
@@ -48,7 +49,7 @@ class PieceSource {
   const Clock& clock_;
   const Calls calls_;
   const std::string agent_;
-  const bool spare_;
+  bool spare_;
   v1::DescribeRequest request_;
   Answer answer_;
   Nanos patience_ends_{0};

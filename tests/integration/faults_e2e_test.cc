@@ -10,8 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "tests/integration/copies_fixture.h"
-#include "tests/integration/namespaces.h"
+#include "tests/integration/network_fixture.h"
 
 namespace ckptd::harness {
 namespace {
@@ -42,38 +41,8 @@ const std::vector<Fault>& Faults() {
   return *faults;
 }
 
-class FaultsTest : public CopiesTest, public testing::WithParamInterface<Fault> {
+class FaultsTest : public NetworkTest, public testing::WithParamInterface<Fault> {
  protected:
-  void TearDown() override {
-    cluster_.reset();
-    std::error_code ignored;
-    std::filesystem::remove_all(dir_, ignored);
-  }
-  // Names and certificates of three nodes in the namespaces.
-  void MakeNodes() {
-    char name[] = "/tmp/ckptd-faults-XXXXXX";
-    dir_ = mkdtemp(name);
-    for (const char* line : {"certs init --cluster faults", "certs node node-a node-b node-c"}) {
-      std::vector<std::string> argv = Args(line);
-      argv.insert(argv.begin(), BinaryDirectory() + "/ckptctl");
-      argv.insert(argv.end(), {"--dir", dir_});
-      Child child({argv, {}, dir_ + "/stderr"});
-      ASSERT_EQ(child.Wait(), 0) << child.Errors();
-    }
-    ClusterOptions options{3, MemoryOnly(), [this](size_t number) { return Tls(number); }};
-    options.address = Namespaces::AddressOf;
-    options.prefix = [this](size_t number) { return network_.Prefix(number); };
-    cluster_ = std::make_unique<Cluster>(options);
-    ASSERT_TRUE(cluster_->Start()) << cluster_->Logs();
-  }
-  [[nodiscard]] std::map<std::string, std::string> Tls(size_t number) const {
-    const std::string stem = dir_ + "/nodes/" + Cluster::NameOf(number);
-    return {{"peers.tls", Quoted("mutual")},
-            {"peers.cluster", Quoted("faults")},
-            {"peers.tls_ca", Quoted(dir_ + "/ca.pem")},
-            {"peers.tls_cert", Quoted(stem + ".pem")},
-            {"peers.tls_key", Quoted(stem + ".key")}};
-  }
   void Begin(const Fault& fault) {
     for (const std::string& line : fault.begin) ASSERT_TRUE(network_.On(1, line)) << line;
     if (fault.stop == SIGKILL) return cluster_->node(1).KillAgent();
@@ -97,9 +66,6 @@ class FaultsTest : public CopiesTest, public testing::WithParamInterface<Fault> 
     return static_cast<size_t>(std::count_if(rank.lines().begin(), rank.lines().end(),
                                              [&](const std::string& line) { return line.rfind(word, 0) == 0; }));
   }
-
-  Namespaces network_{3};
-  std::string dir_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Of, FaultsTest, testing::ValuesIn(Faults()),

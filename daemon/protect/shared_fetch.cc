@@ -1,0 +1,280 @@
+#include "daemon/protect/shared_fetch.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/errors.h"
+#include "daemon/base/failpoint.h"
+#include "daemon/base/log.h"
+#include "daemon/base/mutex.h"
+#include "daemon/base/status_macros.h"
+#include "daemon/os/scratch.h"
+#include "daemon/protect/copy_messages.h"
+
+namespace ckptd::protect {
+namespace {
+
+constexpr Nanos kLookAgain = std::chrono::milliseconds(200);  // at who is slow, while another one is free
+constexpr int kMostBegunAnew = 2;                             // of one agent
+
+size_t ChunksIn(const region::CtlHead& head) {
+  return (head.block.slot_bytes + head.block.chunk_bytes - 1) / head.block.chunk_bytes;
+}
+
+bool IsSame(const v1::CopyRecord& a, const v1::CopyRecord& b) {
+  const auto same_ref = [](const v1::SnapshotRef& x, const v1::SnapshotRef& y) {
+    return x.attempt() == y.attempt() && x.step() == y.step();
+  };
+  return same_ref(a.snapshot(), b.snapshot()) && same_ref(a.parent(), b.parent()) &&
+         std::equal(a.chunk_crc().begin(), a.chunk_crc().end(), b.chunk_crc().begin(), b.chunk_crc().end());
+}
+
+}  // namespace
+
+struct SharedFetch::Source {
+  std::string agent;
+  PieceSource asked;
+  bool takes_part = false;
+  bool is_free = false;  // and takes part
+  bool moves = false;
+  int anew = 0;
+  ShareOut::Range range = {};
+};
+
+// What the transport's threads have in common.
+struct SharedFetch::Board {
+  Board(const CopyFetch::Into& into, size_t sources)
+      : into(into), shares(ChunksIn(into.head), sources), bytes(sources) {}
+
+  // Chunk `chunk` of the image is in `from`, and is what its record says. Not OK: the source is to bring no more.
+  absl::Status Came(size_t source, size_t chunk, std::span<const std::byte> from, Nanos now) {
+    {
+      MutexLock lock(mutex);
+      if (stopped) return Error(ErrorCode::FENCED, "not wanted any more");
+    }
+    const absl::Status written = into.file->Write(chunk * into.head.block.chunk_bytes, from);
+    MutexLock lock(mutex);
+    failed.Update(written);
+    if (!written.ok()) return written;
+    if (shares.Misses(chunk)) bytes[source] += from.size();
+    if (shares.Came(source, chunk, now)) return absl::OkStatus();
+    return Error(ErrorCode::FENCED, "others bring the rest");
+  }
+
+  const CopyFetch::Into into;
+  Mutex mutex;
+  ShareOut shares CKPTD_GUARDED_BY(mutex);
+  std::vector<uint64_t> bytes CKPTD_GUARDED_BY(mutex);  // that counted, by source
+  absl::Status failed CKPTD_GUARDED_BY(mutex);          // the slot cannot be written: nobody's fault
+  bool stopped CKPTD_GUARDED_BY(mutex) = false;
+};
+
+SharedFetch::SharedFetch(Ends ends, CopyFetch::Request request, CopyFetch::Into into, Ended ended)
+    : ends_(std::move(ends)),
+      request_(std::move(request)),
+      into_(std::move(into)),
+      ended_(std::move(ended)),
+      board_(std::make_shared<Board>(into_, request_.sources.size())) {
+  for (const std::string& agent : request_.sources)
+    sources_.push_back(std::unique_ptr<Source>(new Source{agent, {ends_.loop, ends_.clock, ends_.calls, agent, true}}));
+}
+
+SharedFetch::~SharedFetch() {
+  MutexLock lock(board_->mutex);
+  board_->stopped = true;
+}
+
+bool SharedFetch::IsWorthIt(size_t sources, const region::CtlHead& head) {
+  return sources > 1 && ChunksIn(head) >= 2 * ShareOut::kFewest;
+}
+
+v1::DescribeRequest SharedFetch::RequestFor(const ShareOut::Range& range) const {
+  v1::DescribeRequest out;
+  *out.mutable_copy() = NameOfCopy(ends_.whose.job, ends_.whose.rank, request_.id);
+  out.set_user(std::to_string(ends_.whose.uid));
+  out.set_attempt(request_.attempt);
+  out.set_first_chunk(range.first);
+  out.set_chunks(range.count);
+  return out;
+}
+
+// ------------------------------------------------------------------------------------------------- who brings what
+
+void SharedFetch::Start() {
+  for (size_t i = 0; i < kAtOnce && !over_; ++i) Join();
+}
+
+void SharedFetch::Join() {
+  if (next_ >= sources_.size()) return;
+  const size_t i = next_++;
+  sources_[i]->takes_part = true;
+  Give(i);
+}
+
+void SharedFetch::Give(size_t i) {
+  if (over_) return;
+  Source& source = *sources_[i];
+  std::optional<ShareOut::Range> range;
+  {
+    MutexLock lock(board_->mutex);
+    range = board_->shares.Next(i, ends_.clock.Monotonic());
+  }
+  source.is_free = !range;
+  if (!range) return LookLater();
+  source.range = *range;
+  source.asked.Ask(RequestFor(*range),
+                   [this, i](const absl::StatusOr<v1::DescribeResponse>& answer) { Answered(i, answer); });
+}
+
+void SharedFetch::LookLater() {
+  if (std::exchange(looks_later_, true)) return;
+  ends_.loop.After(kLookAgain, scope_.Bind([this] {
+    looks_later_ = false;
+    Look();
+  }));
+}
+
+void SharedFetch::Look() {
+  for (size_t i = 0; i < sources_.size() && !over_; ++i) {
+    if (sources_[i]->is_free) Give(i);
+  }
+}
+
+// ------------------------------------------------------------------------------------------------------- the bytes
+
+void SharedFetch::Answered(size_t i, const absl::StatusOr<v1::DescribeResponse>& answer) {
+  if (over_) return;
+  if (IsRelieved(i)) return Give(i);
+  absl::Status status = answer.status();
+  if (status.ok()) status = TakeRecord(i, *answer);
+  if (status.ok()) status = Receive(i, *answer);
+  if (!status.ok()) Lose(i, status);
+}
+
+// Others took all of its range while it was asked.
+bool SharedFetch::IsRelieved(size_t i) {
+  MutexLock lock(board_->mutex);
+  return board_->shares.left(i) == 0 && board_->shares.Ended(i, ends_.clock.Monotonic());
+}
+
+absl::Status SharedFetch::TakeRecord(size_t i, const v1::DescribeResponse& told) {
+  CKPTD_RETURN_IF_ERROR(CheckFits(told, into_.head));
+  if (record_ == nullptr) {
+    record_ = std::make_shared<v1::CopyRecord>(told.record());
+    told_by_ = sources_[i]->agent;
+  }
+  if (IsSame(*record_, told.record())) return absl::OkStatus();
+  differing_.push_back(sources_[i]->agent);
+  return Error(ErrorCode::CORRUPT, absl::StrCat("its record is another one than that of agent ", told_by_));
+}
+
+absl::Status SharedFetch::Receive(size_t i, const v1::DescribeResponse& told) {
+  Source& source = *sources_[i];
+  const ShareOut::Range range = source.range;
+  const uint64_t chunk_bytes = into_.head.block.chunk_bytes;
+  const uint64_t begin = range.first * chunk_bytes;
+  const uint64_t bytes = std::min<uint64_t>(into_.head.block.slot_bytes - begin, range.count * chunk_bytes);
+  CKPTD_ASSIGN_OR_RETURN(Scratch made, Scratch::Make(bytes));
+  auto scratch = std::make_shared<Scratch>(std::move(made));
+  transport::BulkTarget target;
+  target.bytes = scratch->bytes();
+  target.keep = scratch;
+  target.verified = [scratch, i, range, chunk_bytes, board = board_, record = record_, &clock = ends_.clock](
+                        uint32_t number, uint32_t crc) -> absl::Status {
+    const size_t chunk = range.first + number;
+    if (crc != record->chunk_crc(static_cast<int>(chunk)))
+      return Error(ErrorCode::CORRUPT, absl::StrCat("chunk ", chunk, " is not the one that its record tells of"));
+    const auto rest = scratch->bytes().subspan(number * chunk_bytes);
+    const auto length = std::min<uint64_t>(chunk_bytes, rest.size());
+    CKPTD_FP("copy.fetch.chunk");
+    const absl::Status goes_on = board->Came(i, chunk, rest.first(length), clock.Monotonic());
+    scratch->Discard(number * chunk_bytes, length);
+    return goes_on;
+  };
+  CKPTD_RETURN_IF_ERROR(source.asked.Receive(told, bytes, chunk_bytes, std::move(target),
+                                             [this, i](const absl::Status& status) { Brought(i, status); }));
+  source.moves = true;
+  ++moving_;
+  return absl::OkStatus();
+}
+
+void SharedFetch::Brought(size_t i, const absl::Status& status) {
+  Source& source = *sources_[i];
+  source.moves = false;
+  --moving_;
+  if (over_) return MaybeFinish();
+  bool all = false;
+  bool done = false;
+  absl::Status failed;
+  {
+    MutexLock lock(board_->mutex);
+    all = board_->shares.Ended(i, ends_.clock.Monotonic());
+    done = board_->shares.missing() == 0;
+    failed = board_->failed;
+  }
+  if (done || !failed.ok()) return End(failed);
+  const bool anew = !all && CodeOf(status) == ErrorCode::FENCED && source.anew++ < kMostBegunAnew;
+  if (!all && !anew) return Lose(i, status.ok() ? Error(ErrorCode::PROTOCOL, "it ended before all had come") : status);
+  Give(i);
+  Look();
+}
+
+void SharedFetch::Lose(size_t i, const absl::Status& why) {
+  Source& source = *sources_[i];
+  {
+    MutexLock lock(board_->mutex);
+    board_->shares.Lose(i, ends_.clock.Monotonic());
+  }
+  source.takes_part = source.is_free = false;
+  Log(kWarning, "copy.not_there")
+      .Job(ends_.whose.job)
+      .Rank(ends_.whose.rank)
+      .Snapshot(request_.id)
+      .Field("agent", source.agent)
+      .Error(why);
+  last_ = Error(CodeOf(why), absl::StrCat("job ", ends_.whose.job, " rank ", ends_.whose.rank, " step ",
+                                          request_.id.step, ": agent ", source.agent, ": ", why.message()));
+  Join();
+  if (over_) return;
+  const auto takes_part = [](const auto& each) { return each->takes_part; };
+  const auto left = std::count_if(sources_.begin(), sources_.end(), takes_part);
+  if (left == 0) return End(last_);
+  if (left == 1) (*std::find_if(sources_.begin(), sources_.end(), takes_part))->asked.set_spare(false);
+  Look();
+}
+
+// --------------------------------------------------------------------------------------------------------- the end
+
+// What still moves writes into the slot: it is waited for.
+void SharedFetch::End(const absl::Status& status) {
+  over_ = true;
+  status_ = status;
+  {
+    MutexLock lock(board_->mutex);
+    board_->stopped = true;
+  }
+  for (const auto& source : sources_) {
+    if (source->moves) source->asked.Cancel();
+  }
+  MaybeFinish();
+}
+
+// In its own turn: this may be a move's own call.
+void SharedFetch::MaybeFinish() {
+  if (moving_ != 0 || std::exchange(finished_, true)) return;
+  ends_.loop.After(Nanos(0), scope_.Bind([this] {
+    const Ended ended = std::move(ended_);
+    ended(Result());
+  }));
+}
+
+SharedFetch::Outcome SharedFetch::Result() const {
+  Outcome outcome{status_, record_ == nullptr ? v1::CopyRecord() : *record_, {}, differing_};
+  MutexLock lock(board_->mutex);
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    if (board_->bytes[i] != 0) outcome.brought.emplace_back(sources_[i]->agent, board_->bytes[i]);
+  }
+  return outcome;
+}
+
+}  // namespace ckptd::protect

@@ -1,0 +1,147 @@
+// A rank's snapshot that two other nodes hold comes from both of them at once, whatever one of them does meanwhile.
+#include <signal.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include "tests/integration/network_fixture.h"
+
+namespace ckptd::harness {
+namespace {
+
+std::map<std::string, std::string> ThreeCopies() {
+  std::map<std::string, std::string> settings = MemoryOnly();
+  settings["peers.copies"] = "3";
+  settings["region.chunk_bytes"] = Quoted("64 KiB");
+  return settings;
+}
+
+// Bytes that the agent says came from that node.
+uint64_t BroughtBy(const std::string& log, const std::string& node) {
+  uint64_t bytes = 0;
+  for (size_t at = log.find("op=copy.fetched"); at != std::string::npos; at = log.find("op=copy.fetched", at + 1)) {
+    const std::string line = log.substr(at, log.find('\n', at) - at);
+    if (line.find("agent=" + node) == std::string::npos) continue;
+    bytes += std::strtoull(line.c_str() + line.find("bytes=") + 6, nullptr, 10);
+  }
+  return bytes;
+}
+
+// Rank 0 of one runs on node a, and b and c hold its snapshots.
+class SourcesTest : public CopiesTest {
+ protected:
+  static constexpr char kImage[] = " --bytes 8388608";
+
+  void MakeNodes(const std::vector<std::string>& of_b = {}) {
+    cluster_ = std::make_unique<Cluster>(ClusterOptions{3, ThreeCopies(), {}});
+    ASSERT_TRUE(cluster_->node(0).StartAgent()) << cluster_->Logs();
+    ASSERT_TRUE(cluster_->node(1).StartAgent(of_b)) << cluster_->Logs();
+    ASSERT_TRUE(cluster_->node(2).StartAgent()) << cluster_->Logs();
+    ranks_ = cluster_->Train({0}, kForever + std::string(kImage));
+    ASSERT_NO_FATAL_FAILURE(AwaitProtected(ranks_, 1));
+  }
+  // Everything that node a had.
+  void LoseItsNode() {
+    LoseNode(0);
+    KillAll(ranks_);
+    for (const size_t holder : {1, 2})
+      ASSERT_FALSE(FilesWith(cluster_->node(holder).region(), "peer-00000").empty()) << "node " << holder;
+  }
+  // The node is back with nothing.
+  void ExpectRestored() {
+    ASSERT_TRUE(cluster_->node(0).StartAgent()) << cluster_->Logs();
+    const std::string line = LineTo(LastOf(ranks_, "STEP") + 30) + kImage;
+    const Ranks ranks = cluster_->Train({0}, line);
+    const Rest rest = Finish(ranks, {0}, line);
+    EXPECT_GE(rest.step, LastOf(ranks_, "PROTECTED")) << cluster_->Logs();
+    EXPECT_EQ(rest.sources[0], kReplica) << cluster_->Logs();
+  }
+  [[nodiscard]] std::string Log() { return cluster_->node(0).AgentLog(); }
+
+  Ranks ranks_;
+};
+
+TEST_F(SourcesTest, BothHoldersBringIt) {
+  ASSERT_NO_FATAL_FAILURE(MakeNodes());
+  ASSERT_NO_FATAL_FAILURE(LoseItsNode());
+  ASSERT_NO_FATAL_FAILURE(ExpectRestored());
+  const uint64_t b = BroughtBy(Log(), "node-b");
+  const uint64_t c = BroughtBy(Log(), "node-c");
+  EXPECT_GT(b, 0u) << Log();
+  EXPECT_GT(c, 0u) << Log();
+  EXPECT_GE(b + c, uint64_t{8} << 20) << Log();
+  std::printf("node-b brought %lu bytes, node-c %lu\n", b, c);
+}
+
+// One of them dies, or stands still, while it reads its tenth chunk for it.
+class HolderFails : public SourcesTest, public testing::WithParamInterface<const char*> {};
+INSTANTIATE_TEST_SUITE_P(By, HolderFails, testing::Values("kill", "stop"),
+                         [](const auto& how) { return std::string(how.param); });
+
+TEST_P(HolderFails, AndTheOtherOneBringsTheRest) {
+  ASSERT_NO_FATAL_FAILURE(MakeNodes({std::string("CKPTD_FAILPOINTS=copy.give=") + GetParam() + "@10"}));
+  ASSERT_NO_FATAL_FAILURE(LoseItsNode());
+  ASSERT_NO_FATAL_FAILURE(ExpectRestored());
+  EXPECT_GT(BroughtBy(Log(), "node-c"), uint64_t{4} << 20) << Log();
+  const bool killed = std::string(GetParam()) == "kill";
+  if (!killed) kill(cluster_->node(1).agent()->pid(), SIGCONT);
+  const int status = killed ? cluster_->node(1).TakeAgent()->Wait() : -SIGKILL;
+  EXPECT_EQ(status, -SIGKILL) << "it was not asked";
+}
+
+TEST_F(SourcesTest, AHolderWhoseCopyIsDamagedIsLeftOut) {
+  ASSERT_NO_FATAL_FAILURE(MakeNodes());
+  ASSERT_NO_FATAL_FAILURE(LoseItsNode());
+  for (const std::string& file : FilesWith(cluster_->node(1).region(), "peer-00000/slot-")) {
+    for (uint64_t chunk = 0; chunk < 128; ++chunk) FlipByte(cluster_->node(1).region() + "/" + file, chunk << 16);
+  }
+  ASSERT_NO_FATAL_FAILURE(ExpectRestored());
+  EXPECT_EQ(BroughtBy(Log(), "node-b"), 0u) << Log();
+  EXPECT_GE(BroughtBy(Log(), "node-c"), uint64_t{8} << 20) << Log();
+  EXPECT_NE(Log().find("op=copy.not_there"), std::string::npos) << "it is named" << Log();
+}
+
+// Each holder sends through 200 Mbit/s: two bring twice as much.
+class SlowLinks : public NetworkTest {
+ protected:
+  static constexpr char kImage[] = " --bytes 100663296";
+
+  // Until rank 0, whose node lost all, is told that it is restored.
+  double SecondsToRestore() {
+    LoseNode(0);
+    EXPECT_TRUE(cluster_->node(0).StartAgent()) << cluster_->Logs();
+    const auto begin = std::chrono::steady_clock::now();
+    ranks_ = cluster_->Train({0}, kForever + std::string(kImage));
+    const std::string restored = Restored(*ranks_[0]);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    EXPECT_EQ(NumberField(restored, "source"), kReplica) << restored << cluster_->Logs();
+    return took.count();
+  }
+  Ranks ranks_;
+};
+
+TEST_F(SlowLinks, TwoHoldersTakeHalfTheTimeOfOne) {
+  if (!network_.why_not().empty()) GTEST_SKIP() << "skipped: " << network_.why_not();
+  std::map<std::string, std::string> settings = ThreeCopies();
+  settings["region.chunk_bytes"] = Quoted("1 MiB");
+  ASSERT_NO_FATAL_FAILURE(MakeNodes(settings));
+  ranks_ = cluster_->Train({0}, kForever + std::string(kImage));
+  ASSERT_NO_FATAL_FAILURE(AwaitProtected(ranks_, 1));
+  KillAll(ranks_);
+  for (const size_t holder : {1, 2})
+    ASSERT_TRUE(network_.On(holder, "tc qdisc add dev eth0 root tbf rate 200mbit burst 256kbit latency 50ms"));
+  const double both = SecondsToRestore();
+  EXPECT_GT(BroughtBy(cluster_->node(0).AgentLog(), "node-b"), 0u);
+  EXPECT_GT(BroughtBy(cluster_->node(0).AgentLog(), "node-c"), 0u);
+  KillAll(ranks_);
+  LoseNode(2);
+  ASSERT_TRUE(cluster_->node(2).StartAgent()) << cluster_->Logs();  // with nothing
+  const double one = SecondsToRestore();
+  KillAll(ranks_);
+  std::printf("96 MiB through 200 Mbit/s: %.2f s from one holder, %.2f s from two: %.2f times as fast\n", one, both,
+              one / both);
+  EXPECT_GT(one, 1.2 * both) << cluster_->Logs();
+}
+
+}  // namespace
+}  // namespace ckptd::harness
