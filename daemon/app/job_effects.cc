@@ -122,6 +122,14 @@ struct JobEffects {
   void Chore(const Request& e) const {
     Ask(runner.services_.chore_work, runner.services_.store, e);
   }
+  void operator()(const job::CreateDecision& e) const {
+    for (const v1::SkippedStep& skipped : e.decision.skipped())
+      Log(kWarning, "restore.skipped")
+          .Job(runner.name())
+          .Snapshot({skipped.snapshot().attempt(), skipped.snapshot().step()})
+          .Field("error", skipped.reason());
+    Ask(runner.services_.record_work, runner.services_.restore_store, e);
+  }
   template <typename Record>  // all others: small, and restore() may wait for them
   void operator()(const Record& e) const {
     Ask(runner.services_.record_work, runner.services_.restore_store, e);

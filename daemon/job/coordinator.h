@@ -93,6 +93,7 @@ class Coordinator {
   void AddElsewhere(Rank rank, const SnapshotId& id, const std::string& agent, Inventory* inventory) const;
   void AddRebuildable(Inventory* inventory) const;
   void AddSilentMembers(Inventory* inventory) const;
+  void AddLosses(Inventory* inventory) const;
   void RefuseTickets(ErrorCode code, const std::string& message, const std::vector<Ticket>& tickets);
   void RefuseAll(ErrorCode code, const std::string& message);
 

@@ -34,6 +34,10 @@ class CopiesTest : public JobTest {
   }
   // `heard`: up to this version of STATE.
   void From(const std::string& agent, const std::vector<v1::HeldCopies>& copies, AttemptId seen, uint64_t heard) {
+    Feed(ReportReceived{ReportOf(agent, copies, seen, heard)});
+  }
+  std::shared_ptr<v1::Report> ReportOf(const std::string& agent, const std::vector<v1::HeldCopies>& copies,
+                                       AttemptId seen, uint64_t heard) {
     auto report = std::make_shared<v1::Report>();
     report->set_agent(agent);
     report->set_seen(seen);
@@ -42,7 +46,7 @@ class CopiesTest : public JobTest {
     report->set_incarnation(9);
     report->set_seq(++seq_);
     report->mutable_copies()->Assign(copies.begin(), copies.end());
-    Feed(ReportReceived{report});
+    return report;
   }
   // Attempt 2 after attempt 1, whose rank was at A; its region is a new one where `lost`.
   void Gather() {
@@ -102,6 +106,38 @@ TEST_F(CopiesTest, CopiesOfAnotherAttemptAreNotCounted) {
   EXPECT_FALSE(Has<CreateDecision>());
   ASSERT_EQ(state_->refusals_size(), 1) << "B may hold copies, so 0 is not certain";
   EXPECT_THAT(state_->refusals(0).message(), testing::HasSubstr("no answer from agents B"));
+}
+
+// Nobody has rank 1's part: whose node that was, the decision before tells.
+TEST_F(CopiesTest, AStepThatIsPassedOverTellsWhomItLost) {
+  v1::DecisionRecord before = OfOne();
+  before.add_ranks()->set_rank(1);
+  before.mutable_ranks(1)->set_agent("C");
+  Join join;
+  join.ticket = 7;
+  join.process = 70;
+  join.world_size = 2;
+  Feed(join);
+  NewestRead read{Last<ReadNewest>().op, absl::OkStatus(), true, {}, true, before};
+  read.record.set_attempt(1);
+  read.record.set_coordinator("B");
+  Feed(read);
+  Feed(AttemptCreated{Last<CreateAttempt>().op, absl::OkStatus()});
+  Feed(Listed{Last<List>().op, absl::OkStatus(), {before}, {}});
+  Rank(v1::RankReport::WAIT);
+  auto report = ReportOf("B", {Held(0, {{1, 10}, {1, 20}}), Held(1, {{1, 10}})}, 2, 1000);
+  v1::RankReport* rank = report->add_ranks();
+  rank->set_rank(1);
+  rank->set_ticket(8);
+  rank->set_load(v1::RankReport::WAIT);
+  rank->set_world_size(2);
+  Feed(ReportReceived{report});
+  const v1::DecisionRecord decision = Last<CreateDecision>().decision;
+  EXPECT_EQ(ToId(decision.parent()), (SnapshotId{1, 10}));
+  ASSERT_EQ(decision.skipped_size(), 1);
+  EXPECT_EQ(decision.skipped(0).reason(),
+            "not committed, and in the memory of 1 of 2 ranks: rank 1: its node C is gone, nobody else has it");
+  EXPECT_EQ(decision.skipped(0).rank(), 1u);
 }
 
 TEST_F(CopiesTest, ACopyThatCannotBeReadIsNotTakenAgain) {

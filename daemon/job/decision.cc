@@ -12,6 +12,13 @@ namespace ckptd::job {
 namespace {
 
 constexpr size_t kMaxSkipped = 16;
+constexpr size_t kMostRanksNamed = 32;
+
+std::string Few(const std::vector<Rank>& ranks) {
+  if (ranks.size() <= kMostRanksNamed) return absl::StrJoin(ranks, ",");
+  const auto few = ranks.begin() + kMostRanksNamed;
+  return absl::StrCat(absl::StrJoin(ranks.begin(), few, ","), " and ", ranks.end() - few, " more");
+}
 
 class Chooser {
  public:
@@ -110,9 +117,13 @@ class Chooser {
   // Parts that are nowhere are no damage, unless one was found damaged.
   Obstacle Incomplete(const Known& known) const {
     const bool damaged = in_.quarantined.count(known.id) != 0;
+    const auto losses = in_.losses.find(known.id);
+    const std::string where =
+        losses != in_.losses.end()
+            ? absl::StrCat("in the memory of ", known.ranks.size(), " of ", in_.world_size, " ranks: ", losses->second)
+            : absl::StrCat("in the memory of ranks ", Few(known.ranks), " only (of ", in_.world_size, ")");
     Obstacle out{damaged ? ErrorCode::CORRUPT : ErrorCode::NOT_FOUND,
-                 absl::StrCat("not committed, and in the memory of ranks ", absl::StrJoin(known.ranks, ","),
-                              " only (of ", in_.world_size, ")", damaged ? "; a part was found damaged" : ""),
+                 absl::StrCat("not committed, and ", where, damaged ? "; a part was found damaged" : ""),
                  {}};
     Rank missing = 0;  // if it is one only
     while (missing < known.ranks.size() && known.ranks[missing] == missing) ++missing;

@@ -50,6 +50,7 @@ struct Inventory {
   std::set<std::string> silent;                 // agents that may hold copies, and have not answered
   std::map<SnapshotId, Obstacle> excluded;      // on storage, and why
   std::set<SnapshotId> excluded_copies;         // nobody who has it could give it
+  std::map<SnapshotId, std::string> losses;     // with copies or parity: whose part is nowhere, and why (losses.h)
 };
 
 struct Choice {

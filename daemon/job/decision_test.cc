@@ -125,6 +125,34 @@ TEST(Choose, SaysWhetherAPartIsMissingOrDamaged) {
   EXPECT_EQ(CodesOf(*Choose(inventory, {})), "REFUSED");
 }
 
+TEST(Choose, SaysWhosePartsAreLostWhereThatIsKnown) {
+  Inventory inventory = TwoRanks();
+  inventory.copied.resize(2);
+  inventory.sealed[0] = {{1, 20}};
+  inventory.steps = {Committed({1, 10})};
+  inventory.losses[{1, 20}] = "rank 1: its node B and its holder C are gone";
+  const auto choice = Choose(inventory, {});
+  ASSERT_EQ(choice->skipped.size(), 1u);
+  EXPECT_EQ(choice->skipped[0].reason(),
+            "not committed, and in the memory of 1 of 2 ranks: rank 1: its node B and its holder C are gone");
+  inventory.steps.clear();
+  inventory.answered.clear();
+  EXPECT_THAT(std::string(Choose(inventory, {}).status().message()),
+              HasSubstr("; step 20.a1: not committed, and in the memory of 1 of 2 ranks: rank 1: its node B and"));
+}
+
+TEST(Choose, ManyRanksAreNotAllNamed) {
+  Inventory inventory = TwoRanks();
+  inventory.world_size = 5000;
+  inventory.decisions = {Decision(1, {}, 5000)};
+  inventory.sealed.resize(5000);
+  for (Rank rank = 1; rank < 5000; ++rank) inventory.sealed[rank] = {{1, 20}};
+  inventory.steps = {Committed({1, 10})};
+  const auto choice = Choose(inventory, {});
+  ASSERT_EQ(choice->skipped.size(), 1u);
+  EXPECT_THAT(choice->skipped[0].reason(), HasSubstr(",32 and 4967 more only (of 5000)"));
+}
+
 TEST(Choose, MarkedStepsAreNotThere) {
   Inventory inventory = TwoRanks();
   inventory.steps = {Committed({1, 10}), Committed({1, 20})};

@@ -5,6 +5,7 @@
 #include "daemon/format/snapshot_ref.h"
 #include "daemon/job/coordinator.h"
 #include "daemon/job/lineage.h"
+#include "daemon/job/losses.h"
 
 namespace ckptd::job {
 namespace {
@@ -159,7 +160,30 @@ Inventory Coordinator::TakeInventory() const {
   }
   AddRebuildable(&inventory);
   AddSilentMembers(&inventory);
+  AddLosses(&inventory);
   return inventory;
+}
+
+// What is known of who protects whom is of the attempt before.
+void Coordinator::AddLosses(Inventory* inventory) const {
+  if (!context_.config.copying()) return;
+  std::set<SnapshotId> ids;
+  for (const auto& sealed : inventory->sealed) ids.insert(sealed.begin(), sealed.end());
+  for (const auto& copied : inventory->copied) ids.insert(copied.begin(), copied.end());
+  const v1::DecisionRecord* before = NewestBefore(decisions_, attempt_);
+  for (const SnapshotId& id : ids) {
+    std::set<Rank> lacking;
+    for (Rank rank = 0; rank < world_size_; ++rank) {
+      if (inventory->sealed[rank].count(id) == 0 && inventory->copied[rank].count(id) == 0) lacking.insert(rank);
+    }
+    if (lacking.empty()) continue;
+    LossFacts facts{reports_.by_agent(), nullptr, {}, context_.config.copies, context_.config.parity};
+    for (const v1::DecisionRecord& decision : decisions_) {
+      if (decision.attempt() == id.attempt) facts.ran = &decision;
+    }
+    if (before != nullptr && before->attempt() == id.attempt) facts.groups = groups_;
+    inventory->losses[id] = TellLosses(facts, id, lacking);
+  }
 }
 
 // Whatever this coordinator's configuration protects by now: parity may be of one before.
