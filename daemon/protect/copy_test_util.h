@@ -26,8 +26,10 @@ class FakeCopyCalls final : public transport::CopyCalls {
     }
     void Cancel() override { cancelled = true; }
     [[nodiscard]] uint64_t Progress() const override { return 0; }
+    [[nodiscard]] bool WaitsForOthers() const override { return waits; }
     std::vector<std::pair<uint32_t, uint32_t>> ready;
     bool cancelled = false;
+    bool waits = false;
     bool* exists;
   };
   template <typename Request, typename Response>

@@ -217,6 +217,7 @@ class TestAgents final : public transport::CopyCalls {
     absl::Status ChunkReady(uint32_t, uint32_t) override { return absl::OkStatus(); }
     void Cancel() override { transfer->cancelled = true; }
     [[nodiscard]] uint64_t Progress() const override { return 0; }
+    [[nodiscard]] bool WaitsForOthers() const override { return false; }
     TransferPtr transfer;
     int* moves;
   };

@@ -36,6 +36,8 @@ class PieceSource {
   // call, when no thread writes to the target any more.
   [[nodiscard]] absl::Status Receive(const v1::DescribeResponse& told, uint64_t bytes, uint64_t chunk_bytes,
                                      transport::BulkTarget target, transport::MoveDone done);
+  // Of Receive: it has not begun, because of other transfers of this agent.
+  [[nodiscard]] bool WaitsForOthers() const { return move_ != nullptr && move_->WaitsForOthers(); }
   // Of Receive: `done` comes soon.
   void Cancel();
 

@@ -39,6 +39,8 @@ class ShareOut {
   // For a source that has nothing to bring, and takes part from now on: what it is to bring next. Nothing: it may be
   // asked again later.
   [[nodiscard]] std::optional<Range> Next(size_t source, Nanos now);
+  // It has not begun, and that is no fault of the source.
+  void Waits(size_t source, Nanos now) { sources_[source].began = sources_[source].last = now; }
   // The source has brought a chunk of its range, or one that was of it. False: what is behind it is for others.
   [[nodiscard]] bool Came(size_t source, size_t chunk, Nanos now);
   // It brings no more of its range: what did not come is for whoever is free. True when all that was left to it came.

@@ -52,7 +52,7 @@ struct SharedFetch::Board {
       MutexLock lock(mutex);
       if (stopped) return Error(ErrorCode::FENCED, "not wanted any more");
     }
-    const absl::Status written = into.file->Write(chunk * into.head.block.chunk_bytes, from);
+    absl::Status written = into.file->Write(chunk * into.head.block.chunk_bytes, from);
     MutexLock lock(mutex);
     failed.Update(written);
     if (!written.ok()) return written;
@@ -135,6 +135,11 @@ void SharedFetch::LookLater() {
 }
 
 void SharedFetch::Look() {
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    if (!sources_[i]->moves || !sources_[i]->asked.WaitsForOthers()) continue;
+    MutexLock lock(board_->mutex);
+    board_->shares.Waits(i, ends_.clock.Monotonic());
+  }
   for (size_t i = 0; i < sources_.size() && !over_; ++i) {
     if (sources_[i]->is_free) Give(i);
   }
@@ -187,7 +192,7 @@ absl::Status SharedFetch::Receive(size_t i, const v1::DescribeResponse& told) {
     const auto rest = scratch->bytes().subspan(number * chunk_bytes);
     const auto length = std::min<uint64_t>(chunk_bytes, rest.size());
     CKPTD_FP("copy.fetch.chunk");
-    const absl::Status goes_on = board->Came(i, chunk, rest.first(length), clock.Monotonic());
+    absl::Status goes_on = board->Came(i, chunk, rest.first(length), clock.Monotonic());
     scratch->Discard(number * chunk_bytes, length);
     return goes_on;
   };

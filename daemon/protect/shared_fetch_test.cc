@@ -199,6 +199,30 @@ TEST_F(SharedFetchTest, WhoStandsStillIsRelievedOfWhatItHas) {
   EXPECT_EQ(brought_["c"], kChunks);
 }
 
+// Other transfers of this node have their turn first.
+TEST_F(SharedFetchTest, WhoHasToWaitForThisNodeIsNotSlow) {
+  Fetch({"b", "c"});
+  const Move b = Begin();
+  b.moved.move->waits = true;
+  ArriveAll(Begin());
+  Settle();
+  ArriveAll(Begin());
+  Settle();
+  for (int i = 0; i < 10; ++i) Pass(milliseconds(200));
+  EXPECT_TRUE(Asked().empty());
+  b.moved.move->waits = false;
+  Pass(milliseconds(200));
+  ASSERT_TRUE(Asked().empty()) << "it has only just begun";
+  Pass(seconds(1));
+  EXPECT_THAT(Asked(), ElementsAre("c"));
+  for (size_t i = 0; i < 7; ++i) (void)Arrive(b, i);
+  b.moved.done(Arrive(b, 7));
+  Settle();
+  const auto asked = Take(calls_.describes);
+  EXPECT_TRUE(calls_.received.empty()) << "all has come";
+  ExpectWhole();
+}
+
 // A chunk of its takes five milliseconds, one of the other's takes one.
 TEST_F(SharedFetchTest, ASlowOneEndsWhereTheOtherGoesOn) {
   Fetch({"b", "c"});

@@ -104,6 +104,8 @@ class CopyMove {
   virtual void Cancel() = 0;
   // Any thread: verified bytes.
   [[nodiscard]] virtual uint64_t Progress() const = 0;
+  // The loop's thread. It has no connection because other transfers of this agent have theirs, not because of its peer.
+  [[nodiscard]] virtual bool WaitsForOthers() const = 0;
 };
 
 struct MoveOrder {

@@ -76,6 +76,7 @@ class DialledMove final : public CopyMove {
   [[nodiscard]] absl::Status ChunkReady(uint32_t chunk, uint32_t crc) override;
   void Cancel() override;
   [[nodiscard]] uint64_t Progress() const override { return run_->verified_bytes(); }
+  [[nodiscard]] bool WaitsForOthers() const override { return phase_ == Phase::kWaiting; }
 
  private:
   enum class Phase { kWaiting, kRenewing, kDialling, kDriven, kPausing, kOver };

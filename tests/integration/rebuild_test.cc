@@ -176,6 +176,7 @@ class RebuildTest : public CopiesTest, public testing::WithParamInterface<Cell> 
   enum class End { kMemory, kStorage, kRefused };
   [[nodiscard]] End Restart(const Ranks& before);
   void ExpectRefused(Child& rank);
+  [[nodiscard]] static std::string LossOf(size_t rank);
   void ExpectEnd(bool left, End end, const Ranks& before);
 
   size_t slow_ = kNodes;
@@ -265,12 +266,21 @@ RebuildTest::End RebuildTest::Restart(const Ranks& before) {
   return stored ? End::kStorage : End::kMemory;
 }
 
-// In time, and with a sentence that names who is missing.
+// In time, and with a sentence that names who is missing, and what went with them.
 void RebuildTest::ExpectRefused(Child& rank) {
   constexpr char kSentence[] =
       "no step can be restored, but it is not certain that none exists; no answer from agents node-";
   EXPECT_EQ(rank.Wait(), 1) << cluster_->Logs();
   EXPECT_NE(rank.Errors().find(kSentence), std::string::npos) << rank.Errors() << cluster_->Logs();
+  if (GetParam().way != Way::kClean) return;
+  EXPECT_NE(rank.Errors().find(LossOf(*lost().begin())), std::string::npos) << rank.Errors() << cluster_->Logs();
+}
+
+// What is to be said of the first rank that is lost.
+std::string RebuildTest::LossOf(size_t rank) {
+  if (scheme().parity) return "group of ranks 0 1 2 3 (parity " + std::to_string(scheme().outlives) + ") lost ranks ";
+  const std::string holder = scheme().outlives == 1 ? " and its holder node-" : " and its holders node-";
+  return "rank " + std::to_string(rank) + ": its node " + Cluster::NameOf(rank) + holder;
 }
 
 // `left`: by arithmetic, every rank's part.

@@ -27,17 +27,20 @@ uint64_t BroughtBy(const std::string& log, const std::string& node) {
   return bytes;
 }
 
-// Rank 0 of one runs on node a, and b and c hold its snapshots.
+// All ranks, mostly one, run on node a, and b and c hold their snapshots.
 class SourcesTest : public CopiesTest {
  protected:
   static constexpr char kImage[] = " --bytes 8388608";
 
-  void MakeNodes(const std::vector<std::string>& of_b = {}) {
+  // `at_b`, `at_c`: what happens there when a chunk is read for another node (failpoint copy.give).
+  void MakeNodes(const std::string& at_b, const std::string& at_c, size_t ranks = 1) {
+    const auto failpoint = [](const std::string& what) { return "CKPTD_FAILPOINTS=copy.give=" + what; };
+    where_.assign(ranks, 0);
     cluster_ = std::make_unique<Cluster>(ClusterOptions{3, ThreeCopies(), {}});
     ASSERT_TRUE(cluster_->node(0).StartAgent()) << cluster_->Logs();
-    ASSERT_TRUE(cluster_->node(1).StartAgent(of_b)) << cluster_->Logs();
-    ASSERT_TRUE(cluster_->node(2).StartAgent()) << cluster_->Logs();
-    ranks_ = cluster_->Train({0}, kForever + std::string(kImage));
+    ASSERT_TRUE(cluster_->node(1).StartAgent({failpoint(at_b)})) << cluster_->Logs();
+    ASSERT_TRUE(cluster_->node(2).StartAgent({failpoint(at_c)})) << cluster_->Logs();
+    ranks_ = cluster_->Train(where_, kForever + std::string(kImage));
     ASSERT_NO_FATAL_FAILURE(AwaitProtected(ranks_, 1));
   }
   // Everything that node a had.
@@ -51,18 +54,19 @@ class SourcesTest : public CopiesTest {
   void ExpectRestored() {
     ASSERT_TRUE(cluster_->node(0).StartAgent()) << cluster_->Logs();
     const std::string line = LineTo(LastOf(ranks_, "STEP") + 30) + kImage;
-    const Ranks ranks = cluster_->Train({0}, line);
-    const Rest rest = Finish(ranks, {0}, line);
+    const Ranks ranks = cluster_->Train(where_, line);
+    const Rest rest = Finish(ranks, where_, line);
     EXPECT_GE(rest.step, LastOf(ranks_, "PROTECTED")) << cluster_->Logs();
-    EXPECT_EQ(rest.sources[0], kReplica) << cluster_->Logs();
+    EXPECT_EQ(rest.sources, std::vector<uint64_t>(where_.size(), kReplica)) << cluster_->Logs();
   }
   [[nodiscard]] std::string Log() { return cluster_->node(0).AgentLog(); }
 
+  std::vector<size_t> where_;  // the ranks are
   Ranks ranks_;
 };
 
 TEST_F(SourcesTest, BothHoldersBringIt) {
-  ASSERT_NO_FATAL_FAILURE(MakeNodes());
+  ASSERT_NO_FATAL_FAILURE(MakeNodes("sleep:20", "sleep:20"));
   ASSERT_NO_FATAL_FAILURE(LoseItsNode());
   ASSERT_NO_FATAL_FAILURE(ExpectRestored());
   const uint64_t b = BroughtBy(Log(), "node-b");
@@ -73,13 +77,23 @@ TEST_F(SourcesTest, BothHoldersBringIt) {
   std::printf("node-b brought %lu bytes, node-c %lu\n", b, c);
 }
 
+// More transfers than an agent has at once: they have their turns, and nobody is taken for slow.
+TEST_F(SourcesTest, SixRanksOfANodeComeBackFromBothHolders) {
+  ASSERT_NO_FATAL_FAILURE(MakeNodes("sleep:5", "sleep:5", 6));
+  ASSERT_NO_FATAL_FAILURE(LoseItsNode());
+  ASSERT_NO_FATAL_FAILURE(ExpectRestored());
+  EXPECT_GT(BroughtBy(Log(), "node-b"), uint64_t{6} << 20) << Log();
+  EXPECT_GT(BroughtBy(Log(), "node-c"), uint64_t{6} << 20) << Log();
+  EXPECT_EQ(Log().find("op=copy.not_there"), std::string::npos) << Log();
+}
+
 // One of them dies, or stands still, while it reads its tenth chunk for it.
 class HolderFails : public SourcesTest, public testing::WithParamInterface<const char*> {};
 INSTANTIATE_TEST_SUITE_P(By, HolderFails, testing::Values("kill", "stop"),
                          [](const auto& how) { return std::string(how.param); });
 
 TEST_P(HolderFails, AndTheOtherOneBringsTheRest) {
-  ASSERT_NO_FATAL_FAILURE(MakeNodes({std::string("CKPTD_FAILPOINTS=copy.give=") + GetParam() + "@10"}));
+  ASSERT_NO_FATAL_FAILURE(MakeNodes(std::string(GetParam()) + "@10", "sleep:10"));
   ASSERT_NO_FATAL_FAILURE(LoseItsNode());
   ASSERT_NO_FATAL_FAILURE(ExpectRestored());
   EXPECT_GT(BroughtBy(Log(), "node-c"), uint64_t{4} << 20) << Log();
@@ -90,7 +104,7 @@ TEST_P(HolderFails, AndTheOtherOneBringsTheRest) {
 }
 
 TEST_F(SourcesTest, AHolderWhoseCopyIsDamagedIsLeftOut) {
-  ASSERT_NO_FATAL_FAILURE(MakeNodes());
+  ASSERT_NO_FATAL_FAILURE(MakeNodes("sleep:1", "sleep:1"));
   ASSERT_NO_FATAL_FAILURE(LoseItsNode());
   for (const std::string& file : FilesWith(cluster_->node(1).region(), "peer-00000/slot-")) {
     for (uint64_t chunk = 0; chunk < 128; ++chunk) FlipByte(cluster_->node(1).region() + "/" + file, chunk << 16);
