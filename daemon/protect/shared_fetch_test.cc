@@ -5,9 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "daemon/format/snapshot_ref.h"
@@ -316,6 +318,29 @@ TEST_F(SharedFetchTest, AnAgentThatBeganAnewIsAskedAgain) {
   ArriveTheRest();
   ExpectWhole();
   EXPECT_NE(brought_["b"], 0u);
+}
+
+// As the transport does it; time stands still meanwhile.
+TEST_F(SharedFetchTest, SourcesBringTheirChunksOnThreadsOfTheirOwn) {
+  Fetch({"b", "c", "d"});
+  const std::vector<uint32_t> crcs = region::CrcsOf(content_);
+  while (!calls_.describes.empty()) {
+    std::vector<std::pair<Move, absl::Status>> moves;
+    while (!calls_.describes.empty()) moves.emplace_back(Begin(), absl::OkStatus());
+    std::vector<std::thread> threads;
+    for (auto& [move, status] : moves) {
+      threads.emplace_back([this, &crcs, &move = move, &status = status] {
+        const auto from = content_.begin() + static_cast<ptrdiff_t>(move.range.first * region::kTestChunkBytes);
+        std::copy_n(from, move.moved.target.bytes.size(), move.moved.target.bytes.begin());
+        for (uint32_t i = 0; i < move.range.count && status.ok(); ++i)
+          status = move.moved.target.verified(i, crcs[move.range.first + i]);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const auto& [move, status] : moves) move.moved.done(status);
+    Settle();
+  }
+  ExpectWhole();
 }
 
 TEST_F(SharedFetchTest, WithItsOwnerAllTransfersEnd) {
