@@ -328,6 +328,7 @@ TEST_F(SharedFetchTest, SourcesBringTheirChunksOnThreadsOfTheirOwn) {
     std::vector<std::pair<Move, absl::Status>> moves;
     while (!calls_.describes.empty()) moves.emplace_back(Begin(), absl::OkStatus());
     std::vector<std::thread> threads;
+    threads.reserve(moves.size());
     for (auto& [move, status] : moves) {
       threads.emplace_back([this, &crcs, &move = move, &status = status] {
         const auto from = content_.begin() + static_cast<ptrdiff_t>(move.range.first * region::kTestChunkBytes);
