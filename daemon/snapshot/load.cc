@@ -81,9 +81,12 @@ Sources Machine::Impl::SourcesOfParent() const {
   return {};
 }
 
+// Without memory here an older step would not fit either, and a decision for it would take this one off the lineage.
 void Machine::Impl::FetchFailed(const absl::Status& status) {
-  const auto tried = SourcesOfParent().empty() ? v1::RankReport::STORAGE : v1::RankReport::REPLICA;
-  Fail(CodeOf(status), std::string(status.message()), tried);
+  const ErrorCode code = CodeOf(status);
+  auto tried = SourcesOfParent().empty() ? v1::RankReport::STORAGE : v1::RankReport::REPLICA;
+  if (code == ErrorCode::REGION_FULL || code == ErrorCode::QUOTA_EXCEEDED) tried = v1::RankReport::UNKNOWN;
+  Fail(code, std::string(status.message()), tried);
 }
 
 void Machine::Impl::On(const LayoutFound& event) {

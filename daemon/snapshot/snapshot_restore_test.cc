@@ -54,6 +54,16 @@ TEST_F(SnapshotTest, AFetchThatFailsIsReported) {
   EXPECT_THAT(All<Fetch>(), IsEmpty()) << "not again within this attempt";
 }
 
+TEST_F(SnapshotTest, MemoryThatIsMissingIsNoFaultOfTheSource) {
+  Feed(Attached{kProcess, kTicket, 0});
+  Feed(JobState{State(2, v1::State::LOAD, {1, 10}, {1, 10})});
+  Feed(LayoutFound{{1, 10}, 0, Error(ErrorCode::REGION_FULL, "needs 40 MiB")});
+  const v1::RankReport report = *All<ReportChanged>().at(0).report;
+  EXPECT_EQ(report.load(), v1::RankReport::FAILED);
+  EXPECT_EQ(report.failure_code(), static_cast<uint32_t>(ErrorCode::REGION_FULL));
+  EXPECT_EQ(report.failed_source(), v1::RankReport::UNKNOWN) << "the step would be passed over for ever";
+}
+
 TEST_F(SnapshotTest, ARepeatedJoinAfterAnAgentRestartGetsGoAgain) {
   Run();
   Feed(Attached{kProcess, kTicket, 0});
