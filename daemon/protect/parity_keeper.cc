@@ -88,6 +88,7 @@ absl::StatusOr<ParityKeeper::Making*> ParityKeeper::Join(const Key& key, const v
     if (now.work != nullptr && now.work->fill().fenced()) {
       Drop(key, NotWanted(key.first, "it was given up"));
     } else if (now.attempt == request.attempt() && now.id == id && now.place == place) {
+      now.loading = loading;
       return &now;
     } else if (std::pair(now.attempt, now.id) > std::pair(request.attempt(), id)) {
       return Error(ErrorCode::SUPERSEDED,

@@ -395,6 +395,34 @@ TEST_F(ParityKeeperTest, WhatNobodyBringsIsGivenUp) {
   EXPECT_THAT(Complete(), ElementsAre(kStep10));
 }
 
+// What ranks 0 and 2 offer for a group of 2, 1 and 0.
+TEST_F(ParityKeeperTest, AnotherGroupingWaitsWhileRanksLoadAndNoLonger) {
+  Store(kStep10);
+  auto loading = std::make_shared<v1::State>(*state_);
+  loading->mutable_groups(0)->clear_agents();
+  for (const Rank rank : {2, 1, 0}) loading->mutable_groups(0)->add_agents(Node(rank));
+  loading->set_phase(v1::State::LOAD);
+  state_ = loading;
+  const auto offer = [this] {
+    std::vector<std::shared_ptr<std::optional<Offered>>> asked;
+    for (const Rank rank : {0, 2}) {
+      v1::OfferRequest other = OfferOf(rank, kStep10);
+      other.mutable_parity()->clear_ranks();
+      for (const Rank of : {2, 1, 0}) other.mutable_parity()->add_ranks(of);
+      asked.push_back(Offer(other));
+    }
+    Settle();
+    return asked;
+  };
+  for (const auto& said : offer()) EXPECT_EQ(CodeOf((**said).status()), ErrorCode::BUSY) << "somebody may rebuild";
+  EXPECT_THAT(Complete(), ElementsAre(kStep10));
+  auto running = std::make_shared<v1::State>(*loading);
+  running->set_phase(v1::State::RUN);
+  state_ = running;
+  for (const auto& said : offer()) EXPECT_TRUE((**said).ok()) << (**said).status();
+  EXPECT_THAT(Complete(), IsEmpty());
+}
+
 // The block of rank 3 in stripe 0 is its third one, and empty: there is nothing to move.
 TEST_F(ParityKeeperTest, AnotherGroupingTakesThePlaceOfWhatIsComplete) {
   Store(kStep10);
