@@ -82,6 +82,32 @@ class CopiesTest : public JobTest {
     Rank(v1::RankReport::RUN, {{1, 10}});
   }
 
+  // What ranks 0 and 1 here and rank 2 at B say.
+  void All(v1::RankReport::Load load, const std::vector<SnapshotId>& sealed) {
+    const auto fill = [&](ckptd::Rank rank, v1::RankReport* report) {
+      report->set_rank(rank);
+      report->set_seen(machine_.view().seen);
+      report->set_ticket(7 + rank);
+      report->set_load(load);
+      report->set_world_size(3);
+      for (const SnapshotId& id : sealed) SetRef(id, report->add_sealed());
+    };
+    auto theirs = std::make_shared<v1::Report>();
+    theirs->set_agent("B");
+    theirs->set_seen(machine_.view().attempt);
+    theirs->set_heard(1000);
+    theirs->set_answers(5);
+    theirs->set_incarnation(9);
+    theirs->set_seq(++seq_);
+    fill(2, theirs->add_ranks());
+    Feed(ReportReceived{theirs});
+    for (const ckptd::Rank rank : {1, 0}) {
+      auto report = std::make_shared<v1::RankReport>();
+      fill(rank, report.get());
+      Feed(RankChanged{report});
+    }
+  }
+
   Groups before_;
   uint64_t seq_ = 0;
 };
@@ -217,6 +243,33 @@ TEST_F(CopiesTest, PlacesAgainWhenAMemberOfThePlacementLeavesOrIsNeeded) {
   Feed(MembersChanged{{"A", "C"}});
   EXPECT_THAT(machine_.view().groups, ElementsAre(ElementsAre("A", "C")));
   EXPECT_THAT(before_, ElementsAre(ElementsAre("A", "B")));
+}
+
+// A has ranks 0 and 1 of 3, B has rank 2: nobody shares parity with rank 1, so it would be waited for without end, and
+// two slots are full by then.
+TEST_F(CopiesTest, ParityThatARankCannotHaveIsNotWaitedFor) {
+  Config config = MakeConfig();
+  config.members = {"A", "B"};
+  config.parity = 1;
+  config.place = [](const std::vector<std::string>& agents, const Groups&) { return Groups{agents}; };
+  machine_ = Machine(std::move(config));
+  Feed(Started{0, 7});
+  Join zero;
+  zero.ticket = 7;
+  zero.world_size = 3;
+  Feed(zero);
+  Feed(NewestRead{Last<ReadNewest>().op, absl::OkStatus(), false, {}, false, {}});
+  Feed(AttemptCreated{Last<CreateAttempt>().op, absl::OkStatus()});
+  Feed(Listed{Last<List>().op, absl::OkStatus(), {}, {}});
+  All(v1::RankReport::WAIT, {});
+  Decide();
+  for (const auto load : {v1::RankReport::WAIT, v1::RankReport::LOADED, v1::RankReport::RUN}) All(load, {});
+  All(v1::RankReport::RUN, {{1, 10}});
+  EXPECT_EQ(machine_.view().protecting, (SnapshotId{1, 10}));
+  All(v1::RankReport::RUN, {{1, 10}, {1, 20}});
+  EXPECT_EQ(machine_.view().watermark, (SnapshotId{1, 20}));
+  EXPECT_EQ(machine_.view().protecting, (SnapshotId{1, 20}));
+  EXPECT_EQ(machine_.view().protected_, SnapshotId());
 }
 
 TEST_F(CopiesTest, NothingIsReportedBeforeTheCopiesAreFrozen) {

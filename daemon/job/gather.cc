@@ -189,7 +189,7 @@ void Coordinator::AddLosses(Inventory* inventory) const {
 // Whatever this coordinator's configuration protects by now: parity may be of one before.
 void Coordinator::AddRebuildable(Inventory* inventory) const {
   if (!context_.config.copying()) return;
-  for (const auto& [rank, ids] : Rebuildable(Stock())) {
+  for (const auto& [rank, ids] : Rebuildable(Stock(), context_.config.rules)) {
     if (rank < world_size_) inventory->copied[rank].insert(ids.begin(), ids.end());
   }
 }

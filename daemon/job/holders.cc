@@ -44,7 +44,7 @@ void Coordinator::PlaceHolders(bool anew) {
 
 void Coordinator::GroupRanks() {
   rank_groups_.clear();
-  protection_.Regrouped();
+  if (context_.config.rules.regrouping_covers_anew) protection_.Regrouped();
   if (context_.config.parity == 0) return;
   std::map<Rank, std::string> agent_of;
   for (const auto& [rank, claim] : claims_) agent_of[rank] = claim.agent();
@@ -103,7 +103,7 @@ void Coordinator::TakeStock() {
   const SnapshotId parent = ToId(decision_.parent());
   PlaceHolders(true);
   const Holdings holdings = Stock();
-  sources_ = SourcesOf(holdings, parent);
+  sources_ = SourcesOf(holdings, parent, context_.config.rules);
   protection_.Reset(parent, StillProtected(holdings, decision_, context_.config.rules));
   for (const auto& [agent, report] : reports_.by_agent()) {
     protection_.Raise(MarksOf(*report));
@@ -111,8 +111,13 @@ void Coordinator::TakeStock() {
   }
 }
 
-// Some rank's agent has no full group of living agents that could hold its copies.
+// Some rank's agent has no full group of living agents that could hold its copies; or, with parity, the rank is in a
+// group of too few ranks: its agent has more of them than the others.
 bool Coordinator::HoldersMissing() const {
+  const bool small = std::any_of(rank_groups_.begin(), rank_groups_.end(), [&](const protect::RankGroup& group) {
+    return !protect::ShapeOf(group.ranks.size(), context_.config.parity);
+  });
+  if (small && context_.config.rules.small_groups_are_hopeless) return true;
   std::set<std::string> held;
   for (const auto& group : groups_) {
     const bool whole =

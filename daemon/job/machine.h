@@ -70,6 +70,12 @@ struct Rules {
   bool ask_for_whole = true;               // a State that leaves out what is not known here is not taken
   bool made_good_only_captured = true;     // I9
   bool holders_know_target = true;         // I9
+  bool parity_of_these_ranks = true;       // I9: counts for a group, not what was made of others
+  bool parity_in_its_place = true;         // I9: not at a node that a loss would take it with another place
+  bool images_in_their_place = true;       // I9: not where the rank was before
+  bool regrouping_covers_anew = true;      // I9: who has what for whom is counted from the start
+  bool small_groups_are_hopeless = true;   // I5: what cannot be protected is waited for by nobody
+  bool every_stripe_rebuilds = true;       // I9: an image needs all stripes that it gave a block to
 };
 
 using protect::Groups;

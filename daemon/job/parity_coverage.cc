@@ -18,9 +18,9 @@ bool AreOf(const Refs& refs, const SnapshotId& id) {
 
 ParityCoverage::ParityCoverage(const SnapshotId& id, const std::map<Rank, v1::RankClaim>& claims,
                                std::vector<protect::RankGroup> groups, uint32_t parity, const Rules& rules)
-    : id_(id), parity_(parity), all_ranks_(rules.all_ranks_protect) {
+    : id_(id), parity_(parity), rules_(rules) {
   for (const auto& [rank, claim] : claims) {
-    if (rank == 0 || all_ranks_) lacking_.insert(rank);
+    if (rank == 0 || rules_.all_ranks_protect) lacking_.insert(rank);
   }
   for (protect::RankGroup& of : groups) {
     Group& group = groups_.emplace_back();
@@ -37,10 +37,11 @@ std::optional<size_t> ParityCoverage::Keeps(const std::string& agent, const v1::
   const auto found = group_of_.find(held.ranks(0));
   if (found == group_of_.end()) return std::nullopt;
   const Group& group = groups_[found->second];
-  const bool same = std::equal(held.ranks().begin(), held.ranks().end(), group.of.ranks.begin(), group.of.ranks.end());
+  const bool same = !rules_.parity_of_these_ranks ||
+                    std::equal(held.ranks().begin(), held.ranks().end(), group.of.ranks.begin(), group.of.ranks.end());
   if (!same || !group.shape || held.stripe() >= group.shape->members() || held.row() >= parity_) return std::nullopt;
   const uint32_t holder = erasure::ParityHolder(*group.shape, held.stripe(), held.row());
-  if (group.of.agents[holder] != agent) return std::nullopt;
+  if (group.of.agents[holder] != agent && rules_.parity_in_its_place) return std::nullopt;
   return found->second;
 }
 
@@ -52,8 +53,8 @@ ParityCoverage::Shares ParityCoverage::SharesOf(const std::string& agent, const 
     const auto found = group_of_.find(rank.rank());
     if (found == group_of_.end() || !AreOf(rank.sealed(), id_)) continue;
     const protect::RankGroup& group = groups_[found->second].of;
-    if (group.agents[*group.PlaceOf(rank.rank())] == agent && images.insert(rank.rank()).second)
-      ++shares[found->second];
+    const bool in_place = group.agents[*group.PlaceOf(rank.rank())] == agent || !rules_.images_in_their_place;
+    if (in_place && images.insert(rank.rank()).second) ++shares[found->second];
   }
   std::set<std::pair<size_t, std::pair<uint32_t, uint32_t>>> blocks;
   for (const v1::HeldParity& held : report.parity()) {
@@ -78,7 +79,7 @@ void ParityCoverage::Count(const Shares& shares, bool more) {
     group.missing = more ? group.missing - count : group.missing + count;
     const bool lacks = group.missing != 0 || !group.shape;
     for (const Rank rank : group.of.ranks) {
-      if (!all_ranks_ && rank != 0) continue;
+      if (!rules_.all_ranks_protect && rank != 0) continue;
       if (lacks) lacking_.insert(rank);
       if (!lacks) lacking_.erase(rank);
     }

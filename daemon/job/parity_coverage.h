@@ -44,7 +44,7 @@ class ParityCoverage {
 
   SnapshotId id_;
   uint32_t parity_ = 0;
-  bool all_ranks_ = true;
+  Rules rules_;
   std::vector<Group> groups_;
   std::map<Rank, size_t> group_of_;
   std::map<std::string, Shares> shares_;

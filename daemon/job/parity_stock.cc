@@ -23,8 +23,8 @@ bool IsOf(const v1::HeldParity& held, const SnapshotId& id) {
 }  // namespace
 
 ParityStock::ParityStock(const Reports& reports, const Counts& counts, const SnapshotId& id,
-                         const std::map<Rank, std::set<std::string>>& having)
-    : having_(having) {
+                         const std::map<Rank, std::set<std::string>>& having, const Rules& rules)
+    : having_(having), rules_(rules) {
   for (const auto& [agent, report] : reports) {
     if (!counts(agent)) continue;
     for (const v1::HeldParity& held : report->parity()) {
@@ -40,15 +40,26 @@ bool ParityStock::Has(Rank rank) const {
   return having != having_.end() && !having->second.empty();
 }
 
+ParityStock::Blocks ParityStock::BlocksOf(const protect::RankGroup& group, uint32_t parity) const {
+  Blocks out;
+  for (const auto& [key, blocks] : groups_) {
+    const bool same = rules_.parity_of_these_ranks ? key.ranks == group.ranks : group.PlaceOf(key.ranks[0]).has_value();
+    if (!same || key.parity != parity) continue;
+    for (const auto& [block, agents] : blocks) out[block].insert(agents.begin(), agents.end());
+  }
+  return out;
+}
+
 bool ParityStock::Whole(const protect::RankGroup& group, uint32_t parity) const {
   const auto shape = protect::ShapeOf(group.ranks.size(), parity);
-  const auto found = groups_.find({group.ranks, parity});
-  if (!shape || found == groups_.end()) return false;
+  if (!shape) return false;
+  const Blocks blocks = BlocksOf(group, parity);
   for (uint32_t stripe = 0; stripe < shape->members(); ++stripe) {
     for (uint32_t row = 0; row < parity; ++row) {
-      const auto block = found->second.find({stripe, row});
+      const auto block = blocks.find({stripe, row});
+      if (block == blocks.end()) return false;
       const std::string& holder = group.agents[erasure::ParityHolder(*shape, stripe, row)];
-      if (block == found->second.end() || block->second.count(holder) == 0) return false;
+      if (block->second.count(holder) == 0 && rules_.parity_in_its_place) return false;
     }
   }
   return true;
@@ -63,9 +74,9 @@ bool ParityStock::Suffices(const Key& key, const Blocks& blocks, uint32_t place)
     uint32_t there = 0;
     for (uint32_t i = 0; i < shape.data; ++i) there += members[i] != place && Has(key.ranks[members[i]]) ? 1 : 0;
     for (uint32_t row = 0; row < shape.parity; ++row) there += blocks.count({stripe, row}) != 0 ? 1 : 0;
-    if (there < shape.data) return false;
+    if ((there < shape.data) == rules_.every_stripe_rebuilds) return !rules_.every_stripe_rebuilds;
   }
-  return true;
+  return rules_.every_stripe_rebuilds;
 }
 
 std::optional<v1::ParitySources> ParityStock::SourcesOf(Rank rank) const {

@@ -16,6 +16,7 @@
 
 #include "daemon/base/ids.h"
 #include "daemon/job/events.h"
+#include "daemon/job/machine.h"
 #include "daemon/protect/groups.h"
 
 namespace ckptd::job {
@@ -29,7 +30,7 @@ class ParityStock {
   // `having`: the agents that have each rank's image, in a slot or as a copy; those that do not count are not in it.
   // What breaks a bound is left out. All outlive it.
   ParityStock(const Reports& reports, const Counts& counts, const SnapshotId& id,
-              const std::map<Rank, std::set<std::string>>& having);
+              const std::map<Rank, std::set<std::string>>& having, const Rules& rules);
 
   // Every parity of the group is where it should be, and was made of exactly these ranks.
   [[nodiscard]] bool Whole(const protect::RankGroup& group, uint32_t parity) const;
@@ -49,11 +50,13 @@ class ParityStock {
   };
   using Blocks = std::map<Block, std::set<std::string>>;
 
+  [[nodiscard]] Blocks BlocksOf(const protect::RankGroup& group, uint32_t parity) const;
   [[nodiscard]] bool Has(Rank rank) const;
   [[nodiscard]] bool Suffices(const Key& key, const Blocks& blocks, uint32_t place) const;
   [[nodiscard]] v1::ParitySources Describe(const Key& key, const Blocks& blocks) const;
 
   const std::map<Rank, std::set<std::string>>& having_;
+  const Rules rules_;
   std::map<Key, Blocks> groups_;
 };
 

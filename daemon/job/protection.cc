@@ -55,14 +55,14 @@ std::map<Rank, std::set<std::string>> AgentsHaving(const Holdings& holdings, con
 
 std::vector<Rank> LackingParity(const Holdings& holdings, const SnapshotId& id, const Rules& rules) {
   const auto having = AgentsHaving(holdings, id);
-  const ParityStock stock(holdings.reports, holdings.counts, id, having);
+  const ParityStock stock(holdings.reports, holdings.counts, id, having, rules);
   std::set<Rank> lacking;
   for (const auto& [rank, claim] : holdings.claims) lacking.insert(rank);
   for (const protect::RankGroup& group : *holdings.rank_groups) {
     bool whole = stock.Whole(group, holdings.parity);
     for (size_t i = 0; i < group.ranks.size(); ++i) {
       const auto has = having.find(group.ranks[i]);
-      whole = whole && has != having.end() && has->second.count(group.agents[i]) != 0;
+      whole = whole && has != having.end() && (has->second.count(group.agents[i]) != 0 || !rules.images_in_their_place);
     }
     if (!whole) continue;
     for (const Rank rank : group.ranks) lacking.erase(rank);
@@ -120,12 +120,12 @@ SnapshotId StillProtected(const Holdings& holdings, const v1::DecisionRecord& de
   return newest;
 }
 
-std::vector<v1::RankSources> SourcesOf(const Holdings& holdings, const SnapshotId& parent) {
+std::vector<v1::RankSources> SourcesOf(const Holdings& holdings, const SnapshotId& parent, const Rules& rules) {
   std::vector<v1::RankSources> out;
   if (parent.none()) return out;
   std::map<Rank, Having> having = WhoHas(holdings, parent);
   const auto agents_having = AgentsHaving(holdings, parent);
-  const ParityStock stock(holdings.reports, holdings.counts, parent, agents_having);
+  const ParityStock stock(holdings.reports, holdings.counts, parent, agents_having, rules);
   for (const auto& [rank, of] : holdings.claims) {
     const v1::RankClaim& claim = of;  // clang 14 lets no lambda have a structured binding
     const Having& has = having[rank];
@@ -149,11 +149,11 @@ std::vector<v1::RankSources> SourcesOf(const Holdings& holdings, const SnapshotI
   return out;
 }
 
-std::map<Rank, std::vector<SnapshotId>> Rebuildable(const Holdings& holdings) {
+std::map<Rank, std::vector<SnapshotId>> Rebuildable(const Holdings& holdings, const Rules& rules) {
   std::map<Rank, std::vector<SnapshotId>> out;
   for (const SnapshotId& id : WithParity(holdings.reports)) {
     const auto having = AgentsHaving(holdings, id);
-    const ParityStock stock(holdings.reports, holdings.counts, id, having);
+    const ParityStock stock(holdings.reports, holdings.counts, id, having, rules);
     for (const Rank rank : stock.Rebuildable()) out[rank].push_back(id);
   }
   return out;

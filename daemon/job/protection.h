@@ -79,10 +79,11 @@ struct Holdings {
 // Of each rank whose claim's agent has not sealed `parent`: who else has it. An agent that has a copy itself comes
 // first, the others from another one on for each rank, so that not all ask the same. Where nobody has it, what it can
 // be rebuilt from.
-[[nodiscard]] std::vector<v1::RankSources> SourcesOf(const Holdings& holdings, const SnapshotId& parent);
+[[nodiscard]] std::vector<v1::RankSources> SourcesOf(const Holdings& holdings, const SnapshotId& parent,
+                                                     const Rules& rules = {});
 
 // By rank, which snapshots nobody has and parity brings back.
-[[nodiscard]] std::map<Rank, std::vector<SnapshotId>> Rebuildable(const Holdings& holdings);
+[[nodiscard]] std::map<Rank, std::vector<SnapshotId>> Rebuildable(const Holdings& holdings, const Rules& rules = {});
 
 class Protection {
  public:
