@@ -259,6 +259,7 @@ void World::Deliver(int node, Rank, snapshot::ProcessId to, Delivery delivery) {
 
 void World::SendTo(const std::string& agent, int from, std::variant<job::StatePtr, job::ReportPtr> body) {
   const int to = agent[0] - 'A';
+  if (cut_.count({from, to}) != 0) return;
   if (to != from && options_.nodes > 1 && !healing_ && random_.Chance(options_.lost_messages)) return;
   if (options_.through_wire) body = ThroughWire(body);
   network_.push_back({to, std::move(body)});

@@ -21,6 +21,7 @@ void World::Fail(const std::string& invariant, const std::string& what) {
 // I2: whatever is called sealed is one whole image of that snapshot.
 void World::CheckRegions() {
   CheckCopies();
+  CheckParity();
   for (const Node& node : nodes_) {
     for (const auto& [rank, slots] : node.region.ranks) {
       for (const RegionSlot& slot : slots) {
@@ -40,15 +41,7 @@ void World::CheckRegions() {
 bool World::Recoverable(const SnapshotId& id) const {
   if (store_.Good(id)) return true;
   for (Rank rank = 0; rank < options_.ranks; ++rank) {
-    const bool somewhere = std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& node) {
-      if (HasCopy(node, rank, id)) return true;
-      const auto slots = node.region.ranks.find(rank);
-      return slots != node.region.ranks.end() &&
-             std::any_of(slots->second.begin(), slots->second.end(), [&](const RegionSlot& slot) {
-               return slot.state == SlotStateCode::kSealed && slot.record == id;
-             });
-    });
-    if (!somewhere) return false;
+    if (!ImageLeft(rank, id) && !CanBeRebuilt(rank, id)) return false;
   }
   return true;
 }
@@ -78,6 +71,7 @@ void World::CheckWatermark() {
 }
 
 void World::NoteState(const v1::State& state) {
+  if (!state.groups().empty()) NoteGroups(state);
   CheckActedUpon(state);
   CheckSurveyed(state);
   CheckTarget(state);
@@ -168,6 +162,7 @@ void World::CheckDecision(const v1::DecisionRecord& decision) {
   }
   if (!verdict.empty()) Fail(verdict.substr(0, 2), verdict.substr(4));
   CheckPromise(decision);
+  CheckRebuildable(decision);
   const v1::Want::Kind want = store_.records.at(decision.attempt()).want().kind();
   std::erase_if(durable_, [&](const auto& entry) {
     const SnapshotId& id = entry.first;

@@ -49,6 +49,7 @@ std::vector<std::string> HoldersOf(const v1::State& state, const std::string& ag
 
 void World::ConfigureCopies(job::Config* config) const {
   if (!copying()) return;
+  if (options_.parity != 0) return ConfigureParity(config);
   const uint32_t copies = options_.copies;
   config->copies = copies;
   config->place = [copies](const auto& agents, const auto& before) { return PlaceCopies(copies, agents, before); };
@@ -62,6 +63,7 @@ void World::AdoptCopies(int node) {
   for (auto& [rank, slots] : region.copies) {
     for (CopySlot& slot : slots) slot.held = false;
   }
+  AdoptParity(node);
   FeedCopies(node);
 }
 
@@ -74,6 +76,7 @@ void World::FeedCopies(int node) {
     held.set_rank(rank);
     for (const SnapshotId& id : CompleteOf(slots)) SetRef(id, held.add_complete());
   }
+  AddParityOf(node, &event);
   Feed(node, event);
 }
 
@@ -108,6 +111,7 @@ void World::TakeMarks(int node, const job::StatePtr& state) {
   if (!options_.rules.copies_frozen) told.floor = std::max<StepId>(told.floor, 1);
   const bool higher = told.attempt > agent.marks.attempt;
   const bool stale = !region::Advance(agent.marks, told).ok();
+  if (!stale) agent.known = state;
   if (higher || stale) FeedCopies(node);
 }
 
@@ -117,6 +121,7 @@ bool World::CopyStep() {
     TakeMarks(node, std::exchange(agent->late, nullptr));
     return true;
   }
+  if (options_.parity != 0) return ParityStep(node);
   if (!transfers_.empty() && (transfers_.size() == kMaxTransfers || random_.Chance(600))) {
     const size_t index = random_.Below(transfers_.size());
     Transfer transfer = transfers_[index];
@@ -164,10 +169,11 @@ bool World::MoveOn(Transfer& transfer) {
   const Agent* sender = nodes_[transfer.from].agent.get();
   Agent* agent = nodes_[transfer.to].agent.get();
   const bool cut = sender == nullptr || sender->incarnation != transfer.sender || agent == nullptr ||
+                   cut_.count({transfer.from, transfer.to}) != 0 ||
                    (!healing_ && random_.Chance(options_.lost_messages));
   if (transfer.holder == 0) {
     const bool begun = !cut && BeginCopy(transfer);
-    if (!cut) StrikeAtOldOrder(transfer);
+    if (!cut) StrikeAtOldOrder(transfer.from, transfer.to, transfer.marks.attempt);
     return begun && nodes_[transfer.from].agent != nullptr;
   }
   if (agent == nullptr || agent->incarnation != transfer.holder) return false;
@@ -213,9 +219,11 @@ bool World::TakeSlot(Transfer& transfer) {
 }
 
 // What `agent` can give of a rank, as a copy or from the rank's own slots there.
-std::optional<Image> World::GiveCopy(const std::string& agent, Rank rank, const SnapshotId& id) {
-  const Node& node = nodes_[agent[0] - 'A'];
-  if (node.agent == nullptr || (!healing_ && random_.Chance(20))) return std::nullopt;
+std::optional<Image> World::GiveCopy(int asker, const std::string& agent, Rank rank, const SnapshotId& id) {
+  return Reachable(asker, agent) ? ImageAt(nodes_[agent[0] - 'A'], rank, id) : std::nullopt;
+}
+
+std::optional<Image> World::ImageAt(const Node& node, Rank rank, const SnapshotId& id) const {
   if (const auto copies = node.region.copies.find(rank); copies != node.region.copies.end()) {
     for (const CopySlot& slot : copies->second) {
       if (slot.state == SlotStateCode::kSealed && slot.id == id) return slot.image;
@@ -229,9 +237,10 @@ std::optional<Image> World::GiveCopy(const std::string& agent, Rank rank, const 
   return std::nullopt;
 }
 
-std::optional<Image> World::FirstCopy(const std::vector<std::string>& sources, Rank rank, const SnapshotId& id) {
+std::optional<Image> World::FirstCopy(int asker, const std::vector<std::string>& sources, Rank rank,
+                                      const SnapshotId& id) {
   for (const std::string& agent : sources) {
-    if (const auto image = GiveCopy(agent, rank, id)) return image;
+    if (const auto image = GiveCopy(asker, agent, rank, id)) return image;
   }
   if (!sources.empty()) promises_.clear();  // I9 speaks of agents that can be reached
   return std::nullopt;
@@ -256,10 +265,10 @@ void World::CheckCopies() {
   }
 }
 
-// Nodes that go in one blow, as many as the copies allow; the launcher starts the job anew, on the others or on what
-// comes back in their place.
+// Nodes that go in one blow, as many as the copies or the parity allow; the launcher starts the job anew, on the others
+// or on what comes back in their place.
 void World::LoseNodes(int node) {
-  for (uint32_t lost = 1; lost < options_.copies; ++lost) {
+  for (uint32_t lost = 1; lost <= outlives(); ++lost) {
     LoseNode(node);
     if (random_.Chance(500)) break;
     node = static_cast<int>(random_.Below(nodes_.size()));

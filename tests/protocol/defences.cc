@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "daemon/base/marks.h"
+#include "daemon/erasure/rotation.h"
 #include "daemon/format/snapshot_ref.h"
 #include "daemon/job/reports.h"
 #include "tests/protocol/world.h"
@@ -21,7 +22,7 @@ void World::CheckReport(int node, const v1::Report& report) {
   if (report.seen() > nodes_[node].region.seen) {
     Fail("D", absl::StrCat(AgentName(node), " reports under attempt ", report.seen(), ", not yet persisted"));
   }
-  if (report.copies_size() != 0 && nodes_[node].agent->marks.attempt != report.seen()) {
+  if (report.copies_size() + report.parity_size() != 0 && nodes_[node].agent->marks.attempt != report.seen()) {
     Fail("D", absl::StrCat(AgentName(node), " reports copies that are not frozen under attempt ", report.seen()));
   }
   for (const v1::RankReport& rank : report.ranks()) {
@@ -91,12 +92,46 @@ void World::CheckSurveyed(const v1::State& state) {
                          ", which has not asked everybody"));
 }
 
+std::vector<protect::RankGroup> World::ToldRankGroups(const v1::State& state) {
+  if (options_.parity == 0) return {};
+  std::map<Rank, std::string> agent_of;
+  for (const v1::RankClaim& claim : store_.decisions.at(state.attempt()).ranks())
+    agent_of[claim.rank()] = claim.agent();
+  return protect::RankGroupsOf(told_groups_[state.incarnation()], agent_of);
+}
+
+// Some rank has too few others to share parity with.
+bool World::InSmallGroup(const v1::State& state) {
+  const auto groups = ToldRankGroups(state);
+  return std::any_of(groups.begin(), groups.end(),
+                     [&](const protect::RankGroup& group) { return group.ranks.size() <= options_.parity; });
+}
+
+// Parity protects what it was made of, where a loss takes one place of it only. (What ranks left behind where they were
+// before may bring a step back all the same, so I9 need not break.)
+void World::CheckMadeOf(const v1::State& state) {
+  const Promise& promise = promises_.at(state.attempt());
+  if (!LostSince(promise.base).empty() || store_.Newest() != state.attempt()) return;
+  for (const protect::RankGroup& group : ToldRankGroups(state)) {
+    const auto shape = protect::ShapeOf(group.ranks.size(), options_.parity);
+    if (!shape)
+      return Fail("D", ToString(promise.id) + " is called protected, and a rank has nobody to share parity with");
+    for (uint32_t stripe = 0; stripe < shape->members(); ++stripe) {
+      for (uint32_t row = 0; row < shape->parity; ++row) {
+        const std::string& holder = group.agents[erasure::ParityHolder(*shape, stripe, row)];
+        if (ParityAt(nodes_[holder[0] - 'A'], {group.ranks, *shape, stripe, row}, promise.id) != nullptr) continue;
+        return Fail("D", ToString(promise.id) + " is called protected, and " + holder + " has no parity of its group");
+      }
+    }
+  }
+}
+
 // One is finished before the next is chosen, so that ranks whose copies take longer than the time between two saves
-// agree on one; unless it is durable, or somebody is silent, so that it cannot be finished.
+// agree on one; unless it is durable, or somebody is silent or in too small a group, so that it cannot be finished.
 void World::CheckTargetEnded(const v1::State& state, const Heard& heard) {
   const SnapshotId before = heard.told_target;
   const SnapshotId ended = std::max({ToId(state.protected_()), ToId(state.durable()), ToId(state.unprotected())});
-  if (before.none() || before <= ended || options_.faults.membership != 0) return;
+  if (before.none() || before <= ended || options_.faults.membership != 0 || InSmallGroup(state)) return;
   const bool all = heard.since.size() == nodes_.size() &&
                    std::all_of(heard.last.begin(), heard.last.end(),
                                [&](const auto& last) { return heard.ticks - last.second.tick <= job::kSilent; });

@@ -117,6 +117,33 @@ void World::ChangeMembers(int node) {
   if (nodes_[node].agent != nullptr) Feed(node, job::MembersChanged{SomeMembers(node)});
 }
 
+// Both sides, or only the second one, hear nothing of the other for a while.
+void World::Partition() {
+  cut_.clear();
+  const bool one_way = random_.Chance(400);
+  std::vector<bool> side;
+  for (int node = 0; node < options_.nodes; ++node) side.push_back(random_.Chance(500));
+  for (int from = 0; from < options_.nodes; ++from) {
+    for (int to = 0; to < options_.nodes; ++to) {
+      if (side[from] != side[to] && (side[to] || !one_way)) cut_.insert({from, to});
+    }
+  }
+  cut_until_ = steps_ + 50 + random_.Below(600);
+  counts_.partitions += cut_.empty() ? 0 : 1;
+}
+
+bool World::LoseCoordinator() {
+  for (int node = 0; node < options_.nodes; ++node) {
+    const Agent* agent = nodes_[node].agent.get();
+    const job::Phase phase = agent == nullptr ? job::Phase::kIdle : agent->job.view().phase;
+    if (phase < job::Phase::kGather || phase > job::Phase::kRun || random_.Chance(300)) continue;
+    options_.faults.lose_node != 0 && random_.Chance(300) ? LoseNode(node) : StopAgent(node);
+    ++counts_.coordinators;
+    return true;
+  }
+  return false;
+}
+
 bool World::PinSomething() {
   const int node = static_cast<int>(random_.Below(nodes_.size()));
   Agent* agent = nodes_[node].agent.get();
@@ -190,6 +217,10 @@ bool World::Fault() {
     RestartAll({});
   } else if (options_.nodes > 1 && hit(f.membership)) {
     ChangeMembers(node);
+  } else if (hit(f.partition)) {
+    Partition();
+  } else if (hit(f.lose_coordinator)) {
+    if (!LoseCoordinator()) return false;
   } else if (f.remove > 0 && hit(f.remove)) {
     if (!Remove(node)) return false;
   } else {

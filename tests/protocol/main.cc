@@ -1,15 +1,17 @@
-// protocol_run [STEPS [SEED [copies|strikes]]]   worlds from SEED, else from a random one, until STEPS steps were
-// taken.
-//                                    With $CKPTD_STEPS, for the night, that many and a random SEED. It is printed
-// protocol_run --replay SEED [copies|strikes]    one world again, with every event and effect on stderr
-// protocol_run --mutants [STEPS]     each rule taken away: how many steps until the checker notices. Without STEPS only
-//                                    the rules that are known to be needed, each within its bound
+// protocol_run [STEPS [SEED [WORLDS]]]    worlds from SEED, else from a random one, until STEPS steps were taken. With
+//                                         $CKPTD_STEPS, for the night, that many and a random SEED. It is printed
+// protocol_run --replay SEED [WORLDS]     one world again, with every event and effect on stderr
+// protocol_run --mutants [STEPS [WHICH]]  each rule taken away: how many steps until the checker notices. Without STEPS
+//                                         only the rules that are known to be needed, each within its bound. WHICH: the
+//                                         invariant, or a part of the rule's name
+// WORLDS: copies, strikes, parity or apart (run.h); without, agents keep nothing for each other.
 // Options come from the seed alone. Exit 0: every invariant held.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <utility>
 
 #include "tests/protocol/mutants.h"
 #include "tests/protocol/run.h"
@@ -17,15 +19,22 @@
 namespace {
 
 ckptd::sim::Worlds WorldsOf(const char* name) {
-  if (std::strcmp(name, "strikes") == 0) return ckptd::sim::Worlds::kStrikes;
-  return std::strcmp(name, "copies") == 0 ? ckptd::sim::Worlds::kCopies : ckptd::sim::Worlds::kAlone;
+  using ckptd::sim::Worlds;
+  static constexpr std::pair<const char*, Worlds> kNames[] = {{"copies", Worlds::kCopies},
+                                                              {"strikes", Worlds::kStrikes},
+                                                              {"parity", Worlds::kParity},
+                                                              {"apart", Worlds::kApart}};
+  for (const auto& [known, worlds] : kNames) {
+    if (std::strcmp(name, known) == 0) return worlds;
+  }
+  return Worlds::kAlone;
 }
 
 int RunMutants(uint64_t steps, const char* only) {
   using namespace ckptd::sim;
   int missed = 0;
   for (const Mutant& mutant : Mutants()) {
-    if (std::strcmp(mutant.breaks, only) != 0 && *only != 0) continue;
+    if (std::strcmp(mutant.breaks, only) != 0 && std::strstr(mutant.rule, only) == nullptr) continue;
     Rules rules;
     mutant.apply(&rules);
     const uint64_t limit = steps != 0 ? steps : 4 * mutant.steps;
@@ -67,10 +76,11 @@ int main(int argc, char** argv) {
   std::printf(
       "%lu steps in %lu worlds, %.1f s: %lu attempts, %lu restores, %lu captures, %lu commits, %lu deletions, "
       "%lu faults, %lu refusals; %lu copies, %lu protected, %lu promises kept (%lu after a loss), %lu replicas read, "
-      "%lu made good\n",
+      "%lu made good; %lu parities, %lu rebuilt, %lu regrouped, %lu partitions, %lu coordinators lost\n",
       outcome.steps, outcome.worlds, seconds, counts.attempts, counts.restores, counts.captures, counts.commits,
       counts.deletions, counts.faults, counts.refusals, counts.copies, counts.protections, counts.kept, counts.survived,
-      counts.replicas, counts.made_good);
+      counts.replicas, counts.made_good, counts.parities, counts.rebuilt, counts.regroups, counts.partitions,
+      counts.coordinators);
   if (outcome.violation.empty()) return 0;
   std::printf("VIOLATION %s\nreplay: protocol_run --replay %lu\n", outcome.violation.c_str(), outcome.seed);
   return 1;

@@ -13,8 +13,11 @@ namespace ckptd::sim {
 struct Rules {
   snapshot::Rules snapshot;
   job::Rules job;
-  bool copies_frozen = true;  // I9: holders give nothing up before the decision is known,
-  bool orders_fenced = true;  // and obey no order of a lower attempt than they have seen
+  bool copies_frozen = true;           // I9: holders give nothing up before the decision is known,
+  bool orders_fenced = true;           // and obey no order of a lower attempt than they have seen
+  bool parity_before_stays = true;     // I9: until the new one is complete
+  bool pieces_of_known_groups = true;  // I9: which STATE makes
+  bool kept_while_loading = true;      // I9: parity of another grouping, which somebody may rebuild from
 };
 
 // How often what happens, out of 10,000 steps.
@@ -29,11 +32,13 @@ struct Faults {
   int short_memory = 400;  // of 1000 changes of the layout: only after the old one has given its free slots up
   int hang_storage = 30;
   int restart_all = 80;
-  int take_over = 60;     // everything restarts, rank 0 on another node
-  int scatter = 20;       // everything restarts anywhere
-  int membership = 0;     // an agent sees some members leave, or all of them come back
-  int remove = 0;         // an operator deletes a step, sometimes under a run that lives
-  int flush_errors = 30;  // of 1000
+  int take_over = 60;        // everything restarts, rank 0 on another node
+  int scatter = 20;          // everything restarts anywhere
+  int membership = 0;        // an agent sees some members leave, or all of them come back
+  int remove = 0;            // an operator deletes a step, sometimes under a run that lives
+  int flush_errors = 30;     // of 1000
+  int partition = 0;         // agents are on two sides, which do not hear each other, or only one the other
+  int lose_coordinator = 0;  // its agent dies, or its node is lost
 };
 
 struct Options {
@@ -44,6 +49,8 @@ struct Options {
   uint32_t keep_last = 1;
   size_t at_once = 64;     // job::Config
   uint32_t copies = 0;     // job::Config; 0 = agents keep nothing for each other
+  uint32_t data = 0;       // with parity: groups of data + parity nodes, where there are so many
+  uint32_t parity = 0;     // job::Config; instead of copies
   uint32_t slots = 2;      // of a layout
   int copy_rate = 150;     // of 1000 steps
   int refusals = 0;        // of 1000 orders of a copy are answered with a refusal

@@ -3,6 +3,7 @@
 #ifndef CKPTD_TESTS_PROTOCOL_PARTS_H_
 #define CKPTD_TESTS_PROTOCOL_PARTS_H_
 
+#include <array>
 #include <deque>
 #include <map>
 #include <memory>
@@ -14,6 +15,7 @@
 
 #include "daemon/job/machine.h"
 #include "daemon/job/removal.h"
+#include "daemon/protect/parity_piece.h"
 #include "daemon/region/peer_rules.h"
 #include "daemon/snapshot/machine.h"
 #include "tests/protocol/store.h"
@@ -38,12 +40,25 @@ struct CopySlot {
   Image image{};
   bool held = false;  // somebody writes it
 };
+// Parity that a node keeps for a group. Of the blocks it was made of the images are remembered: the arithmetic is room
+// erasure's, and tested there.
+struct ParitySlot {
+  SlotStateCode state = SlotStateCode::kFree;
+  SnapshotId id;
+  std::map<Rank, Image> of;
+  bool held = false;  // it is being made
+};
+struct ParityLayout {
+  protect::ParityPlace place;
+  std::array<ParitySlot, 2> slots;
+};
 struct Region {
   uint64_t id = 0;
   AttemptId seen = 0;
   AttemptId lost = 0;
   std::map<Rank, std::vector<RegionSlot>> ranks;
   std::map<Rank, std::vector<CopySlot>> copies;
+  std::map<Rank, std::vector<ParityLayout>> parity;  // by PeerKey::number
 };
 struct Transfer {
   int from = 0;
@@ -55,6 +70,31 @@ struct Transfer {
   Image image{};
   region::PeerMarks marks;
   uint32_t slot = 0;
+};
+// A block of an image on its way into a parity.
+struct Piece {
+  int from = 0;
+  uint64_t sender = 0;  // incarnation
+  int to = 0;
+  uint64_t holder = 0;  // incarnation; 0 = the offer is on its way
+  Rank rank = 0;
+  SnapshotId id;
+  Image image{};
+  protect::ParityPlace place;
+  region::PeerMarks marks;
+};
+// A parity that is being made, until the agent goes.
+struct ParityMaking {
+  protect::ParityPlace place;
+  SnapshotId id;
+  AttemptId attempt = 0;
+  region::PeerMarks marks;
+  bool loading = false;
+  bool begun = false;       // all have offered, and it has a slot
+  AttemptId fenced_by = 0;  // one above this
+  size_t slot = 0;
+  std::map<Rank, int> offered;   // by which node
+  std::map<Rank, Image> sealed;  // blocks that are in
 };
 
 struct SimBellSlot {
@@ -118,8 +158,10 @@ struct Agent {
   std::vector<int> pin_files;
   std::optional<job::Removal> removal;
   region::PeerMarks marks;
-  job::StatePtr state;   // heard last, with copies on
-  job::StatePtr late;    // its marks are still to be taken over
+  job::StatePtr state;  // heard last, with copies on
+  job::StatePtr late;   // its marks are still to be taken over
+  job::StatePtr known;  // its marks were
+  std::map<Rank, ParityMaking> making;
   AttemptId marked = 0;  // of protected_ and unprotected: the newest heard
   SnapshotId protected_, unprotected;
   uint64_t protection_turns = 0;
@@ -139,7 +181,9 @@ struct StoreOp {
   uint64_t incarnation = 0;
   Rank rank = 0;  // of a snapshot effect
   std::variant<job::Effect, snapshot::Effect> effect;
-  uint64_t ready = 0;  // not before this step
+  uint64_t ready = 0;   // not before this step
+  uint32_t blocks = 0;  // rebuilt so far
+  Image rebuilt{};
 };
 struct StoreAnswer {
   int node = 0;

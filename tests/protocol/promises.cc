@@ -1,10 +1,11 @@
-// I9: what was told protected survives the loss of any `copies` - 1 nodes. The next attempt that is asked for the
-// newest, and hears of every agent in time, takes that step or a newer one. What is told as no longer protected is no
-// promise any more, and a roll-back ends it.
+// I9: what was told protected survives the loss of any `copies` - 1 nodes, or of any `parity` nodes of each group. The
+// next attempt that is asked for the newest, and hears of every agent in time, takes that step or a newer one. What is
+// told as no longer protected is no promise any more, and a roll-back ends it.
 //
 // Losses count from when the REPORTs that the promise stands on may have been sent: a node may be lost while its last
 // REPORT is on its way. Of a step that was given up and made good these are newer than the STATE that gave it up.
 #include <algorithm>
+#include <bit>
 
 #include "daemon/base/marks.h"
 #include "daemon/format/snapshot_ref.h"
@@ -32,13 +33,57 @@ void World::NoteProtection(const v1::State& state) {
     if (known == promises_.end() || told >= known->second.id || known->second.carried) promises_.erase(state.attempt());
     return;
   }
-  if (known != promises_.end() && !known->second.carried && told <= known->second.id) return;
+  if (known != promises_.end() && !known->second.carried && told <= known->second.id) {
+    if (state.version() % 4 == 0) CheckSurvives(state);
+    return;
+  }
+  // Of a coordinator that restarted it may be what its predecessor said, of groups that are not known here.
+  const auto decided = decided_by_.find(state.attempt());
+  const bool restarted = decided != decided_by_.end() && decided->second != state.incarnation();
+  if (options_.parity != 0 && restarted) return;
   const std::optional<size_t> base = LossesBefore(state);
   if (!base) return;
-  promises_[state.attempt()] = {told, *base, false};
+  promises_[state.attempt()] = {told, *base, false, told_groups_[state.incarnation()]};
+  CheckSurvives(state);
+  CheckMadeOf(state);
   ++counts_.protections;
   counts_.made_good += told == given_up ? 1 : 0;
   if (options_.faults.lose_node != 0 && strike_at_ == 0) strike_at_ = steps_ + random_.Below(500);
+}
+
+// These nodes, as bits, are as many as it was made for; those in no group hold nothing that it stands on.
+bool World::MayBeLost(const Promise& promise, uint32_t lost) const {
+  if (options_.parity == 0) return static_cast<uint32_t>(std::popcount(lost)) == options_.copies - 1;
+  uint32_t grouped = 0;
+  for (const auto& group : promise.groups) {
+    uint32_t of = 0;
+    for (const std::string& agent : group) of |= uint32_t{1} << (agent[0] - 'A');
+    if (static_cast<uint32_t>(std::popcount(lost & of)) != options_.parity) return false;
+    grouped |= of;
+  }
+  return (lost | grouped) + 1 == uint32_t{1} << nodes_.size();
+}
+
+// Whoever is lost now: by what the nodes really hold. While nobody was, and no later attempt is known.
+void World::CheckSurvives(const v1::State& state) {
+  const Promise& promise = promises_.at(state.attempt());
+  if (!LostSince(promise.base).empty() || store_.Newest() != state.attempt()) return;
+  for (uint32_t lost = 0; lost < uint32_t{1} << nodes_.size(); ++lost) {
+    if (!MayBeLost(promise, lost)) continue;
+    for (Rank rank = 0; rank < options_.ranks; ++rank) {
+      if (ImageLeft(rank, promise.id, lost) || CanBeRebuilt(rank, promise.id, lost)) continue;
+      return Fail("I9", ToString(promise.id) + " is called protected, and a loss of nodes " + std::to_string(lost) +
+                            " (as bits) takes rank " + std::to_string(rank));
+    }
+  }
+}
+
+void World::NoteGroups(const v1::State& state) {
+  job::Groups told;
+  for (const v1::HolderGroup& group : state.groups()) told.emplace_back(group.agents().begin(), group.agents().end());
+  const auto [known, is_new] = told_groups_.try_emplace(state.incarnation(), told);
+  counts_.regroups += !is_new && known->second != told ? 1 : 0;
+  known->second = std::move(told);
 }
 
 // Nothing: it cannot be told.
@@ -53,10 +98,18 @@ std::optional<size_t> World::LossesBefore(const v1::State& state) const {
   return at == losses_before_.end() ? std::nullopt : std::optional(at->second);
 }
 
-// How many nodes were lost since.
-size_t World::LossesSince(size_t base) const {
-  const std::set<int> lost(losses_.begin() + static_cast<ptrdiff_t>(base), losses_.end());
-  return lost.size();
+std::set<int> World::LostSince(size_t base) const {
+  return {losses_.begin() + static_cast<ptrdiff_t>(base), losses_.end()};
+}
+
+// Not more nodes were lost than it was made for.
+bool World::Outlived(const Promise& promise) const {
+  const std::set<int> lost = LostSince(promise.base);
+  if (options_.parity == 0) return lost.size() < options_.copies;
+  return std::all_of(promise.groups.begin(), promise.groups.end(), [&](const auto& group) {
+    const auto gone = [&](const std::string& agent) { return lost.count(agent[0] - 'A') != 0; };
+    return std::count_if(group.begin(), group.end(), gone) <= options_.parity;
+  });
 }
 
 bool World::EveryoneAnswered(AttemptId attempt) const {
@@ -71,7 +124,7 @@ const World::Promise* World::PromiseTo(AttemptId attempt, const v1::DecisionReco
   if (store_.records.at(attempt).want().kind() != v1::Want::NEWEST || !EveryoneAnswered(attempt)) return nullptr;
   const auto stored = store_.steps.find(promise->second.id);
   if (stored != store_.steps.end() && stored->second.marker != 0) return nullptr;  // its end was wanted
-  return LossesSince(promise->second.base) < options_.copies ? &promise->second : nullptr;
+  return Outlived(promise->second) ? &promise->second : nullptr;
 }
 
 void World::CheckPromise(const v1::DecisionRecord& decision) {
@@ -86,12 +139,12 @@ void World::CheckPromise(const v1::DecisionRecord& decision) {
                      ToString(promise->id) + " was protected");
     }
     ++counts_.kept;
-    if (LossesSince(promise->base) != 0) ++counts_.survived;
+    if (!LostSince(promise->base).empty()) ++counts_.survived;
   }
   // Until the attempt says itself what is protected.
   const auto known = promises_.find(before.attempt());
   if (known == promises_.end() || parent < known->second.id) return;
-  promises_[decision.attempt()] = {known->second.id, known->second.base, true};
+  promises_[decision.attempt()] = {known->second.id, known->second.base, true, known->second.groups};
 }
 
 // A restore that is refused has not taken it either. The STATE that says so is repeated: the first one counts.

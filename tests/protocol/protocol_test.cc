@@ -40,6 +40,16 @@ TEST(Protocol, WhatIsProtectedSurvivesLostNodes) {
   EXPECT_GT(outcome.counts.replicas, outcome.worlds / 10) << "restores from copies";
 }
 
+TEST(Protocol, WhatParityProtectsSurvivesLostNodes) {
+  const Outcome outcome = RunWorlds(1, Steps(1'000'000), Rules(), Worlds::kParity);
+  EXPECT_EQ(outcome.violation, "") << "protocol_run --replay " << outcome.seed << " parity";
+  EXPECT_GT(outcome.counts.parities, outcome.worlds);
+  EXPECT_GT(outcome.counts.protections, outcome.worlds / 2);
+  EXPECT_GT(outcome.counts.rebuilt, outcome.worlds / 20) << "images that came back by parity";
+  EXPECT_GT(outcome.counts.partitions, 0u);
+  EXPECT_GT(outcome.counts.coordinators, 0u);
+}
+
 // What broke once, each a whole world.
 TEST(Protocol, TheseWorldsHold) {
   // Timers of restore() calls that were long over held up the one that a coordinator acts by.

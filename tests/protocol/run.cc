@@ -1,10 +1,13 @@
 #include "tests/protocol/run.h"
 
+#include <iterator>
+
 namespace ckptd::sim {
 namespace {
 
 constexpr uint64_t kFaultySteps = 4000;
 constexpr uint64_t kHealSteps = 40000;
+constexpr uint64_t kLonger = 3;  // with parity: until it is made many pieces are on their way
 
 void Add(const World::Counts& from, World::Counts* to) {
   to->attempts += from.attempts;
@@ -27,6 +30,11 @@ void Add(const World::Counts& from, World::Counts* to) {
   to->briefs += from.briefs;
   to->asked += from.asked;
   to->made_good += from.made_good;
+  to->parities += from.parities;
+  to->rebuilt += from.rebuilt;
+  to->regroups += from.regroups;
+  to->partitions += from.partitions;
+  to->coordinators += from.coordinators;
   to->refused_with.insert(from.refused_with.begin(), from.refused_with.end());
 }
 
@@ -65,6 +73,47 @@ void AddStrikes(Random& random, Options* options) {
   faults.kill_agent = 30;
 }
 
+void AddPartitions(Random& random, Options* options) {
+  if (random.Chance(600)) options->faults.partition = 40;
+  if (random.Chance(600)) options->faults.lose_coordinator = 40;
+}
+
+// Two groups, one, one of too few nodes; with spare nodes that have no rank, with several ranks on some nodes.
+void AddParity(Random& random, Options* options) {
+  struct Size {
+    int nodes;
+    uint32_t data, parity;
+  };
+  static constexpr Size kSizes[] = {{2, 1, 1}, {3, 2, 1}, {3, 3, 1}, {4, 3, 1}, {4, 1, 1}, {5, 3, 1},
+                                    {3, 1, 2}, {4, 2, 2}, {5, 2, 2}, {4, 4, 2}, {6, 2, 1}};
+  const Size& size = kSizes[random.Below(std::size(kSizes))];
+  options->copies = 0;
+  options->nodes = size.nodes;
+  options->data = size.data;
+  options->parity = size.parity;
+  const auto nodes = static_cast<size_t>(size.nodes);
+  options->ranks = static_cast<uint32_t>(random.Chance(600) ? nodes : 2 + random.Below(nodes + 2));
+  options->copy_rate = 200 + static_cast<int>(random.Below(400));
+  options->lost_messages = random.Chance(300) ? 0 : static_cast<int>(random.Below(80));
+  options->strikes = random.Chance(200);
+  options->agent_back = random.Chance(200) ? 50 : 500;
+  Faults& faults = options->faults;
+  faults.kill_trainer = faults.stop_trainer = 15;
+  faults.kill_agent = 15;
+  faults.lose_node = random.Chance(800) ? 20 : 0;
+  faults.restart_all = 15;
+  faults.move_rank_zero = 0;
+  faults.take_over = random.Chance(500) ? 10 : 0;
+  faults.scatter = random.Chance(500) ? 15 : 0;
+  faults.rollback = random.Chance(300) ? 10 : 0;
+  faults.change_layout = random.Chance(300) ? 10 : 0;
+  faults.hang_storage = 0;
+  faults.remove = random.Chance(200) ? 30 : 0;
+  faults.membership = random.Chance(300) ? 30 : 0;
+  faults.partition = random.Chance(500) ? 20 : 0;
+  faults.lose_coordinator = random.Chance(500) ? 15 : 0;
+}
+
 }  // namespace
 
 Options WorldOf(uint64_t seed, const Rules& rules, Worlds worlds) {
@@ -99,6 +148,8 @@ Options WorldOf(uint64_t seed, const Rules& rules, Worlds worlds) {
   if (random.Chance(400)) options.at_once = 0;  // REPORTs are acted on together, later
   if (worlds != Worlds::kAlone) AddCopies(random, &options);
   if (worlds == Worlds::kStrikes) AddStrikes(random, &options);
+  if (worlds == Worlds::kParity) AddParity(random, &options);
+  if (worlds == Worlds::kApart) AddPartitions(random, &options);
   return options;
 }
 
@@ -109,7 +160,8 @@ Outcome RunWorlds(uint64_t seed, uint64_t steps, const Rules& rules, Worlds worl
     options.trace = trace;
     World world(options);
     bool sound = true;
-    for (uint64_t i = 0; i < kFaultySteps && sound; ++i, ++outcome.steps) sound = world.Act();
+    const uint64_t faulty = kFaultySteps * (worlds == Worlds::kParity ? kLonger : 1);
+    for (uint64_t i = 0; i < faulty && sound; ++i, ++outcome.steps) sound = world.Act();
     // With copies saves are dropped while the one before is on its way to the holders.
     if (sound) outcome.steps += world.Heal(worlds != Worlds::kAlone ? 4 * kHealSteps : kHealSteps);
     Add(world.counts(), &outcome.counts);

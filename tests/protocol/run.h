@@ -19,7 +19,9 @@ struct Outcome {
 
 // Worlds where agents keep copies for each other have another stream: what was found in the others stays where it was.
 // kStrikes: small ones of these whose storage has next to nothing, where agents and nodes die at the worst moments.
-enum class Worlds : uint8_t { kAlone, kCopies, kStrikes };
+// kParity: groups of nodes share parity instead. kApart: copies, and agents that hear each other no more for a while.
+// In both coordinators are lost.
+enum class Worlds : uint8_t { kAlone, kCopies, kStrikes, kParity, kApart };
 
 // The world that `seed` stands for.
 [[nodiscard]] Options WorldOf(uint64_t seed, const Rules& rules, Worlds worlds = Worlds::kAlone);

@@ -108,19 +108,25 @@ void World::RunRankOp(const StoreOp& op, const snapshot::Effect& effect) {
     Answer(op, snapshot::FileReplaced{replace->slot, absl::OkStatus()});
   }
   if (const auto* find = std::get_if<snapshot::FindLayout>(&effect)) {
-    if (const auto copy = FirstCopy(find->sources.agents, op.rank, find->snapshot)) {
-      AddLayout(op.node, op.rank, LayoutOf((*copy)[0]));
-      return Answer(op, snapshot::LayoutFound{find->snapshot, LayoutOf((*copy)[0]), absl::OkStatus()});
-    }
-    const auto step = store_.steps.find(find->snapshot);
-    const bool there = step != store_.steps.end() && step->second.parts.count(op.rank) != 0;
-    if (!there) {
-      return Answer(op, snapshot::LayoutFound{find->snapshot, 0, Error(ErrorCode::NOT_FOUND, "no such part")});
-    }
-    const uint32_t layout = LayoutOf(step->second.parts.at(op.rank).image[0]);
-    AddLayout(op.node, op.rank, layout);
-    Answer(op, snapshot::LayoutFound{find->snapshot, layout, absl::OkStatus()});
+    FindLayout(op, *find);
   }
+}
+
+void World::FindLayout(const StoreOp& op, const snapshot::FindLayout& effect) {
+  std::optional<Image> copy = FirstCopy(op.node, effect.sources.agents, op.rank, effect.snapshot);
+  if (!copy && effect.sources.parity != nullptr) copy = Gather(op, effect.sources, effect.snapshot).image;
+  if (copy) {
+    AddLayout(op.node, op.rank, LayoutOf((*copy)[0]));
+    return Answer(op, snapshot::LayoutFound{effect.snapshot, LayoutOf((*copy)[0]), absl::OkStatus()});
+  }
+  const auto step = store_.steps.find(effect.snapshot);
+  const bool there = step != store_.steps.end() && step->second.parts.count(op.rank) != 0;
+  if (!there) {
+    return Answer(op, snapshot::LayoutFound{effect.snapshot, 0, Error(ErrorCode::NOT_FOUND, "no such part")});
+  }
+  const uint32_t layout = LayoutOf(step->second.parts.at(op.rank).image[0]);
+  AddLayout(op.node, op.rank, layout);
+  Answer(op, snapshot::LayoutFound{effect.snapshot, layout, absl::OkStatus()});
 }
 
 void World::RunFlush(const StoreOp& op, const snapshot::StartFlush& effect) {
@@ -151,12 +157,17 @@ void World::MergeSameStep(const SnapshotId& id) {
 }
 
 void World::RunFetch(const StoreOp& op, const snapshot::Fetch& effect) {
-  if (const auto copy = FirstCopy(effect.sources.agents, op.rank, effect.snapshot)) {
+  if (const auto copy = FirstCopy(op.node, effect.sources.agents, op.rank, effect.snapshot)) {
     files_[SlotOf(op.node, op.rank, effect.slot)->file] = *copy;
     ++counts_.replicas;
     return Answer(op,
                   snapshot::Fetched{effect.slot, effect.snapshot, absl::OkStatus(), snapshot::Source::kReplica, false});
   }
+  if (effect.sources.parity != nullptr) return RunRebuild(op, effect);
+  FetchFromStorage(op, effect);
+}
+
+void World::FetchFromStorage(const StoreOp& op, const snapshot::Fetch& effect) {
   const auto step = store_.steps.find(effect.snapshot);
   const bool there = step != store_.steps.end() && step->second.committed && step->second.parts.count(op.rank) != 0;
   if (!there) return Answer(op, snapshot::Fetched{effect.slot, effect.snapshot, Error(ErrorCode::NOT_FOUND, "gone")});

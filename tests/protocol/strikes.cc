@@ -10,11 +10,11 @@ void World::StrikeAtDecision(int node) {
 }
 
 // An owner that has not heard of the new attempt orders a copy at a holder that has: then the owner's node is lost.
-void World::StrikeAtOldOrder(const Transfer& transfer) {
-  const Agent* holder = nodes_[transfer.to].agent.get();
-  const bool old = holder != nullptr && transfer.marks.attempt < nodes_[transfer.to].region.seen;
+void World::StrikeAtOldOrder(int from, int to, AttemptId ordered) {
+  const Agent* holder = nodes_[to].agent.get();
+  const bool old = holder != nullptr && ordered < nodes_[to].region.seen;
   if (!options_.strikes || healing_ || !old || !random_.Chance(500)) return;
-  LoseNode(transfer.from);
+  LoseNode(from);
 }
 
 void World::Doom() {

@@ -28,6 +28,10 @@ bool World::Act() {
       if (nodes_[node].agent == nullptr && (healing_ || random_.Chance(options_.agent_back))) StartAgent(node);
     }
   }
+  if (cut_until_ != 0 && steps_ >= cut_until_) {
+    cut_.clear();
+    cut_until_ = 0;
+  }
   if (strike_at_ != 0 && steps_ >= strike_at_) Strike();
   for (int tries = 0; tries < 8; ++tries) {
     if (copying() && random_.Chance(options_.copy_rate) && CopyStep()) break;
@@ -64,6 +68,7 @@ bool World::Act() {
 uint64_t World::Heal(uint64_t limit) {
   healing_ = true;
   store_.hung = false;
+  cut_.clear();
   refusals_in_a_row_ = 0;
   for (int node = 0; node < options_.nodes; ++node) ChangeMembers(node);
   RestartAll({});

@@ -41,7 +41,8 @@ class World {
   struct Counts {
     uint64_t attempts = 0, captures = 0, commits = 0, deletions = 0, restores = 0, faults = 0, refusals = 0,
              removals = 0, dropped_files = 0, superseded = 0, told_dropped = 0, gone = 0, copies = 0, protections = 0,
-             kept = 0, survived = 0, replicas = 0, briefs = 0, asked = 0, made_good = 0;
+             kept = 0, survived = 0, replicas = 0, briefs = 0, asked = 0, made_good = 0, parities = 0, rebuilt = 0,
+             regroups = 0, partitions = 0, coordinators = 0;
     std::set<std::string> refused_with;
   };
   [[nodiscard]] const Counts& counts() const { return counts_; }
@@ -73,8 +74,11 @@ class World {
   void AddLayout(int node, Rank rank, uint32_t layout);
 
   // copies.cc
-  [[nodiscard]] bool copying() const { return options_.copies > 1; }
+  [[nodiscard]] bool copying() const { return options_.copies > 1 || options_.parity != 0; }
+  // So many nodes of those that depend on each other may be lost.
+  [[nodiscard]] uint32_t outlives() const { return options_.parity != 0 ? options_.parity : options_.copies - 1; }
   void ConfigureCopies(job::Config* config) const;
+  void ConfigureParity(job::Config* config) const;
   void AdoptCopies(int node);
   void FeedCopies(int node);
   void HearMarks(int node, const job::StatePtr& state);
@@ -85,16 +89,48 @@ class World {
   bool MoveOn(Transfer& transfer);
   bool BeginCopy(Transfer& transfer);
   bool TakeSlot(Transfer& transfer);
-  std::optional<Image> GiveCopy(const std::string& agent, Rank rank, const SnapshotId& id);
-  std::optional<Image> FirstCopy(const std::vector<std::string>& sources, Rank rank, const SnapshotId& id);
+  std::optional<Image> GiveCopy(int asker, const std::string& agent, Rank rank, const SnapshotId& id);
+  [[nodiscard]] std::optional<Image> ImageAt(const Node& node, Rank rank, const SnapshotId& id) const;
+  std::optional<Image> FirstCopy(int asker, const std::vector<std::string>& sources, Rank rank, const SnapshotId& id);
   [[nodiscard]] static bool HasCopy(const Node& node, Rank rank, const SnapshotId& id);
   void CheckCopies();
   void LoseNodes(int node);
   void Strike();
 
+  // parity.cc
+  void AddParityOf(int node, job::CopiesChanged* event) const;
+  void AdoptParity(int node);
+  bool ParityStep(int node);
+  bool OrderPiece(int node);
+  bool MovePiece(Piece& piece);
+  [[nodiscard]] bool MayOffer(const Agent& holder, const Piece& piece) const;
+  bool OfferPiece(Piece& piece);
+  ParityMaking* JoinMaking(const Piece& piece);
+  bool BeginParity(int node, Rank key, ParityMaking& making);
+  bool SealPiece(const Piece& piece);
+  void CompleteParity(int node, Rank key);
+  void DropMaking(int node, Rank key);
+
+  // rebuild.cc
+  struct Needed {  // of one stripe
+    uint32_t there = 0;
+    bool unreachable = false;  // somebody who is named
+    std::optional<Image> image;
+  };
+  [[nodiscard]] static const ParitySlot* ParityAt(const Node& node, const protect::ParityPlace& place,
+                                                  const SnapshotId& id);
+  [[nodiscard]] bool Reachable(int asker, const std::string& agent);
+  Needed Gather(const StoreOp& op, const snapshot::Sources& sources, const SnapshotId& id);
+  void RunRebuild(const StoreOp& op, const snapshot::Fetch& effect);
+  void CannotRebuild(const StoreOp& op, const SnapshotId& id, const Needed& found);
+  [[nodiscard]] bool ImageLeft(Rank rank, const SnapshotId& id, uint32_t lost = 0) const;
+  [[nodiscard]] bool CanBeRebuilt(Rank rank, const SnapshotId& id, uint32_t lost = 0) const;
+  void CheckParity();
+  void CheckRebuildable(const v1::DecisionRecord& decision);
+
   // strikes.cc
   void StrikeAtDecision(int node);
-  void StrikeAtOldOrder(const Transfer& transfer);
+  void StrikeAtOldOrder(int from, int to, AttemptId ordered);
   void Doom();
 
   // promises.cc
@@ -102,12 +138,17 @@ class World {
     SnapshotId id;
     size_t base = 0;       // losses before this one do not count
     bool carried = false;  // of the attempt before
+    job::Groups groups;    // with parity, when it was made
   };
   void NoteLoss(int node);
   void NoteAttempt(AttemptId attempt);
   void NoteProtection(const v1::State& state);
+  void NoteGroups(const v1::State& state);
   [[nodiscard]] std::optional<size_t> LossesBefore(const v1::State& state) const;
-  [[nodiscard]] size_t LossesSince(size_t base) const;
+  [[nodiscard]] std::set<int> LostSince(size_t base) const;
+  [[nodiscard]] bool Outlived(const Promise& promise) const;
+  [[nodiscard]] bool MayBeLost(const Promise& promise, uint32_t lost) const;
+  void CheckSurvives(const v1::State& state);
   [[nodiscard]] bool EveryoneAnswered(AttemptId attempt) const;
   [[nodiscard]] const Promise* PromiseTo(AttemptId attempt, const v1::DecisionRecord& before) const;
   void CheckPromise(const v1::DecisionRecord& decision);
@@ -122,6 +163,8 @@ class World {
   void RunFlush(const StoreOp& op, const snapshot::StartFlush& effect);
   void MergeSameStep(const SnapshotId& id);
   void RunFetch(const StoreOp& op, const snapshot::Fetch& effect);
+  void FetchFromStorage(const StoreOp& op, const snapshot::Fetch& effect);
+  void FindLayout(const StoreOp& op, const snapshot::FindLayout& effect);
   void FeedRemoval(int node, const job::Event& event);
   void AskForRemoval(int node, const job::Effects& requests);
   [[nodiscard]] bool RunLives(int node) const;
@@ -158,6 +201,8 @@ class World {
   void LoseNode(int node);
   void CutSlots(Region& region);
   bool Remove(int node);
+  void Partition();
+  bool LoseCoordinator();
   void ChangeMembers(int node);
   [[nodiscard]] std::vector<std::string> SomeMembers(int node);
   void Rollback();
@@ -190,6 +235,9 @@ class World {
   void NoteReport(const Agent& coordinator, const v1::Report& report);
   void CheckSurveyed(const v1::State& state);
   void CheckTarget(const v1::State& state);
+  [[nodiscard]] bool InSmallGroup(const v1::State& state);
+  [[nodiscard]] std::vector<protect::RankGroup> ToldRankGroups(const v1::State& state);
+  void CheckMadeOf(const v1::State& state);
   void CheckTargetEnded(const v1::State& state, const Heard& heard);
   void CheckAnswered(const Agent& coordinator, const v1::DecisionRecord& decision);
   void CheckVoidMarkers(const v1::DecisionRecord& decision, const v1::DecisionRecord& before);
@@ -208,6 +256,7 @@ class World {
   std::vector<StoreOp> ops_;
   std::vector<StoreAnswer> answers_;
   std::vector<Transfer> transfers_;
+  std::vector<Piece> pieces_;
   std::deque<StoreAnswer> queue_;  // events to feed before anything else happens
   std::vector<int> placement_;     // node by rank, for the next launch
   std::vector<uint32_t> layout_;   // newest, by rank
@@ -218,6 +267,8 @@ class World {
   int doomed_ = -1;         // its agent dies at the end of this step
   int refusals_in_a_row_ = 0;
   bool healing_ = false;
+  std::set<std::pair<int, int>> cut_;  // the second does not hear the first,
+  uint64_t cut_until_ = 0;             // until then
 
   // Oracle.
   std::string violation_;
@@ -252,6 +303,7 @@ class World {
   };
   std::map<std::pair<uint64_t, AttemptId>, Heard> heard_;
   std::set<AttemptId> refused_in_;
+  std::map<uint64_t, job::Groups> told_groups_;                   // by the coordinator's incarnation
   std::vector<int> losses_;                                       // nodes, as they were lost
   std::map<std::pair<AttemptId, StepId>, size_t> losses_before_;  // the snapshot was captured; step 0: the attempt
   std::map<std::tuple<AttemptId, SnapshotId, uint64_t>, size_t> losses_before_good_;  // given up, and so many turns
