@@ -63,6 +63,7 @@ const std::vector<Mutant>& Mutants() {
        Worlds::kCopies},
       {"protected only by who knows the target", "I9", 15000000, [](Rules* r) { r->job.holders_know_target = false; },
        Worlds::kCopies},
+      // No budget: no search caught it yet, or the rule is there for strangers, whom the simulation does not have.
       {"parity counts for the ranks that it was made of", "D", 300000,
        [](Rules* r) { r->job.parity_of_these_ranks = false; }, Worlds::kParity},
       {"parity counts where it should be", "I9", 6000000, [](Rules* r) { r->job.parity_in_its_place = false; },
