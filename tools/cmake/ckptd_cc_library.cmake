@@ -93,16 +93,6 @@ function(ckptd_cc_binary)
   _ckptd_use_pch(${arg_NAME} "${arg_DEPS}")
 endfunction()
 
-# tools/test gives ctest two places for each core. A test that computes takes two of them; one that mostly waits, for
-# processes that it started, takes one, so that others run meanwhile; with the thread sanitizer nothing waits.
-function(ckptd_test_places name waits)
-  set(places 2)
-  if(waits AND NOT CKPTD_SANITIZE MATCHES "thread")
-    set(places 1)
-  endif()
-  set_tests_properties(${name} PROPERTIES PROCESSORS ${places})
-endfunction()
-
 # One binary and one ctest entry per room. Tests may include any room they name.
 function(ckptd_cc_test)
   cmake_parse_arguments(arg "SEPARATE" "NAME;TIMEOUT" "SRCS;DEPS;LABELS" ${ARGN})
@@ -119,9 +109,4 @@ function(ckptd_cc_test)
   endif()
   add_test(NAME ${arg_NAME} COMMAND ${arg_NAME})
   set_tests_properties(${arg_NAME} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}")
-  if(arg_LABELS STREQUAL "integration")
-    ckptd_test_places(${arg_NAME} ON)
-  else()
-    ckptd_test_places(${arg_NAME} OFF)
-  endif()
 endfunction()

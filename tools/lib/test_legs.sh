@@ -7,12 +7,12 @@ LEG_LIMIT=1500 # seconds: a hang is told as this leg's failure, not as a silent 
 TIDY_LIMIT=240 # seconds for clang-tidy by day
 ROWS=() PASSED=0 FAILED=0 SKIPPED=0
 
-# ctest over one preset, two places a core (ckptd_test_places); arguments select tests. The gtest binaries write finer counts beside ctest's.
+# ctest over one preset; arguments select tests. The gtest binaries write finer counts beside ctest's.
 run_ctest() {
   local leg=$1 preset=$2
   shift 2
   GTEST_OUTPUT="xml:$LOGS/$leg/gtest/" timeout -k 10 "$LEG_LIMIT" \
-    ctest --test-dir "$CKPTD_ROOT/build/$preset" -j "$((2 * $(nproc)))" --no-tests=error --output-on-failure --timeout 300 \
+    ctest --test-dir "$CKPTD_ROOT/build/$preset" -j "$(nproc)" --no-tests=error --output-on-failure --timeout 300 \
     --test-output-size-passed 65536 --output-junit "$LOGS/$leg/ctest.xml" "$@"
 }
 
