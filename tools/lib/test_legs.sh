@@ -62,6 +62,9 @@ leg_tsan() {
 
 leg_asan() {
   export ASAN_OPTIONS="detect_stack_use_after_return=1 strict_string_checks=1" UBSAN_OPTIONS="print_stacktrace=1"
+  # UCX 1.22.0 frees memory twice in ucp_worker_destroy when a connection was cut in a transfer: the sanitizer ends the
+  # test, and has no way to except a library. The unit and tsan legs run those tests.
+  unset CKPTD_TEST_UCX
   export CKPTD_KILLS=20 # of each kind: enough to run the code of a crash; the unit leg counts them
   build_preset asan && run_ctest asan asan -LE "package|network"
 }
