@@ -1,5 +1,7 @@
 #include "daemon/transport/tls/tls_pair.h"
 
+#include <openssl/crypto.h>
+
 #include <cstdlib>
 #include <iostream>
 #include <utility>
@@ -38,6 +40,9 @@ std::unique_ptr<TlsPort> MustOpenTls(const TlsPortOptions& options) {
 }
 
 FakeBulk::Ends ConnectByTls(FakeBulkFaults faults) {
+  // OpenSSL tidies up at exit what it has: after the ports are gone, if it begins before them.
+  static const bool openssl = OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CRYPTO_STRINGS, nullptr) == 1;
+  if (!openssl) std::abort();
   static const auto nodes = [] {
     auto made = std::make_unique<TlsNodes>();
     for (const char* node : {"a", "b"}) made->Issue(node);
