@@ -139,7 +139,7 @@ std::vector<v1::RankSources> SourcesOf(const Holdings& holdings, const SnapshotI
       }
       continue;
     }
-    std::rotate(agents.begin(), agents.begin() + rank % agents.size(), agents.end());
+    std::rotate(agents.begin(), agents.begin() + static_cast<ptrdiff_t>(rank % agents.size()), agents.end());
     std::stable_partition(agents.begin(), agents.end(),
                           [&](const std::string& agent) { return agent == claim.agent(); });
     v1::RankSources& sources = out.emplace_back();

@@ -98,7 +98,7 @@ class ParityKeeperTest : public region::PeerStoreTest {
   }
   using Offered = absl::StatusOr<v1::OfferResponse>;
   // The answer may come later.
-  std::shared_ptr<std::optional<Offered>> Offer(v1::OfferRequest request) {
+  std::shared_ptr<std::optional<Offered>> Offer(const v1::OfferRequest& request) {
     auto said = std::make_shared<std::optional<Offered>>();
     keeper_->Offer(Node(request.copy().rank()), request, [said](Offered answer) { *said = std::move(answer); });
     return said;

@@ -17,6 +17,7 @@ job::Groups PlaceCopies(uint32_t copies, const std::vector<std::string>& agents,
   scheme.kind = placement::Kind::kMixed;
   scheme.copies = copies;
   std::vector<placement::Member> members;
+  members.reserve(agents.size());
   for (const std::string& agent : agents) members.push_back({agent});
   if (agents.size() < copies) return {};
   const auto placed = before.empty() ? placement::Place(scheme, members)

@@ -122,6 +122,7 @@ void World::Partition() {
   cut_.clear();
   const bool one_way = random_.Chance(400);
   std::vector<bool> side;
+  side.reserve(static_cast<size_t>(options_.nodes));
   for (int node = 0; node < options_.nodes; ++node) side.push_back(random_.Chance(500));
   for (int from = 0; from < options_.nodes; ++from) {
     for (int to = 0; to < options_.nodes; ++to) {

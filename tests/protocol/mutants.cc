@@ -2,6 +2,7 @@
 
 namespace ckptd::sim {
 
+// NOLINTNEXTLINE(readability-function-size): a table
 const std::vector<Mutant>& Mutants() {
   static const std::vector<Mutant> mutants = {
       {"attempt part of the identity", "I1", 900000,

@@ -20,6 +20,7 @@ job::Groups PlaceParity(uint32_t data, uint32_t parity, const std::vector<std::s
   const auto fits = std::min(data, static_cast<uint32_t>(agents.size()) - parity);
   const auto scheme = parity == 1 ? placement::Scheme::Xor(fits) : placement::Scheme::ReedSolomon(fits, parity);
   std::vector<placement::Member> members;
+  members.reserve(agents.size());
   for (const std::string& agent : agents) members.push_back({agent});
   const auto placed = before.empty() ? placement::Place(scheme, members)
                                      : placement::Rearrange(placement::Placement{scheme, before}, members);
