@@ -201,6 +201,15 @@ ckpt_status ckpt_restore_end(ckpt* ck, ckpt_status result, const char* reason, c
   });
 }
 
+const char* ckpt_skipped_why(ckpt* ck, uint32_t index) {
+  const char* why = "";
+  OnHandle(ck, [&] {
+    why = ck->restore.Why(index);
+    return 0;
+  });
+  return why;
+}
+
 ckpt_status ckpt_info(ckpt* ck, ckpt_info_view* out) {
   return OnHandle(ck, [&] {
     ckpt_info_view view = {};

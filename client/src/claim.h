@@ -3,13 +3,21 @@
 #define CKPTD_CLIENT_SRC_CLAIM_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 
 #include "client/core/wire/fds.h"
 #include "client/core/wire/mapping.h"
 #include "proto/local/messages.h"
 
 namespace ckptd {
+
+// What an agent says of the steps that it passed over, before the LOAD of `attempt`. One that is older says nothing.
+struct WhySkipped {
+  uint64_t attempt = 0;
+  std::map<std::pair<uint64_t, uint64_t>, std::string> sentences;  // by attempt and step; at most kMaxSkipped
+};
 
 struct Claim {
   enum class Stage : uint8_t {
@@ -36,6 +44,7 @@ struct Claim {
   UniqueFd slot_file;
   UniqueFd ctl_file;
   bool untaken = false;
+  WhySkipped why_skipped;
 
   int32_t result = 0;  // number of errors.def, 0 = loaded
   char reason[256] = {};

@@ -13,8 +13,6 @@
 namespace ckptd {
 namespace {
 
-constexpr int kEndMs = 2000;  // a killed process needs this long at most, unless its GPU hangs
-
 // What poll waits, in whole milliseconds and never too short.
 int PollMs(uint64_t deadline_ns) {
   uint64_t now = MonotonicNs();
@@ -122,14 +120,15 @@ bool CopierLink::IsReleased(const Line& line) const {
 }
 
 bool CopierLink::End() const {
-  (void)syscall(SYS_pidfd_send_signal, process_.get(), SIGKILL, nullptr, 0);
-  pollfd fd = {process_.get(), POLLIN, 0};
-  return poll(&fd, 1, kEndMs) > 0;
+  Kill();
+  return EndsWithin(kEndMs);
 }
 
-bool CopierLink::Ended() const {
+void CopierLink::Kill() const { (void)syscall(SYS_pidfd_send_signal, process_.get(), SIGKILL, nullptr, 0); }
+
+bool CopierLink::EndsWithin(int milliseconds) const {
   pollfd fd = {process_.get(), POLLIN, 0};
-  return poll(&fd, 1, 0) > 0;
+  return poll(&fd, 1, milliseconds) > 0;
 }
 
 }  // namespace ckptd

@@ -69,9 +69,12 @@ class CopierLink {
   void Release(const Line& line) const;
   [[nodiscard]] bool IsReleased(const Line& line) const;  // nothing was written over it
 
-  // Kills it. True: nothing of it writes any more, and nothing of ours is open in it.
+  static constexpr int kEndMs = 2000;  // a killed process needs this long at most, unless its GPU hangs
+  void Kill() const;
+  // True: nothing of it writes any more, and nothing of ours is open in it.
+  [[nodiscard]] bool EndsWithin(int milliseconds) const;
+  // Kills it, and waits.
   bool End() const;
-  [[nodiscard]] bool Ended() const;  // now
   [[nodiscard]] int process_fd() const { return process_.get(); }
 
  private:

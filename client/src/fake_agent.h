@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -53,6 +54,9 @@ class FakeAgent {
   void SendError(MessageType answers, uint32_t code, const std::string& sentence);
   void OfferAgain();  // LOAD of a new attempt, as after another rank's failure
 
+  // Before each LOAD from now on, of which it is the `attempt`.
+  void SaySkipped(uint64_t attempt, uint64_t step, const std::string& why);
+
   // What LOAD, GO and RESUME answer.
   std::atomic<bool> refuse_resume{false};
   std::atomic<bool> hold_go{false};
@@ -80,7 +84,14 @@ class FakeAgent {
   void BuildBell();
   void SendReady();
   template <typename Message>
-  void Send(Message message, MessageType type, std::vector<int> fds = {});
+  void Send(Message message, MessageType type, const std::vector<int>& fds = {}) {
+    message.head.magic = kMessageMagic;
+    message.head.type = static_cast<uint16_t>(type);
+    message.head.major = kProtocolMajorMax;
+    message.head.size = sizeof message;
+    SendBytes({reinterpret_cast<const uint8_t*>(&message), sizeof message}, fds);
+  }
+  void SendBytes(std::span<const uint8_t> bytes, const std::vector<int>& fds);
   [[nodiscard]] struct Grant& grant();
   [[nodiscard]] SlotState& slot_state(uint32_t slot);
 
@@ -102,6 +113,7 @@ class FakeAgent {
   uint64_t epoch_ = 0;
   std::optional<RecordHead> sealed_;
   uint32_t sealed_slot_ = 0;
+  std::vector<SkippedMessage> said_skipped_;
   uint64_t next_file_ = 100;
 
   LayoutReadyMessage ready_ = {};

@@ -28,6 +28,7 @@ constexpr uint64_t kHostBlock = 64 << 20;
 constexpr uint64_t kMostQuietNs = 10'000'000'000;
 constexpr uint64_t kMostStopNs = 2'000'000'000;
 constexpr uint64_t kLookAtLineNs = 10'000'000;
+constexpr int kLookAtLineMs = kLookAtLineNs / 1'000'000;
 
 class PullCopy {
  public:
@@ -179,8 +180,23 @@ class PullCopy {
     GiveUp(state_, number, sentence);
   }
 
+  // A killed process needs a core to end, which a busy node may have none of: a stream that waits at the gate, or comes
+  // there meanwhile, is not held up beyond its deadline by that.
+  bool EndCopier() {
+    link_->Kill();
+    const uint64_t deadline = MonotonicNs() + uint64_t{CopierLink::kEndMs} * 1'000'000;
+    while (!link_->EndsWithin(kLookAtLineMs)) {
+      const uint64_t now = MonotonicNs();
+      if (now >= deadline) return false;
+      MutexLock lock(state_.mutex);
+      OpenInTime(now);
+      if (opened_ && !link_->IsReleased(capture_.line)) link_->Release(capture_.line);
+    }
+    return true;
+  }
+
   void Lose(const std::string& why) {
-    link_->End();
+    (void)EndCopier();
     MutexLock lock(state_.mutex);
     LosePull(state_, why);
   }
@@ -219,7 +235,7 @@ class PullCopy {
 
   // True when nothing can be done for this capture. A process that has ended writes no more; one that has not may.
   bool Ended(const char* why) {
-    bool ended = link_->End();
+    bool ended = EndCopier();
     MutexLock lock(state_.mutex);
     LosePull(state_, why);
     bool push = ended && !capture_.armed && result_.kind == CopyResult::Kind::kDone &&

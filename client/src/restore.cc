@@ -72,12 +72,14 @@ int32_t Restore::WaitForOffer() {
 int32_t Restore::AwaitOffer(ckpt_restored* out) {
   for (;;) {
     LoadMessage load;
+    WhySkipped why;
     UniqueFd slot;
     UniqueFd ctl;
     {
       MutexLock lock(state_.mutex);
       if (int32_t rc = WaitForOffer()) return rc;
       load = state_.claim.load;
+      why = state_.claim.why_skipped;
       slot = std::move(state_.claim.slot_file);
       ctl = std::move(state_.claim.ctl_file);
       state_.claim.untaken = false;
@@ -86,9 +88,19 @@ int32_t Restore::AwaitOffer(ckpt_restored* out) {
     int32_t rc = load.snapshot_attempt == 0 ? 0 : Snapshot::Open(load, std::move(slot), std::move(ctl), &snapshot_);
     if (rc == 0) {
       Describe(load, snapshot_.get(), out);
+      TakeWhy(load, why);
       return 0;
     }
     Report(-rc, LastSentence());
+  }
+}
+
+void Restore::TakeWhy(const LoadMessage& load, const WhySkipped& why) {
+  why_.clear();
+  for (uint32_t i = 0; i < std::min(load.skipped_count, kMaxSkipped); ++i) {
+    const auto said = why.sentences.find({load.skipped[i].attempt, load.skipped[i].step});
+    const bool is_told = why.attempt == load.attempt && said != why.sentences.end();
+    why_.push_back(is_told ? said->second : "");
   }
 }
 
@@ -122,6 +134,7 @@ int32_t Restore::Begin(const ckpt_want& want, ckpt_restored* out) {
     std::swap(state_.claim, claim);
   }
   begun_ = true;
+  why_.clear();
   state_.Wake();
   return AwaitOffer(out);
 }

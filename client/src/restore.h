@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "client/include/ckpt/ckpt.h"
 #include "client/src/snapshot.h"
@@ -20,17 +22,22 @@ class Restore {
   int32_t Begin(const ckpt_want& want, ckpt_restored* out);
   int32_t End(int32_t result, const char* reason, ckpt_restored* out);
 
+  // Of skipped[index] of what was described last; never null.
+  [[nodiscard]] const char* Why(uint32_t index) const { return index < why_.size() ? why_[index].c_str() : ""; }
+
   [[nodiscard]] Snapshot* snapshot() const { return snapshot_.get(); }  // null: none is open
 
  private:
   // Waits for the next offer that can be used. 0 or a negative code.
   int32_t AwaitOffer(ckpt_restored* out);
   int32_t WaitForOffer();
+  void TakeWhy(const LoadMessage& load, const WhySkipped& why);
   void Report(int32_t number, const char* reason);
   int32_t WaitForGo();
 
   State& state_;
   std::unique_ptr<Snapshot> snapshot_;
+  std::vector<std::string> why_;
   bool begun_ = false;
 };
 

@@ -63,6 +63,7 @@ TEST_F(RestoreTest, DescribesAndReadsTheSnapshot) {
   ASSERT_EQ(restored.image_count, 1u);
   EXPECT_EQ(restored.skipped_count, 1u);
   EXPECT_EQ(restored.skipped[0].code, CKPT_E_CORRUPT);
+  EXPECT_STREQ(ckpt_skipped_why(trainer->handle, 0), "") << "an agent that is older does not say";
   const char* json = nullptr;
   uint64_t json_bytes = 0;
   uint64_t data_offset = 0;
@@ -83,6 +84,35 @@ TEST_F(RestoreTest, DescribesAndReadsTheSnapshot) {
   agent.Grant(1);
   EXPECT_EQ(trainer->Save(7), CKPT_E_INVALID_ARGUMENT) << "training starts from step 7";
   EXPECT_EQ(trainer->Save(8), 0) << ckpt_error();
+}
+
+TEST_F(RestoreTest, TellsWhyStepsWerePassedOver) {
+  Seal({5000});
+  agent.SaySkipped(2, 998, "of a step that LOAD does not name");
+  agent.SaySkipped(2, 999, "rank 5: its node n2 and its holder n3 are gone");
+  ASSERT_EQ(Begin(), 0) << ckpt_error();
+  EXPECT_EQ(restored.attempt, 2u);
+  EXPECT_STREQ(ckpt_skipped_why(trainer->handle, 0), "rank 5: its node n2 and its holder n3 are gone");
+  EXPECT_STREQ(ckpt_skipped_why(trainer->handle, 1), "");
+  ASSERT_EQ(End(0), 0) << ckpt_error();
+  EXPECT_STREQ(ckpt_skipped_why(trainer->handle, 0), "rank 5: its node n2 and its holder n3 are gone");
+  EXPECT_STREQ(ckpt_skipped_why(nullptr, 0), "");
+}
+
+TEST_F(RestoreTest, WhatIsSaidOfAnotherAttemptIsNotTold) {
+  Seal({5000});
+  agent.SaySkipped(2, 999, "of this attempt");
+  agent.SaySkipped(7, 999, "of another one");
+  ASSERT_EQ(Begin(), 0) << ckpt_error();
+  EXPECT_STREQ(ckpt_skipped_why(trainer->handle, 0), "");
+}
+
+TEST_F(RestoreTest, ASentenceHasAnEndWhateverIsSent) {
+  Seal({5000});
+  agent.SaySkipped(2, 999, std::string(sizeof(SkippedMessage::why), 'x'));
+  for (uint64_t step = 0; step < 2 * uint64_t{kMaxSkipped}; ++step) agent.SaySkipped(2, step, "too many");
+  ASSERT_EQ(Begin(), 0) << ckpt_error();
+  EXPECT_EQ(ckpt_skipped_why(trainer->handle, 0), std::string(sizeof(SkippedMessage::why) - 1, 'x'));
 }
 
 TEST_F(RestoreTest, RandomBoxes) {

@@ -73,6 +73,7 @@ class Session {
   bool Receive();
   bool Dispatch(Packet& packet);
   bool OnHelloReply(const HelloReplyMessage& message);
+  void OnSkipped(const SkippedMessage& from);
   bool OnLoad(const LoadMessage& message, std::span<UniqueFd> fds);
   void OnGo(const GoMessage& message);
   void OnError(const ErrorMessage& message);

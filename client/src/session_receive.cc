@@ -70,6 +70,8 @@ bool Session::Dispatch(Packet& packet) {
   switch (type) {
     case MessageType::kHelloReply:
       return with(HelloReplyMessage(), [&](auto& message) { return OnHelloReply(message); });
+    case MessageType::kSkipped:
+      return with(SkippedMessage(), [&](auto& message) { OnSkipped(message); });
     case MessageType::kLoad:
       return with(LoadMessage(), [&](auto& message) { return OnLoad(message, packet.fds); });
     case MessageType::kGo:
@@ -111,6 +113,15 @@ bool Session::OnHelloReply(const HelloReplyMessage& message) {
   state_.connect_code = 0;
   state_.changed.NotifyAll();
   return true;
+}
+
+void Session::OnSkipped(const SkippedMessage& from) {
+  SkippedMessage message = from;
+  Terminate(message.why);
+  MutexLock lock(state_.mutex);
+  WhySkipped& why = state_.claim.why_skipped;
+  if (why.attempt != message.attempt) why = {message.attempt, {}};
+  if (why.sentences.size() < kMaxSkipped) why.sentences[{message.step.attempt, message.step.step}] = message.why;
 }
 
 bool Session::OnLoad(const LoadMessage& message, std::span<UniqueFd> fds) {

@@ -18,7 +18,7 @@ bool IsUsed(const Capture& capture, const Attachment* attachment, uint32_t slot)
 
 // Its copier may still write to it.
 bool IsOrphan(State& state, const Attachment* attachment, uint32_t slot) {
-  std::erase_if(state.orphans, [](const Orphan& orphan) { return orphan.link->Ended(); });
+  std::erase_if(state.orphans, [](const Orphan& orphan) { return orphan.link->EndsWithin(0); });
   return std::any_of(state.orphans.begin(), state.orphans.end(), [&](const Orphan& orphan) {
     return orphan.attachment.get() == attachment && orphan.slot == slot;
   });

@@ -57,6 +57,19 @@ void ApplyToJob(AdminContext& context, const AdminCall& call, const Catalog& cat
   }
 }
 
+void SayOfStorage(const std::string& job, v1::RemovedEntry& entry, absl::string_view reason) {
+  entry.set_job(job);
+  entry.set_source("storage");
+  entry.set_reason(std::string(reason));
+}
+
+// With the next step: where there is no room for one file more, gc itself can make none.
+std::string WhyLeftoversStay(const absl::Status& status) {
+  const bool full = CodeOf(status) == ErrorCode::STORAGE_FULL;
+  return absl::StrCat("temporary files of writers that died: ", status.message(), "; ",
+                      full ? "make room with ckptctl rm, then ckptctl gc again" : InfoOf(CodeOf(status)).next_step);
+}
+
 // What crashed writers left beside the steps.
 void RemoveLeftovers(AdminContext& context, const Catalog& catalog, v1::GcResponse& response) {
   std::vector<std::string> directories = {catalog.job, AttemptsPath(catalog.job)};
@@ -65,13 +78,12 @@ void RemoveLeftovers(AdminContext& context, const Catalog& catalog, v1::GcRespon
   }
   size_t removed = 0;
   for (const std::string& directory : directories) {
-    removed += context.store.RemoveTemporary(directory, kTemporaryAge).value_or(0);
+    const absl::StatusOr<size_t> here = context.store.RemoveTemporary(directory, kTemporaryAge);
+    removed += here.value_or(0);
+    if (!here.ok()) SayOfStorage(catalog.job, *response.add_kept(), WhyLeftoversStay(here.status()));
   }
   if (removed == 0) return;
-  v1::RemovedEntry* entry = response.add_removed();
-  entry->set_job(catalog.job);
-  entry->set_source("storage");
-  entry->set_reason(absl::StrCat(removed, " temporary files of writers that died"));
+  SayOfStorage(catalog.job, *response.add_removed(), absl::StrCat(removed, " temporary files of writers that died"));
 }
 
 // Memory of a job that nobody uses and whose snapshots are all on storage. It makes the next start fast, so it only

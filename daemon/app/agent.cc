@@ -166,7 +166,7 @@ absl::Status Agent::OpenStorage() {
   size_t depth = config_.storage.write_depth;
   storage.make_queue = MakeIoQueueFactory(choice, depth);
   storage_files_ = MakeFilesBelow(storage.root);
-  CKPTD_ASSIGN_OR_RETURN(disk_, MakePosixStore(*storage_files_, clock_, storage));
+  CKPTD_ASSIGN_OR_RETURN(disk_, MakePosixStore(*storage_files_, storage));
   calls_ = std::make_unique<StoreCalls>(clock_, config_.storage.root);
   store_ = MakeWatchedStore(*disk_, *calls_, /*awaited=*/false);
   restore_store_ = MakeWatchedStore(*disk_, *calls_, /*awaited=*/true);

@@ -116,6 +116,7 @@ absl::StatusOr<RankRunner*> JobRunner::ObtainRank(Rank rank) {
     Push(job::Event(job::RankChanged{std::move(report)}));
     Push([this] { sender_.Refresh(); });
   };
+  options.early = [this] { return sender_.sends_early() ? &sender_ : nullptr; };
   auto runner = std::make_unique<RankRunner>(services_, *memory, std::move(options));
   return (ranks_[rank] = std::move(runner)).get();
 }
@@ -147,8 +148,11 @@ void JobRunner::OnCopies() {
 }
 
 absl::StatusOr<protect::HeldSnapshot> JobRunner::OpenSealed(Rank rank, const SnapshotId& id) {
+  const absl::Status nowhere = Error(ErrorCode::NOT_FOUND, absl::StrCat("job ", name(), " rank ", rank, ": step ",
+                                                                        id.step, " is in no slot of this node"));
   RankRunner* runner = FindRank(rank);
-  const snapshot::View view = runner == nullptr ? snapshot::View() : runner->view();
+  if (runner == nullptr) return nowhere;
+  const snapshot::View view = runner->view();
   for (const snapshot::SlotView& slot : view.slots) {
     if (slot.state != SlotStateCode::kSealed || slot.snapshot != id) continue;
     region::LayoutSet* set = runner->region().FindLayout(slot.id.layout);
@@ -161,8 +165,7 @@ absl::StatusOr<protect::HeldSnapshot> JobRunner::OpenSealed(Rank rank, const Sna
     return protect::HeldSnapshot{set->head(), set->Slot(slot.id.index).record, set->FileOf(slot.id.index),
                                  std::move(keep)};
   }
-  return Error(ErrorCode::NOT_FOUND,
-               absl::StrCat("job ", name(), " rank ", rank, ": step ", id.step, " is in no slot of this node"));
+  return nowhere;
 }
 
 protect::CopySender::Handler JobRunner::SenderHandler() {

@@ -22,7 +22,7 @@ std::unique_ptr<Store> OpenStore(SimFiles& files) {
   PosixStoreOptions options;
   options.root = "/store";
   options.make_queue = [] { return MakeInlineIoQueue(2); };
-  return *OpenPosixStore(files, SystemClock(), options);
+  return *OpenPosixStore(files, options);
 }
 
 // An agent was killed when it had named its decision, before the fsync of the directory.

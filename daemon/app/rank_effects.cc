@@ -76,11 +76,27 @@ struct RankEffects {
   }
 
   void Unstream(const snapshot::SlotId& slot, Epoch epoch) const {
-    FlushKey key = runner.KeyOf(slot, epoch);
-    if (runner.streaming_.erase(key) != 0) runner.services_.flusher.Discard(key);
+    const FlushKey key = runner.KeyOf(slot, epoch);
+    const auto streamed = runner.streaming_.extract(key);
+    if (!streamed) return;
+    if (streamed.mapped().flushed) runner.services_.flusher.Discard(key);
+    if (protect::CopySender* copies = runner.options_.early())
+      copies->GivenUp(runner.options_.rank, streamed.mapped().id);
+  }
+
+  // The plan takes over what went out early; nobody does where the fill is sealed as another step than its bell told
+  // when it began.
+  void EndStream(const snapshot::SealSlot& e) const {
+    const auto streamed = runner.streaming_.find(runner.KeyOf(e.slot, e.epoch));
+    if (streamed == runner.streaming_.end()) return;
+    const SnapshotId told = streamed->second.id;
+    if (!streamed->second.flushed) runner.streaming_.erase(streamed);
+    protect::CopySender* copies = told == e.snapshot ? nullptr : runner.options_.early();
+    if (copies != nullptr) copies->GivenUp(runner.options_.rank, told);
   }
 
   void operator()(const snapshot::SealSlot& e) const {
+    EndStream(e);
     const bool rescued = e.source == snapshot::Source::kRescued;
     const bool fetched = snapshot::IsFetched(e.source);
     absl::Status status = fetched ? SealFetched(e) : SealFill(e);

@@ -47,20 +47,32 @@ void RankRunner::StreamSlot(const region::Bell& bell, uint32_t layout, uint32_t 
   bool filling = view.epoch == now.epoch && view.step != 0 && view.attempt == now.owner.attempt &&
                  (view.state == CaptureState::kOpen || view.state == CaptureState::kComplete);
   if (!filling) return;
-  FlushKey key = KeyOf({layout, slot}, view.epoch);
-  auto known = streaming_.find(key);
-  if (known == streaming_.end() && !machine_.flushes_all()) return;  // nobody knows yet whether it will be flushed
-  if (known == streaming_.end()) {
-    auto source = SourceOf({layout, slot}, {view.attempt, view.step});
-    if (!source.ok()) return;
-    services_.flusher.Begin(key, *std::move(source));
-    known = streaming_.emplace(key, Streamed{{view.attempt, view.step}}).first;
-  }
-  uint32_t& handed_over = known->second.chunks;
-  const uint32_t done = bell.DonePrefix(slot, view.epoch, handed_over);
-  if (done == handed_over) return;
-  handed_over = done;
-  services_.flusher.Captured(key, done);
+  const FlushKey key = KeyOf({layout, slot}, view.epoch);
+  Streamed* streamed = StreamOf(key, {layout, slot}, {view.attempt, view.step});
+  protect::CopySender* copies = options_.early();
+  if (streamed == nullptr && copies == nullptr) return;
+  if (streamed == nullptr) streamed = &streaming_.emplace(key, Streamed{{view.attempt, view.step}}).first->second;
+  if (copies != nullptr) bell.ReadDone(slot, view.epoch, static_cast<uint32_t>(streamed->crcs.size()), streamed->crcs);
+  const uint32_t done = bell.DonePrefix(slot, view.epoch, streamed->chunks);
+  if (done == streamed->chunks) return;
+  streamed->chunks = done;
+  if (streamed->flushed) services_.flusher.Captured(key, done);
+  if (copies == nullptr) return;
+  region::LayoutSet& set = *region_.FindLayout(layout);
+  copies->Captured({options_.rank, streamed->id, set.head(), set.FileOf(slot), streamed->crcs});
+}
+
+// The flush of the fill, begun if it is to be; null while nobody knows whether it will be flushed.
+RankRunner::Streamed* RankRunner::StreamOf(const FlushKey& key, const snapshot::SlotId& slot, const SnapshotId& id) {
+  const auto known = streaming_.find(key);
+  Streamed* streamed = known == streaming_.end() ? nullptr : &known->second;
+  if (!machine_.flushes_all() || (streamed != nullptr && streamed->flushed)) return streamed;
+  auto source = SourceOf(slot, id);
+  if (!source.ok()) return streamed;
+  services_.flusher.Begin(key, *std::move(source));
+  if (streamed == nullptr) streamed = &streaming_.emplace(key, Streamed{id}).first->second;
+  streamed->flushed = true;
+  return streamed;
 }
 
 void RankRunner::Stop() {

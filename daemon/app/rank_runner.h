@@ -20,6 +20,7 @@
 #include "daemon/app/trainer_channel.h"
 #include "daemon/base/callback_scope.h"
 #include "daemon/protect/copy_fetch.h"
+#include "daemon/protect/copy_sender.h"
 #include "daemon/protect/parity_fetch.h"
 #include "daemon/region/rank_region.h"
 #include "daemon/region/verify.h"
@@ -45,6 +46,8 @@ class RankRunner {
     // Into the job's queue: nothing that comes from a worker, a timer or a descriptor runs in between two effects.
     std::function<void(std::function<void()>)> enqueue;
     std::function<void(snapshot::RankReportPtr)> on_report;
+    // Copies of what is being captured; null while nobody wants any.
+    std::function<protect::CopySender*()> early;
   };
 
   RankRunner(Services& services, region::RankRegion& region, Options options);
@@ -88,8 +91,10 @@ class RankRunner {
 
  private:
   struct Streamed {
-    SnapshotId id;        // as the bell told it when the flush began
+    SnapshotId id;        // as the bell told it when it began
     uint32_t chunks = 0;  // handed over so far
+    bool flushed = false;
+    std::vector<uint32_t> crcs{};  // of these chunks, where copies are made early
   };
 
   friend struct RankEffects;  // rank_effects.cc: one overload per effect
@@ -106,6 +111,7 @@ class RankRunner {
   [[nodiscard]] FlushKey KeyOf(const snapshot::SlotId& slot, Epoch epoch) const;
   void Stream(snapshot::ProcessId process);
   void StreamSlot(const region::Bell& bell, uint32_t layout, uint32_t slot, const region::BellSlotView& view);
+  [[nodiscard]] Streamed* StreamOf(const FlushKey& key, const snapshot::SlotId& slot, const SnapshotId& id);
   void LayoutIsReady(snapshot::ProcessId process, AttemptId attempt, region::LayoutSet& set);
   void SendLayout(snapshot::ProcessId process, AttemptId attempt, region::LayoutSet& set);
   void SendLayoutInTurn(snapshot::ProcessId process, AttemptId attempt, uint32_t layout);

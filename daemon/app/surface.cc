@@ -1,5 +1,6 @@
 #include "daemon/app/surface.h"
 
+#include <set>
 #include <utility>
 
 #include "daemon/app/copier_runner.h"
@@ -69,8 +70,7 @@ void RefreshPeersMetrics(Agent& agent) {
   metrics.may_speak.With({}).Set(membership.self().status.ok() ? 1 : 0);
   const PeerLinks::Count links = agent.links().count();
   metrics.peers_memory_used.With({}).Set(static_cast<double>(agent.services().region.peers().Usage().held));
-  for (const transport::PathChoice::Speed& speed : agent.links().Speeds())
-    metrics.path_speed.With({speed.peer, transport::NameOf(speed.way)}).Set(speed.bytes_per_second);
+  ShowSpeeds(agent.links().Speeds(), &metrics.path_speed);
   metrics.links.With({"up"}).Set(static_cast<double>(links.connected));
   metrics.links.With({"down"}).Set(static_cast<double>(links.wanted - links.connected));
 }
@@ -90,6 +90,16 @@ void RefreshMetrics(Agent& agent) {
 }
 
 }  // namespace
+
+void ShowSpeeds(const std::vector<transport::PathChoice::Speed>& speeds, Family<Gauge>* shown) {
+  std::set<LabelValues> known;
+  for (const transport::PathChoice::Speed& speed : speeds) {
+    const LabelValues labels{speed.peer, transport::NameOf(speed.way)};
+    shown->With(labels).Set(speed.bytes_per_second);
+    known.insert(labels);
+  }
+  shown->Retain([&](const LabelValues& labels) { return known.count(labels) != 0; });
+}
 
 absl::StatusOr<std::unique_ptr<Surface>> Surface::Start(Agent& agent) {
   std::unique_ptr<HttpServer> web;

@@ -4,9 +4,12 @@
 #define CKPTD_DAEMON_APP_SURFACE_H_
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "daemon/app/agent.h"
+#include "daemon/metrics/metrics.h"
+#include "daemon/transport/path_choice.h"
 
 namespace ckptd {
 
@@ -19,6 +22,9 @@ class Surface {
   // in the storage, and the Surface cannot be destroyed.
   [[nodiscard]] virtual bool Stop() = 0;
 };
+
+// By peer and way: these and no others, since a node that left the membership has no speed.
+void ShowSpeeds(const std::vector<transport::PathChoice::Speed>& speeds, Family<Gauge>* shown);
 
 }  // namespace ckptd
 

@@ -8,15 +8,8 @@
 namespace ckptd {
 namespace {
 
-void FillSkipped(const v1::DecisionRecord& decision, LoadMessage* message) {
-  for (const v1::SkippedStep& step : decision.skipped()) {
-    if (message->skipped_count == kMaxSkipped) return;
-    SkippedStep& out = message->skipped[message->skipped_count++];
-    out.attempt = step.snapshot().attempt();
-    out.step = step.snapshot().step();
-    out.code = step.code();
-    out.rank = step.has_rank() ? step.rank() : UINT32_MAX;
-  }
+SkippedStep WireSkipped(const v1::SkippedStep& step) {
+  return {step.snapshot().attempt(), step.snapshot().step(), step.code(), step.has_rank() ? step.rank() : UINT32_MAX};
 }
 
 Source WireSource(snapshot::Source source) {
@@ -50,11 +43,22 @@ void TrainerChannel::Disconnect(SessionId session) {
   }
 }
 
+void TrainerChannel::Skipped(SessionId session, const v1::DecisionRecord& decision, LoadMessage* load) {
+  for (const v1::SkippedStep& step : decision.skipped()) {
+    if (load->skipped_count == kMaxSkipped) return;
+    SkippedMessage message{};
+    message.attempt = load->attempt;
+    message.step = load->skipped[load->skipped_count++] = WireSkipped(step);
+    SetText(message.why, step.reason());
+    services_.server.Hint(session, MessageType::kSkipped, message);
+  }
+}
+
 absl::Status TrainerChannel::Load(const snapshot::SendLoad& load, const region::LayoutSet* set) {
   LoadMessage message{};
   message.attempt = load.attempt;
-  FillSkipped(load.state->decision(), &message);
   SessionId session = SessionOf(load.process);
+  Skipped(session, load.state->decision(), &message);
   if (set == nullptr) {
     services_.server.Send(session, MessageType::kLoad, message);
     return absl::OkStatus();

@@ -42,6 +42,7 @@ class TrainerChannel {
 
  private:
   [[nodiscard]] SessionId SessionOf(snapshot::ProcessId process) const;
+  void Skipped(SessionId session, const v1::DecisionRecord& decision, LoadMessage* load);
 
   Services& services_;
   const std::string job_;

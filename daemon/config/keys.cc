@@ -2,64 +2,19 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <charconv>
+#include <chrono>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "daemon/base/errors.h"
+#include "daemon/config/key_builders.h"
+#include "daemon/config/peers_keys.h"
 #include "proto/local/region.h"
 
 namespace ckptd {
 namespace {
-
-constexpr size_t kSocketPathBytes = 107;  // sockaddr_un.sun_path less its NUL
-constexpr size_t kPathBytes = 1024;       // leaves room for our names below PATH_MAX
-
-absl::Status Expected(absl::string_view what) {
-  return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat("expected ", what));
-}
-
-struct Unit {
-  const char* name;
-  uint64_t factor;
-};
-
-// In the largest unit that divides it: what is printed reads back as the same number.
-template <size_t kCount>
-std::string ExactText(uint64_t value, const std::array<Unit, kCount>& units) {
-  for (const Unit& unit : units)
-    if (value != 0 && value % unit.factor == 0) return absl::StrCat(value / unit.factor, unit.name);
-  return absl::StrCat(value, units.back().name);
-}
-
-std::string ExactBytes(uint64_t bytes) {
-  constexpr std::array<Unit, 5> kUnits = {
-      {{" TiB", 1024 * kGiB}, {" GiB", kGiB}, {" MiB", kMiB}, {" KiB", kKiB}, {" B", 1}}};
-  return ExactText(bytes, kUnits);
-}
-
-std::string ExactDuration(Nanos duration) {
-  constexpr std::array<Unit, 6> kUnits = {{{"h", 3'600'000'000'000},
-                                           {"m", 60'000'000'000},
-                                           {"s", 1'000'000'000},
-                                           {"ms", 1'000'000},
-                                           {"us", 1000},
-                                           {"ns", 1}}};
-  if (duration == Nanos(0)) return "0s";
-  return ExactText(static_cast<uint64_t>(duration.count()), kUnits);
-}
-
-bool IsPath(absl::string_view text, size_t limit) {
-  return text.size() > 1 && text.size() <= limit && text[0] == '/' &&
-         !absl::StrContains(text, absl::string_view("\0", 1));
-}
 
 // 127.0.0.1:PORT or [::1]:PORT. Nothing else: the page has no login.
 bool IsLoopback(absl::string_view text) {
@@ -72,120 +27,6 @@ bool IsLoopback(absl::string_view text) {
   bool loopback = host == "[::1]" || host == "127.0.0.1";
   return loopback && digits && absl::SimpleAtoi(port, &number) && number <= 65535;
 }
-
-bool IsName(absl::string_view text) {
-  auto plain = [](unsigned char c) { return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '-'; };
-  return text.size() <= 253 && std::all_of(text.begin(), text.end(), plain);
-}
-
-// The builders below make one Key for one type of member. `field` is a generic lambda that names the member in a Config
-// or a const Config.
-
-template <typename Field, typename Valid>
-Key Text(std::string name, Key::Effect effect, Field field, std::string type, Valid valid, std::string help) {
-  auto set = [field, valid, type](const TomlScalar& value, Config* config) -> absl::Status {
-    const auto* text = std::get_if<std::string>(&value);
-    if (text == nullptr || !valid(*text)) return Expected(absl::StrCat("a string: ", type));
-    field(*config) = *text;
-    return absl::OkStatus();
-  };
-  auto get = [field](const Config& config) { return TomlScalar(field(config)); };
-  return {std::move(name), effect, std::move(type), std::move(help), set, get};
-}
-
-template <typename Field>
-Key Count(std::string name, Key::Effect effect, Field field, uint64_t low, uint64_t high, std::string help) {
-  std::string type = absl::StrCat(low, " to ", high);
-  auto set = [field, low, high, type](const TomlScalar& value, Config* config) -> absl::Status {
-    const auto* number = std::get_if<int64_t>(&value);
-    bool fits = number != nullptr && *number >= 0 && std::in_range<uint64_t>(*number) &&
-                static_cast<uint64_t>(*number) >= low && static_cast<uint64_t>(*number) <= high;
-    if (!fits) return Expected(absl::StrCat("an integer from ", type));
-    field(*config) = static_cast<uint64_t>(*number);
-    return absl::OkStatus();
-  };
-  auto get = [field](const Config& config) { return TomlScalar(static_cast<int64_t>(field(config))); };
-  return {std::move(name), effect, type, std::move(help), set, get};
-}
-
-enum class Shape { kAny, kPowerOfTwo };
-
-template <typename Field>
-Key Size(std::string name, Field field, Key::Effect effect, Shape shape, uint64_t low, uint64_t high,
-         std::string help) {
-  std::string type = absl::StrCat(shape == Shape::kPowerOfTwo ? "power of two, " : "", ExactBytes(low), " to ",
-                                  ExactBytes(high), ", or auto");
-  auto set = [=](const TomlScalar& value, Config* config) -> absl::Status {
-    const auto* text = std::get_if<std::string>(&value);
-    if (text != nullptr && *text == "auto") return field(*config).bytes = 0, absl::OkStatus();
-    auto bytes = ParseBytes(text == nullptr ? "" : *text);
-    bool fits = bytes.ok() && *bytes >= low && *bytes <= high;
-    if (fits && shape == Shape::kPowerOfTwo) fits = std::has_single_bit(*bytes);
-    if (!fits) return Expected(absl::StrCat("a size in quotes, such as \"64 MiB\": ", type));
-    field(*config).bytes = *bytes;
-    return absl::OkStatus();
-  };
-  auto get = [field](const Config& config) {
-    uint64_t bytes = field(config).bytes;
-    return TomlScalar(bytes == 0 ? "auto" : ExactBytes(bytes));
-  };
-  return {std::move(name), effect, type, std::move(help), set, get};
-}
-
-template <typename Field>
-Key Duration(std::string name, Key::Effect effect, Field field, Nanos low, Nanos high, std::string help) {
-  std::string type = absl::StrCat(ExactDuration(low), " to ", ExactDuration(high));
-  auto set = [=](const TomlScalar& value, Config* config) -> absl::Status {
-    const auto* text = std::get_if<std::string>(&value);
-    auto duration = ParseDuration(text == nullptr ? "" : *text);
-    if (!duration.ok() || *duration < low || *duration > high)
-      return Expected(absl::StrCat("a duration in quotes, such as \"30s\": ", type));
-    field(*config) = *duration;
-    return absl::OkStatus();
-  };
-  auto get = [field](const Config& config) { return TomlScalar(ExactDuration(field(config))); };
-  return {std::move(name), effect, type, std::move(help), set, get};
-}
-
-template <typename Field, typename Enum>
-Key Choice(std::string name, Key::Effect effect, Field field, std::vector<std::pair<const char*, Enum>> values,
-           std::string help) {
-  std::string type = absl::StrJoin(values, " | ", [](std::string* out, const auto& value) { *out += value.first; });
-  auto set = [=](const TomlScalar& value, Config* config) -> absl::Status {
-    const auto* text = std::get_if<std::string>(&value);
-    for (const auto& [word, meaning] : values)
-      if (text != nullptr && *text == word) return field(*config) = meaning, absl::OkStatus();
-    return Expected(absl::StrCat("one of ", type));
-  };
-  auto get = [=](const Config& config) {
-    for (const auto& [word, meaning] : values)
-      if (meaning == field(config)) return TomlScalar(std::string(word));
-    return TomlScalar(std::string());
-  };
-  return {std::move(name), effect, type, std::move(help), set, get};
-}
-
-// Octal in quotes: TOML's own 0o660 would print back as 432.
-template <typename Field>
-Key Mode(std::string name, Key::Effect effect, Field field, std::string help) {
-  auto set = [=](const TomlScalar& value, Config* config) -> absl::Status {
-    const auto* text = std::get_if<std::string>(&value);
-    uint32_t mode = 0;
-    bool fits = text != nullptr && (text->size() == 3 || (text->size() == 4 && (*text)[0] == '0'));
-    if (fits) {
-      auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), mode, 8);
-      fits = error == std::errc() && end == text->data() + text->size();
-    }
-    if (!fits) return Expected("permission bits in quotes, such as \"0660\"");
-    field(*config) = mode;
-    return absl::OkStatus();
-  };
-  auto get = [field](const Config& config) { return TomlScalar(absl::StrFormat("%04o", field(config))); };
-  return {std::move(name), effect, "octal mode", std::move(help), set, get};
-}
-
-#define CKPTD_FIELD(member) \
-  [](auto& config) -> auto& { return config.member; }
 
 void AddAgentKeys(std::vector<Key>* keys) {
   auto socket = [](absl::string_view text) { return IsPath(text, kSocketPathBytes); };
@@ -280,119 +121,6 @@ void AddScrubKeys(std::vector<Key>* keys) {
                        "Bytes per second that are read for it; auto is 100 MiB."));
 }
 
-// Printable and short here; what it must be is for daemon/membership to say.
-bool IsLine(absl::string_view text) {
-  constexpr size_t kLineBytes = 16 << 10;  // half of what a file may be
-  return text.size() <= kLineBytes && std::all_of(text.begin(), text.end(), absl::ascii_isprint);
-}
-
-void AddPeersKeys(std::vector<Key>* keys) {
-  auto host = [](absl::string_view text) { return IsName(text) || (IsLine(text) && text.size() <= 45); };
-  keys->push_back(
-      Choice("peers.membership", Key::kRestart, CKPTD_FIELD(peers.membership),
-             std::vector<std::pair<const char*, MembershipChoice>>{{"static", MembershipChoice::kStatic},
-                                                                   {"dns", MembershipChoice::kDns},
-                                                                   {"slurm", MembershipChoice::kSlurm},
-                                                                   {"etcd", MembershipChoice::kEtcd}},
-             "Who says which nodes belong together: peers.members; a DNS name, such as a Kubernetes headless "
-             "service; the Slurm job that the agent runs in; etcd."));
-  keys->push_back(Text("peers.members", Key::kRestart, CKPTD_FIELD(peers.members), "groups: n[01-64] rack=r1; n65",
-                       IsLine, "All nodes, where membership is static; empty is this one alone."));
-  keys->push_back(Text("peers.address", Key::kRestart, CKPTD_FIELD(peers.address), "host name or IP address", host,
-                       "Where other nodes reach this one; empty is agent.node_name."));
-  keys->push_back(Count("peers.port", Key::kRestart, CKPTD_FIELD(peers.port), 1, 65535, "The port for it."));
-  keys->push_back(Text("peers.labels", Key::kRestart, CKPTD_FIELD(peers.labels), "rack=r3 zone=b", IsLine,
-                       "Failure domains of this node: what fails together has the same value."));
-  keys->push_back(Text("peers.dns_name", Key::kRestart, CKPTD_FIELD(peers.dns_name), "DNS name", IsName,
-                       "Name that has the addresses of all nodes; SRV records where it begins with _."));
-  keys->push_back(Text("peers.dns_server", Key::kRestart, CKPTD_FIELD(peers.dns_server), "IPv4:PORT, or empty", IsLine,
-                       "DNS server to ask; empty is those of /etc/resolv.conf."));
-  keys->push_back(Duration("peers.dns_refresh", Key::kRestart, CKPTD_FIELD(peers.dns_refresh), std::chrono::seconds(1),
-                           std::chrono::hours(1), "How often it is asked."));
-}
-
-void AddEtcdKeys(std::vector<Key>* keys) {
-  auto path = [](absl::string_view text) { return text.empty() || IsPath(text, kPathBytes); };
-  auto prefix = [](absl::string_view text) { return !text.empty() && text.size() <= 256 && IsLine(text); };
-  keys->push_back(Text("peers.etcd_endpoints", Key::kRestart, CKPTD_FIELD(peers.etcd_endpoints),
-                       "http://HOST:PORT or https://HOST:PORT, separated by commas", IsLine, "Servers of one etcd."));
-  keys->push_back(Text("peers.etcd_prefix", Key::kRestart, CKPTD_FIELD(peers.etcd_prefix), "1 to 256 characters",
-                       prefix, "What the keys of this cluster's nodes begin with."));
-  keys->push_back(Duration("peers.etcd_ttl", Key::kRestart, CKPTD_FIELD(peers.etcd_ttl), std::chrono::seconds(2),
-                           std::chrono::minutes(10),
-                           "A node that etcd has not heard for so long is no member any more."));
-  keys->push_back(Text("peers.etcd_ca", Key::kRestart, CKPTD_FIELD(peers.etcd_ca), "absolute path, or empty", path,
-                       "PEM file of who signed the servers' certificates; empty is the system's."));
-  keys->push_back(Text("peers.etcd_cert", Key::kRestart, CKPTD_FIELD(peers.etcd_cert), "absolute path, or empty", path,
-                       "PEM file of this node's certificate, where etcd wants one."));
-  keys->push_back(Text("peers.etcd_key", Key::kRestart, CKPTD_FIELD(peers.etcd_key), "absolute path, or empty", path,
-                       "PEM file of its key."));
-}
-
-void AddTlsKeys(std::vector<Key>* keys) {
-  auto path = [](absl::string_view text) { return text.empty() || IsPath(text, kPathBytes); };
-  auto name = [](absl::string_view text) { return !text.empty() && IsName(text); };
-  keys->push_back(Text("peers.cluster", Key::kRestart, CKPTD_FIELD(peers.cluster), "A-Z a-z 0-9 . _ -", name,
-                       "Name of this cluster: nodes of another are refused, and certificates name it, as "
-                       "spiffe://CLUSTER/ckptd/NODE."));
-  keys->push_back(
-      Choice("peers.tls", Key::kRestart, CKPTD_FIELD(peers.tls),
-             std::vector<std::pair<const char*, PeersTlsChoice>>{
-                 {"mutual", PeersTlsChoice::kMutual}, {"plaintext-on-loopback", PeersTlsChoice::kPlaintextOnLoopback}},
-             "How nodes prove who they are: by certificates; or not at all, between agents of one machine "
-             "whose addresses are all 127.x.x.x or ::1."));
-  keys->push_back(Text("peers.tls_ca", Key::kRestart, CKPTD_FIELD(peers.tls_ca), "absolute path, or empty", path,
-                       "PEM file of the authorities that sign nodes' certificates. What is in this file and the next "
-                       "two may change at any time; empty is a node that speaks to no other."));
-  keys->push_back(Text("peers.tls_cert", Key::kRestart, CKPTD_FIELD(peers.tls_cert), "absolute path, or empty", path,
-                       "PEM file of this node's certificate: for the URI spiffe://CLUSTER/ckptd/NODE, or the DNS name "
-                       "NODE."));
-  keys->push_back(Text("peers.tls_key", Key::kRestart, CKPTD_FIELD(peers.tls_key), "absolute path, or empty", path,
-                       "PEM file of its key."));
-}
-
-void AddCopiesKeys(std::vector<Key>* keys) {
-  keys->push_back(Count("peers.copies", Key::kRestart, CKPTD_FIELD(peers.copies), 1, 16,
-                        "Nodes that hold each snapshot in memory, its own among them, where peers.tls lets them speak: "
-                        "one fewer may be lost at once. What the agent of rank 0 says counts; 1 is no copies."));
-  keys->push_back(Count("peers.parity", Key::kRestart, CKPTD_FIELD(peers.parity), 0, 8,
-                        "Parity instead of copies: of each group of peers.data + peers.parity nodes, any peers.parity "
-                        "may be lost, for peers.parity / peers.data of the memory of a copy. 0 is copies."));
-  keys->push_back(Count("peers.data", Key::kRestart, CKPTD_FIELD(peers.data), 1, 64,
-                        "Where peers.parity is on; with fewer nodes than both together a group has less data."));
-  keys->push_back(Size("peers.memory", CKPTD_FIELD(peers.memory), Key::kRestart, Shape::kAny, kMiB, 1024 * 1024 * kGiB,
-                       "Memory of this node for what it holds for others, within region.size; auto is half of that."));
-  keys->push_back(Choice(
-      "peers.bulk", Key::kRestart, CKPTD_FIELD(peers.bulk),
-      std::vector<std::pair<const char*, PeersBulkChoice>>{{"grpc", PeersBulkChoice::kGrpc},
-                                                           {"tls", PeersBulkChoice::kTls},
-                                                           {"ucx", PeersBulkChoice::kUcx},
-                                                           {"auto", PeersBulkChoice::kAuto}},
-      "How the bytes of copies move: over gRPC, encrypted by peers.tls; over connections of TLS 1.3 "
-      "with the same certificates where both nodes say so, faster; or over UCX where both have it, "
-      "not encrypted, for which peers.ucx_network must be trusted; auto is whichever of those that may be used was "
-      "the fastest to that node lately."));
-  keys->push_back(
-      Count("peers.bulk_port", Key::kRestart, CKPTD_FIELD(peers.bulk_port), 0, 65535,
-            "Where other nodes reach this one for copies, with peers.bulk = tls or auto; 0 is any free port. They "
-            "hear it from this node, so each may have its own."));
-  keys->push_back(
-      Count("peers.dscp", Key::kRestart, CKPTD_FIELD(peers.dscp), 0, 63,
-            "Marks the packets of copies over TLS, with peers.bulk = tls or auto, such as 8 (CS1) for below "
-            "everything else; 0 does not."));
-  keys->push_back(Choice(
-      "peers.ucx_network", Key::kRestart, CKPTD_FIELD(peers.ucx_network),
-      std::vector<std::pair<const char*, UcxNetworkChoice>>{{"untrusted", UcxNetworkChoice::kUntrusted},
-                                                            {"trusted", UcxNetworkChoice::kTrusted}},
-      "trusted says of the network that UCX uses: nobody but this cluster's own nodes reaches it, nobody reads it. "
-      "Whoever does reach it can read copies and write to the agent's memory."));
-  keys->push_back(Text(
-      "peers.ucx_library", Key::kRestart, CKPTD_FIELD(peers.ucx_library), "absolute path, or empty",
-      [](absl::string_view text) { return text.empty() || IsPath(text, kPathBytes); },
-      "libucp.so.0 of the UCX to load, 1.14 or newer, where it is not the system's; it finds its other parts beside "
-      "it."));
-}
-
 void AddGpuKeys(std::vector<Key>* keys) {
   auto path = [](absl::string_view text) { return text.empty() || text == "off" || IsPath(text, kPathBytes); };
   keys->push_back(Text("gpu.copier", Key::kRestart, CKPTD_FIELD(gpu.copier), "absolute path, off, or empty", path,
@@ -431,8 +159,8 @@ absl::Span<const Section> Sections() {
 absl::Span<const Key> Keys() {
   static const std::vector<Key>* const keys = [] {
     auto* all = new std::vector<Key>;  // never destroyed: used until the last instruction of main
-    for (auto add : {AddAgentKeys, AddRegionKeys, AddStorageKeys, AddPolicyKeys, AddScrubKeys, AddPeersKeys,
-                     AddEtcdKeys, AddTlsKeys, AddCopiesKeys, AddGpuKeys, AddOutsideKeys})
+    for (auto add : {AddAgentKeys, AddRegionKeys, AddStorageKeys, AddPolicyKeys, AddScrubKeys, AddPeersKeys, AddGpuKeys,
+                     AddOutsideKeys})
       add(all);
     return all;
   }();

@@ -20,6 +20,7 @@
 #include "daemon/job/protection.h"
 #include "daemon/job/reports.h"
 #include "daemon/job/table.h"
+#include "daemon/job/who_has.h"
 
 namespace ckptd::job {
 
@@ -91,9 +92,10 @@ class Coordinator {
   void TryDecide();
   [[nodiscard]] Inventory TakeInventory() const;
   void AddElsewhere(Rank rank, const SnapshotId& id, const std::string& agent, Inventory* inventory) const;
-  void AddRebuildable(Inventory* inventory) const;
+  void AddRebuildable(const HadBySnapshot& had, Inventory* inventory) const;
   void AddSilentMembers(Inventory* inventory) const;
-  void AddLosses(Inventory* inventory) const;
+  void AddLosses(const HadBySnapshot& had, Inventory* inventory) const;
+  [[nodiscard]] std::map<Rank, std::string> NodesIn(AttemptId attempt) const;
   void RefuseTickets(ErrorCode code, const std::string& message, const std::vector<Ticket>& tickets);
   void RefuseAll(ErrorCode code, const std::string& message);
 

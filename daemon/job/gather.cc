@@ -1,5 +1,6 @@
 // GATHER: who has joined, what every agent holds, the choice, and the file that makes it one for ever.
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/format/snapshot_ref.h"
@@ -158,38 +159,46 @@ Inventory Coordinator::TakeInventory() const {
       for (const v1::SnapshotRef& ref : held.complete()) AddElsewhere(held.rank(), ToId(ref), agent, &inventory);
     }
   }
-  AddRebuildable(&inventory);
+  if (!context_.config.copying()) return inventory;
+  const HadBySnapshot had = WhoHasWhat(reports_.by_agent(), [](const std::string&) { return true; });
+  AddRebuildable(had, &inventory);
   AddSilentMembers(&inventory);
-  AddLosses(&inventory);
+  AddLosses(had, &inventory);
   return inventory;
 }
 
 // What is known of who protects whom is of the attempt before.
-void Coordinator::AddLosses(Inventory* inventory) const {
-  if (!context_.config.copying()) return;
+void Coordinator::AddLosses(const HadBySnapshot& had, Inventory* inventory) const {
   std::set<SnapshotId> ids;
   for (const auto& sealed : inventory->sealed) ids.insert(sealed.begin(), sealed.end());
   for (const auto& copied : inventory->copied) ids.insert(copied.begin(), copied.end());
   const v1::DecisionRecord* before = NewestBefore(decisions_, attempt_);
+  LossFacts facts{reports_.by_agent(), had, {}, {}, context_.config.copies, context_.config.parity};
+  AttemptId known = 0;
   for (const SnapshotId& id : ids) {
     std::set<Rank> lacking;
     for (Rank rank = 0; rank < world_size_; ++rank) {
       if (inventory->sealed[rank].count(id) == 0 && inventory->copied[rank].count(id) == 0) lacking.insert(rank);
     }
     if (lacking.empty()) continue;
-    LossFacts facts{reports_.by_agent(), nullptr, {}, context_.config.copies, context_.config.parity};
-    for (const v1::DecisionRecord& decision : decisions_) {
-      if (decision.attempt() == id.attempt) facts.ran = &decision;
+    if (std::exchange(known, id.attempt) != id.attempt) {
+      facts.node_of = NodesIn(id.attempt);
+      facts.groups = before != nullptr && before->attempt() == id.attempt ? groups_ : Groups();
     }
-    if (before != nullptr && before->attempt() == id.attempt) facts.groups = groups_;
     inventory->losses[id] = TellLosses(facts, id, lacking);
   }
 }
 
+std::map<Rank, std::string> Coordinator::NodesIn(AttemptId attempt) const {
+  for (const v1::DecisionRecord& decision : decisions_) {
+    if (decision.attempt() == attempt) return NodesOf(decision);
+  }
+  return {};
+}
+
 // Whatever this coordinator's configuration protects by now: parity may be of one before.
-void Coordinator::AddRebuildable(Inventory* inventory) const {
-  if (!context_.config.copying()) return;
-  for (const auto& [rank, ids] : Rebuildable(Stock(), context_.config.rules)) {
+void Coordinator::AddRebuildable(const HadBySnapshot& had, Inventory* inventory) const {
+  for (const auto& [rank, ids] : Rebuildable(had, context_.config.rules)) {
     if (rank < world_size_) inventory->copied[rank].insert(ids.begin(), ids.end());
   }
 }
@@ -205,7 +214,6 @@ void Coordinator::AddElsewhere(Rank rank, const SnapshotId& id, const std::strin
 
 // No record says who may hold copies.
 void Coordinator::AddSilentMembers(Inventory* inventory) const {
-  if (!context_.config.copying()) return;
   for (const std::string& agent : context_.config.members) {
     if (!reports_.Has(agent)) inventory->silent.insert(agent);
   }

@@ -1,24 +1,19 @@
 #include "daemon/job/losses.h"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "daemon/erasure/rotation.h"
-#include "daemon/format/snapshot_ref.h"
 
 namespace ckptd::job {
 namespace {
 
 constexpr size_t kMostTold = 3;    // ranks, or groups
 constexpr size_t kMostNamed = 16;  // members of one
-
-template <typename Refs>
-bool IsAmong(const Refs& refs, const SnapshotId& id) {
-  return std::any_of(refs.begin(), refs.end(), [&](const v1::SnapshotRef& ref) { return ToId(ref) == id; });
-}
 
 template <typename Of>
 std::string FewOf(const std::vector<Of>& all, absl::string_view last = " ") {
@@ -32,20 +27,13 @@ std::string FewOf(const std::vector<Of>& all, absl::string_view last = " ") {
 class Teller {
  public:
   Teller(const LossFacts& facts, const SnapshotId& id, const std::set<Rank>& lacking)
-      : facts_(facts), id_(id), lacking_(lacking) {
-    if (facts_.ran != nullptr) {
-      for (const v1::RankClaim& claim : facts_.ran->ranks()) node_of_[claim.rank()] = claim.agent();
-    }
-    for (const auto& [agent, report] : facts_.reports) {
-      for (const v1::RankReport& rank : report->ranks()) {
-        if (IsAmong(rank.sealed(), id_)) there_.insert(rank.rank());
-      }
-      for (const v1::HeldCopies& held : report->copies()) {
-        if (IsAmong(held.complete(), id_)) there_.insert(held.rank());
-      }
-      for (const v1::HeldParity& held : report->parity()) {
-        if (IsAmong(held.complete(), id_)) TakeParity(held);
-      }
+      : facts_(facts), lacking_(lacking) {
+    const auto had = facts_.had.find(id);
+    if (had == facts_.had.end()) return;
+    for (const auto& said : had->second.sealed) there_.insert(said.part->rank());
+    for (const auto& said : had->second.copies) there_.insert(said.part->rank());
+    for (const auto& said : had->second.parity) {
+      if (AnyLacks(said.part->ranks())) TakeParity(*said.part);
     }
   }
 
@@ -77,6 +65,12 @@ class Teller {
     std::set<std::pair<uint32_t, uint32_t>> blocks;  // stripe, row: of parity, those that are there
   };
 
+  // Of others nothing is told.
+  template <typename Ranks>
+  bool AnyLacks(const Ranks& ranks) const {
+    return std::any_of(ranks.begin(), ranks.end(), [this](Rank rank) { return lacking_.count(rank) != 0; });
+  }
+
   // What it was made of, it says itself.
   void TakeParity(const v1::HeldParity& held) {
     if (!protect::ShapeOf(static_cast<size_t>(held.ranks_size()), held.parity())) return;
@@ -89,7 +83,8 @@ class Teller {
   // Those of which there is no parity at all.
   void AddGroupsOfThen() {
     if (facts_.parity == 0 || facts_.groups.empty()) return;
-    for (const protect::RankGroup& of : protect::RankGroupsOf(facts_.groups, node_of_)) {
+    for (const protect::RankGroup& of : protect::RankGroupsOf(facts_.groups, facts_.node_of)) {
+      if (!AnyLacks(of.ranks)) continue;
       const bool known = known_.count({of.ranks, facts_.parity}) != 0;
       if (!known && protect::ShapeOf(of.ranks.size(), facts_.parity)) groups_.push_back({of.ranks, facts_.parity, {}});
     }
@@ -107,8 +102,8 @@ class Teller {
   }
 
   std::string Node(Rank rank) const {
-    const auto node = node_of_.find(rank);
-    return node == node_of_.end() ? absl::StrCat("of rank ", rank) : node->second;
+    const auto node = facts_.node_of.find(rank);
+    return node == facts_.node_of.end() ? absl::StrCat("of rank ", rank) : node->second;
   }
 
   bool Answers(const std::string& node) const { return facts_.reports.count(node) != 0; }
@@ -161,8 +156,8 @@ class Teller {
   }
 
   std::string OfRank(Rank rank) const {
-    const auto node = node_of_.find(rank);
-    if (node == node_of_.end()) return absl::StrCat("rank ", rank, ": nobody has it");
+    const auto node = facts_.node_of.find(rank);
+    if (node == facts_.node_of.end()) return absl::StrCat("rank ", rank, ": nobody has it");
     const std::vector<std::string> holders = HoldersFor(node->second);
     std::vector<std::string> said;
     Say(node->second, holders, false, {" is gone", " are gone"}, &said);
@@ -188,16 +183,20 @@ class Teller {
   }
 
   const LossFacts& facts_;
-  const SnapshotId id_;
   const std::set<Rank>& lacking_;
-  std::map<Rank, std::string> node_of_;
-  std::set<Rank> there_;
+  std::unordered_set<Rank> there_;
   std::vector<Group> groups_;
   std::map<std::pair<std::vector<Rank>, uint32_t>, size_t> known_;  // those of which there is parity
   std::map<Rank, size_t> group_of_;
 };
 
 }  // namespace
+
+std::map<Rank, std::string> NodesOf(const v1::DecisionRecord& ran) {
+  std::map<Rank, std::string> nodes;
+  for (const v1::RankClaim& claim : ran.ranks()) nodes[claim.rank()] = claim.agent();
+  return nodes;
+}
 
 std::string TellLosses(const LossFacts& facts, const SnapshotId& id, const std::set<Rank>& lacking) {
   return Teller(facts, id, lacking).Tell();

@@ -16,6 +16,7 @@
 
 #include "daemon/base/ids.h"
 #include "daemon/job/events.h"
+#include "daemon/job/who_has.h"
 #include "daemon/protect/groups.h"
 #include "proto/ckptd/v1/job.pb.h"
 
@@ -24,11 +25,14 @@ namespace ckptd::job {
 // Of the attempt that a snapshot is of, as far as it is known.
 struct LossFacts {
   const std::map<std::string, ReportPtr>& reports;  // of all who answered
-  const v1::DecisionRecord* ran = nullptr;          // where its ranks were
+  const HadBySnapshot& had;                         // by them
+  std::map<Rank, std::string> node_of;              // where its ranks were; empty: not known
   protect::Groups groups;                           // who protected whom; empty: not known
   uint32_t copies = 0;
   uint32_t parity = 0;  // not 0: instead of copies
 };
+
+[[nodiscard]] std::map<Rank, std::string> NodesOf(const v1::DecisionRecord& ran);
 
 // `lacking`: ranks, at least one, whose part of it nobody has and that cannot be rebuilt. A few of them, or of their
 // groups, are told, and how many more there are.

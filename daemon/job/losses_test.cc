@@ -69,7 +69,9 @@ class LossesTest : public testing::Test {
   std::string Tell(const std::set<Rank>& lacking, bool groups_known = true, bool ran_known = true) {
     std::map<std::string, ReportPtr> reports;
     for (const auto& [agent, report] : reports_) reports[agent] = std::make_shared<v1::Report>(report);
-    LossFacts facts{reports, ran_known ? &ran_ : nullptr, {}, copies_, parity_};
+    const HadBySnapshot had = WhoHasWhat(reports, [](const std::string&) { return true; });
+    LossFacts facts{reports, had, {}, {}, copies_, parity_};
+    if (ran_known) facts.node_of = NodesOf(ran_);
     if (groups_known) facts.groups = groups_;
     return TellLosses(facts, kLostStep, lacking);
   }

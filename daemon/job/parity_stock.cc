@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "daemon/erasure/rotation.h"
-#include "daemon/format/snapshot_ref.h"
 
 namespace ckptd::job {
 namespace {
@@ -15,23 +14,15 @@ bool InBounds(const v1::HeldParity& held) {
          held.row() < shape->parity;
 }
 
-bool IsOf(const v1::HeldParity& held, const SnapshotId& id) {
-  return std::any_of(held.complete().begin(), held.complete().end(),
-                     [&](const v1::SnapshotRef& ref) { return ToId(ref) == id; });
-}
-
 }  // namespace
 
-ParityStock::ParityStock(const Reports& reports, const Counts& counts, const SnapshotId& id,
+ParityStock::ParityStock(const std::vector<Said<v1::HeldParity>>& parity,
                          const std::map<Rank, std::set<std::string>>& having, const Rules& rules)
     : having_(having), rules_(rules) {
-  for (const auto& [agent, report] : reports) {
-    if (!counts(agent)) continue;
-    for (const v1::HeldParity& held : report->parity()) {
-      if (!InBounds(held) || !IsOf(held, id)) continue;
-      const Key key{{held.ranks().begin(), held.ranks().end()}, held.parity()};
-      groups_[key][{held.stripe(), held.row()}].insert(agent);
-    }
+  for (const auto& [held, agent] : parity) {
+    if (!InBounds(*held)) continue;
+    const Key key{{held->ranks().begin(), held->ranks().end()}, held->parity()};
+    groups_[key][{held->stripe(), held->row()}].insert(*agent);
   }
 }
 
@@ -116,16 +107,6 @@ std::vector<Rank> ParityStock::Rebuildable() const {
     }
   }
   return {ranks.begin(), ranks.end()};
-}
-
-std::set<SnapshotId> WithParity(const ParityStock::Reports& reports) {
-  std::set<SnapshotId> ids;
-  for (const auto& [agent, report] : reports) {
-    for (const v1::HeldParity& held : report->parity()) {
-      for (const v1::SnapshotRef& ref : held.complete()) ids.insert(ToId(ref));
-    }
-  }
-  return ids;
 }
 
 }  // namespace ckptd::job

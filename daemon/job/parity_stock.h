@@ -6,7 +6,6 @@
 #define CKPTD_DAEMON_JOB_PARITY_STOCK_H_
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -15,8 +14,8 @@
 #include <vector>
 
 #include "daemon/base/ids.h"
-#include "daemon/job/events.h"
 #include "daemon/job/machine.h"
+#include "daemon/job/who_has.h"
 #include "daemon/protect/groups.h"
 
 namespace ckptd::job {
@@ -24,13 +23,10 @@ namespace ckptd::job {
 // Of one snapshot.
 class ParityStock {
  public:
-  using Reports = std::map<std::string, ReportPtr>;
-  using Counts = std::function<bool(const std::string& agent)>;
-
-  // `having`: the agents that have each rank's image, in a slot or as a copy; those that do not count are not in it.
-  // What breaks a bound is left out. All outlive it.
-  ParityStock(const Reports& reports, const Counts& counts, const SnapshotId& id,
-              const std::map<Rank, std::set<std::string>>& having, const Rules& rules);
+  // `having`: the agents that have each rank's image, in a slot or as a copy; it outlives this. Parity that breaks a
+  // bound is left out.
+  ParityStock(const std::vector<Said<v1::HeldParity>>& parity, const std::map<Rank, std::set<std::string>>& having,
+              const Rules& rules);
 
   // Every parity of the group is where it should be, and was made of exactly these ranks.
   [[nodiscard]] bool Whole(const protect::RankGroup& group, uint32_t parity) const;
@@ -59,9 +55,6 @@ class ParityStock {
   const Rules rules_;
   std::map<Key, Blocks> groups_;
 };
-
-// All snapshots of which there is some parity.
-[[nodiscard]] std::set<SnapshotId> WithParity(const ParityStock::Reports& reports);
 
 }  // namespace ckptd::job
 

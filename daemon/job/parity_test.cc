@@ -63,7 +63,7 @@ class ParityTest : public testing::Test {
   std::vector<Rank> RebuildableRanks() {
     return With([&](const Holdings& holdings) {
       std::vector<Rank> ranks;
-      for (const auto& [rank, ids] : Rebuildable(holdings)) ranks.push_back(rank);
+      for (const auto& [rank, ids] : Rebuildable(WhoHasWhat(holdings.reports, holdings.counts))) ranks.push_back(rank);
       return ranks;
     });
   }

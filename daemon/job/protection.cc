@@ -10,11 +10,6 @@
 namespace ckptd::job {
 namespace {
 
-template <typename Refs>
-bool Names(const Refs& refs, const SnapshotId& id) {
-  return std::any_of(refs.begin(), refs.end(), [&](const v1::SnapshotRef& ref) { return ToId(ref) == id; });
-}
-
 // Who has one rank's part.
 struct Having {
   std::set<std::string> agents;  // in a slot or as a copy
@@ -22,21 +17,16 @@ struct Having {
   size_t places = 0;  // slots and copies, of whatever agents
 };
 
-std::map<Rank, Having> WhoHas(const Holdings& holdings, const SnapshotId& id) {
+std::map<Rank, Having> ByRank(const Had& had) {
   std::map<Rank, Having> out;
-  for (const auto& [agent, report] : holdings.reports) {
-    if (!holdings.counts(agent)) continue;
-    for (const v1::RankReport& rank : report->ranks()) {
-      if (!Names(rank.sealed(), id)) continue;
-      out[rank.rank()].agents.insert(agent);
-      ++out[rank.rank()].places;
-    }
-    for (const v1::HeldCopies& held : report->copies()) {
-      if (!Names(held.complete(), id)) continue;
-      out[held.rank()].agents.insert(agent);
-      out[held.rank()].copies.insert(agent);
-      ++out[held.rank()].places;
-    }
+  for (const auto& [rank, agent] : had.sealed) {
+    out[rank->rank()].agents.insert(*agent);
+    ++out[rank->rank()].places;
+  }
+  for (const auto& [held, agent] : had.copies) {
+    out[held->rank()].agents.insert(*agent);
+    out[held->rank()].copies.insert(*agent);
+    ++out[held->rank()].places;
   }
   return out;
 }
@@ -47,15 +37,16 @@ bool Enough(const Having& having, const std::string& owner, uint32_t copies, con
   return having.agents.size() >= copies && others >= copies - 1;
 }
 
-std::map<Rank, std::set<std::string>> AgentsHaving(const Holdings& holdings, const SnapshotId& id) {
+std::map<Rank, std::set<std::string>> AgentsHaving(const Had& had) {
   std::map<Rank, std::set<std::string>> out;
-  for (auto& [rank, having] : WhoHas(holdings, id)) out[rank] = std::move(having.agents);
+  for (const auto& [rank, agent] : had.sealed) out[rank->rank()].insert(*agent);
+  for (const auto& [held, agent] : had.copies) out[held->rank()].insert(*agent);
   return out;
 }
 
-std::vector<Rank> LackingParity(const Holdings& holdings, const SnapshotId& id, const Rules& rules) {
-  const auto having = AgentsHaving(holdings, id);
-  const ParityStock stock(holdings.reports, holdings.counts, id, having, rules);
+std::vector<Rank> LackingParity(const Holdings& holdings, const Had& had, const Rules& rules) {
+  const auto having = AgentsHaving(had);
+  const ParityStock stock(had.parity, having, rules);
   std::set<Rank> lacking;
   for (const auto& [rank, claim] : holdings.claims) lacking.insert(rank);
   for (const protect::RankGroup& group : *holdings.rank_groups) {
@@ -69,6 +60,28 @@ std::vector<Rank> LackingParity(const Holdings& holdings, const SnapshotId& id, 
   }
   if (!rules.all_ranks_protect && lacking.count(0) == 0) return {};
   return {lacking.begin(), lacking.end()};
+}
+
+std::vector<Rank> LackingOf(const Holdings& holdings, const Had& had, const Rules& rules) {
+  if (holdings.parity != 0) return LackingParity(holdings, had, rules);
+  std::map<Rank, Having> having = ByRank(had);
+  std::vector<Rank> lacking;
+  for (const auto& [rank, claim] : holdings.claims) {
+    if (rank != 0 && !rules.all_ranks_protect) continue;
+    if (!Enough(having[rank], claim.agent(), holdings.copies, rules)) lacking.push_back(rank);
+  }
+  return lacking;
+}
+
+// Of groups in which an image is nowhere: only there is something to rebuild.
+std::vector<Said<v1::HeldParity>> OfTornGroups(const Had& had, const std::map<Rank, std::set<std::string>>& having) {
+  std::vector<Said<v1::HeldParity>> out;
+  for (const auto& said : had.parity) {
+    const auto& ranks = said.part->ranks();
+    const bool torn = std::any_of(ranks.begin(), ranks.end(), [&](Rank rank) { return having.count(rank) == 0; });
+    if (torn) out.push_back(said);
+  }
+  return out;
 }
 
 }  // namespace
@@ -94,28 +107,16 @@ ProtectionMarks MarksOf(const v1::Report& report) {
 }
 
 std::vector<Rank> Lacking(const Holdings& holdings, const SnapshotId& id, const Rules& rules) {
-  if (holdings.parity != 0) return LackingParity(holdings, id, rules);
-  std::map<Rank, Having> having = WhoHas(holdings, id);
-  std::vector<Rank> lacking;
-  for (const auto& [rank, claim] : holdings.claims) {
-    if (rank != 0 && !rules.all_ranks_protect) continue;
-    if (!Enough(having[rank], claim.agent(), holdings.copies, rules)) lacking.push_back(rank);
-  }
-  return lacking;
+  return LackingOf(holdings, WhoHasWhat(holdings.reports, holdings.counts)[id], rules);
 }
 
 SnapshotId StillProtected(const Holdings& holdings, const v1::DecisionRecord& decision, const Rules& rules) {
   const SnapshotId parent = ToId(decision.parent());
-  std::set<SnapshotId> copied = WithParity(holdings.reports);
-  for (const auto& [agent, report] : holdings.reports) {
-    for (const v1::HeldCopies& held : report->copies()) {
-      for (const v1::SnapshotRef& ref : held.complete()) copied.insert(ToId(ref));
-    }
-  }
   SnapshotId newest;
-  for (const SnapshotId& id : copied) {
+  for (const auto& [id, had] : WhoHasWhat(holdings.reports, holdings.counts)) {
     if (parent.none() || parent < id || !OnLineage(decision, id)) continue;
-    if (Lacking(holdings, id, rules).empty()) newest = id;
+    if (had.copies.empty() && had.parity.empty()) continue;
+    if (LackingOf(holdings, had, rules).empty()) newest = id;
   }
   return newest;
 }
@@ -123,9 +124,10 @@ SnapshotId StillProtected(const Holdings& holdings, const v1::DecisionRecord& de
 std::vector<v1::RankSources> SourcesOf(const Holdings& holdings, const SnapshotId& parent, const Rules& rules) {
   std::vector<v1::RankSources> out;
   if (parent.none()) return out;
-  std::map<Rank, Having> having = WhoHas(holdings, parent);
-  const auto agents_having = AgentsHaving(holdings, parent);
-  const ParityStock stock(holdings.reports, holdings.counts, parent, agents_having, rules);
+  const Had had = WhoHasWhat(holdings.reports, holdings.counts)[parent];
+  std::map<Rank, Having> having = ByRank(had);
+  const auto agents_having = AgentsHaving(had);
+  const ParityStock stock(had.parity, agents_having, rules);
   for (const auto& [rank, of] : holdings.claims) {
     const v1::RankClaim& claim = of;  // clang 14 lets no lambda have a structured binding
     const Having& has = having[rank];
@@ -149,11 +151,12 @@ std::vector<v1::RankSources> SourcesOf(const Holdings& holdings, const SnapshotI
   return out;
 }
 
-std::map<Rank, std::vector<SnapshotId>> Rebuildable(const Holdings& holdings, const Rules& rules) {
+std::map<Rank, std::vector<SnapshotId>> Rebuildable(const HadBySnapshot& snapshots, const Rules& rules) {
   std::map<Rank, std::vector<SnapshotId>> out;
-  for (const SnapshotId& id : WithParity(holdings.reports)) {
-    const auto having = AgentsHaving(holdings, id);
-    const ParityStock stock(holdings.reports, holdings.counts, id, having, rules);
+  for (const auto& [id, had] : snapshots) {
+    if (had.parity.empty()) continue;
+    const auto having = AgentsHaving(had);
+    const ParityStock stock(OfTornGroups(had, having), having, rules);
     for (const Rank rank : stock.Rebuildable()) out[rank].push_back(id);
   }
   return out;

@@ -35,6 +35,7 @@
 #include "daemon/job/events.h"
 #include "daemon/job/machine.h"
 #include "daemon/job/parity_coverage.h"
+#include "daemon/job/who_has.h"
 #include "daemon/protect/groups.h"
 
 namespace ckptd::job {
@@ -83,7 +84,8 @@ struct Holdings {
                                                      const Rules& rules = {});
 
 // By rank, which snapshots nobody has and parity brings back.
-[[nodiscard]] std::map<Rank, std::vector<SnapshotId>> Rebuildable(const Holdings& holdings, const Rules& rules = {});
+[[nodiscard]] std::map<Rank, std::vector<SnapshotId>> Rebuildable(const HadBySnapshot& snapshots,
+                                                                  const Rules& rules = {});
 
 class Protection {
  public:

@@ -1,6 +1,7 @@
 // Counters, gauges and histograms, kept in memory and shown by text.h. Updating one is a few atomic instructions, from
 // any thread; finding one by its labels takes a lock, so whoever updates often keeps the reference, which stays valid
-// as long as the registry. Relaxed order throughout: a scrape may see two metrics at slightly different moments.
+// as long as the registry, but for what Retain takes away. Relaxed order throughout: a scrape may see two metrics at
+// slightly different moments.
 #ifndef CKPTD_DAEMON_METRICS_METRICS_H_
 #define CKPTD_DAEMON_METRICS_METRICS_H_
 
@@ -84,6 +85,12 @@ class Family {
     std::unique_ptr<Metric>& metric = series_[values];
     if (metric == nullptr) metric = make_();
     return *metric;
+  }
+
+  // Takes away the series that `keep` does not want. Only for families whose metrics nobody keeps a reference to.
+  void Retain(const std::function<bool(const LabelValues&)>& keep) CKPTD_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    std::erase_if(series_, [&](const auto& entry) { return !keep(entry.first); });
   }
 
   // In order of label values. The lock is held meanwhile: `visit` must not call With.

@@ -38,6 +38,18 @@ TEST(Family, SameLabelsGiveTheSameSeries) {
   EXPECT_NE(&first, &family.With({"2", "1"}));
 }
 
+TEST(Family, WhatIsNotRetainedIsShownNoMore) {
+  Family<Gauge> family({"x", "x", {"peer", "way"}});
+  family.With({"b", "tls"}).Set(1);
+  family.With({"c", "tls"}).Set(2);
+  family.Retain([](const LabelValues& labels) { return labels[0] == "c"; });
+  std::vector<LabelValues> shown;
+  family.ForEach([&](const LabelValues& labels, const Gauge&) { shown.push_back(labels); });
+  EXPECT_THAT(shown, ElementsAre(LabelValues{"c", "tls"}));
+  EXPECT_EQ(family.With({"c", "tls"}).value(), 2);
+  EXPECT_EQ(family.With({"b", "tls"}).value(), 0) << "made anew";
+}
+
 TEST(Family, AFloodOfLabelsIsBounded) {
   Family<Counter> family({"x_total", "x", {"job"}});
   for (int i = 0; i < 5000; ++i) family.With({absl::StrCat(i)}).Add();

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <vector>
 
@@ -150,6 +152,20 @@ TEST(Loop, OtherThreadsPostAndStop) {
     ASSERT_TRUE(loop->Run().ok());
   }
   EXPECT_EQ(sum, 100);
+}
+
+TEST(Thread, GoesBehindTheOthersByItself) {
+  const auto nice = [](Priority priority) {
+    int own = -1;
+    Thread(
+        "nice", [&] { own = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); }, priority)
+        .Join();
+    return own;
+  };
+  const int before = getpriority(PRIO_PROCESS, 0);
+  EXPECT_EQ(nice(Priority::kNormal), before);
+  EXPECT_EQ(nice(Priority::kBehind), 10);
+  EXPECT_EQ(getpriority(PRIO_PROCESS, 0), before) << "of this thread alone";
 }
 
 TEST(ThreadPool, BoundedAndDrained) {

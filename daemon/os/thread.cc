@@ -1,6 +1,7 @@
 #include "daemon/os/thread.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -35,10 +36,18 @@ std::thread StartWithSignalsBlocked(const std::string& name, std::function<void(
   EndWithoutThread(name, error);
 }
 
+// Linux gives each thread a nice value of its own (setpriority(2), "C library/kernel differences"). One that cannot be
+// had costs nothing but the order.
+constexpr int kNiceBehind = 10;
+void GoBehind() { (void)setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNiceBehind); }
+
 }  // namespace
 
-Thread::Thread(const std::string& name, std::function<void()> body)
-    : thread_(StartWithSignalsBlocked(name, std::move(body))) {
+Thread::Thread(const std::string& name, std::function<void()> body, Priority priority)
+    : thread_(StartWithSignalsBlocked(name, [priority, body = std::move(body)] {
+        if (priority == Priority::kBehind) GoBehind();
+        body();
+      })) {
   pthread_setname_np(thread_.native_handle(), name.substr(0, kMaxThreadName).c_str());
 }
 
@@ -48,9 +57,11 @@ void Thread::Join() {
   if (thread_.joinable()) thread_.join();
 }
 
-ThreadPool::ThreadPool(const std::string& name, size_t threads, size_t queue_capacity)
+ThreadPool::ThreadPool(const std::string& name, size_t threads, size_t queue_capacity, Priority priority)
     : queue_(queue_capacity), working_(threads) {
-  for (size_t i = 0; i < threads; ++i) workers_.emplace_back(name, [this] { Work(); });
+  for (size_t i = 0; i < threads; ++i)
+    workers_.emplace_back(
+        name, [this] { Work(); }, priority);
 }
 
 void ThreadPool::Work() {

@@ -15,11 +15,15 @@
 
 namespace ckptd {
 
+// Against the other threads of this machine, where cores are short: kBehind gets a tenth of what a trainer's gets. Not
+// where the system does not let it, as the filter of the systemd service: with setpriority its exposure would be 2.2.
+enum class Priority { kNormal, kBehind };
+
 // Joined on destruction. `name` is what top and gdb show, cut to 15 bytes. All signals are blocked in it (signal.h).
 // Where the system gives no thread the process says so and ends (status 1): whoever asks for one cannot go on without.
 class Thread {
  public:
-  Thread(const std::string& name, std::function<void()> body);
+  Thread(const std::string& name, std::function<void()> body, Priority priority = Priority::kNormal);
   ~Thread();
   Thread(Thread&&) = default;
   Thread& operator=(Thread&&) = delete;
@@ -33,7 +37,7 @@ class Thread {
 // A fixed number of workers behind one bounded queue. Any thread.
 class ThreadPool final : public Executor {
  public:
-  ThreadPool(const std::string& name, size_t threads, size_t queue_capacity);
+  ThreadPool(const std::string& name, size_t threads, size_t queue_capacity, Priority priority = Priority::kNormal);
   ~ThreadPool() override;  // Stop()
 
   [[nodiscard]] bool Run(std::function<void()> work) override;

@@ -36,7 +36,7 @@ std::unique_ptr<Store> OpenStore(Files& files, const std::string& root) {
   PosixStoreOptions options;
   options.root = root;
   options.make_queue = [] { return MakeInlineIoQueue(2); };
-  return *OpenPosixStore(files, SystemClock(), options);
+  return *OpenPosixStore(files, options);
 }
 
 // Keeps what it is given until Step(); refuses beyond its capacity.

@@ -28,7 +28,7 @@ class MendTest : public ::testing::Test {
     PosixStoreOptions options;
     options.root = dir_.path();
     options.make_queue = [] { return MakeInlineIoQueue(4); };
-    store_ = *OpenPosixStore(PosixFiles(), SystemClock(), options);
+    store_ = *OpenPosixStore(PosixFiles(), options);
     for (uint32_t rank = 0; rank < 2; ++rank) {
       // Chunk 1 spans the two images.
       slots_.emplace_back(std::vector<uint64_t>{kChunk + 9 * 4096, kChunk + 4096}, kChunk, rank);

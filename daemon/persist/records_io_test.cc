@@ -28,7 +28,7 @@ std::unique_ptr<Store> OpenStore(SimFiles& files) {
   PosixStoreOptions options;
   options.root = "/store";
   options.make_queue = [] { return MakeInlineIoQueue(2); };
-  return *OpenPosixStore(files, SystemClock(), options);
+  return *OpenPosixStore(files, options);
 }
 
 class RecordsIoTest : public ::testing::Test {

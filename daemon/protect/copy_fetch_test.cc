@@ -1,5 +1,4 @@
-// A restore from other agents' memory: who is asked, when the next one is, and which bytes reach the slot. The other
-// nodes are the test; time stands still until it moves it.
+// A restore from other agents' memory: who is asked, when the next one is, and which bytes reach the slot.
 #include "daemon/protect/copy_fetch.h"
 
 #include <gmock/gmock.h>
@@ -8,9 +7,7 @@
 #include <chrono>
 #include <utility>
 
-#include "daemon/protect/copy_messages.h"
-#include "daemon/protect/copy_test_util.h"
-#include "daemon/region/region_test_util.h"
+#include "daemon/protect/fetch_fixture.h"
 
 namespace ckptd::protect {
 namespace {
@@ -18,46 +15,18 @@ namespace {
 using std::chrono::seconds;
 using ::testing::ElementsAre;
 
-constexpr SnapshotId kParent{1, 10};
-
 absl::Status Silent() { return Error(ErrorCode::TIMEOUT, "no answer"); }
 
-class CopyFetchTest : public ::testing::Test {
+class CopyFetchTest : public FetchTest {
  protected:
-  CopyFetchTest() : into_{set_.head(), set_.FileOf(0)} {}
+  CopyFetchTest() : FetchTest(region::kTestSlotBytes) {}
 
-  std::unique_ptr<CopyFetch> Make() {
-    return std::make_unique<CopyFetch>(
-        *loop_, clock_, work_, CopyFetch::Whose{"a", "gpt", 1000, 0},
-        CopyFetch::Handler{[this] { return &calls_; }, [this](const SnapshotId& id) { return Own(id); }});
-  }
   // A copy that this node has itself.
-  absl::StatusOr<HeldSnapshot> Own(const SnapshotId& id) {
+  absl::StatusOr<HeldSnapshot> Own(const SnapshotId& id) override {
     if (own_ == nullptr) return Error(ErrorCode::NOT_FOUND, "not here");
     auto record = region::MakeRecord(set_.head(), region::HeadOf(id.step, 1), region::CrcsOf(content_));
     EXPECT_TRUE(record.ok()) << record.status();
     return HeldSnapshot{set_.head(), std::make_shared<region::SlotRecord>(*record), own_, nullptr};
-  }
-  void Fetch(std::vector<std::string> sources) {
-    fetch_->Fetch({kParent, std::move(sources), 2}, into_,
-                  [this](const absl::StatusOr<v1::CopyRecord>& record) { ended_.push_back(record.status()); });
-  }
-  [[nodiscard]] v1::DescribeResponse Description(uint32_t slot) const {
-    v1::DescribeResponse response;
-    response.set_world_size(1);
-    *response.mutable_layout() = LayoutOf(set_.head());
-    const std::vector<uint32_t> crcs = region::CrcsOf(content_);
-    response.mutable_record()->mutable_chunk_crc()->Assign(crcs.begin(), crcs.end());
-    response.set_token(std::string(16, 't'));
-    response.set_slot(slot);
-    return response;
-  }
-  void Settle() {
-    for (int i = 0; i < 4; ++i) ASSERT_TRUE(loop_->RunOnce(Nanos(0)).ok());
-  }
-  void Pass(Nanos time) {
-    clock_.Advance(time);
-    Settle();
   }
   // Who is asked next answers that it has it; the bytes begin to come.
   FakeCopyCalls::Moved Begin(uint32_t slot = 3) {
@@ -77,24 +46,8 @@ class CopyFetchTest : public ::testing::Test {
     Take(calls_.describes).answer(said);
     return told;
   }
-  [[nodiscard]] std::vector<std::byte> InSlot() const {
-    std::vector<std::byte> bytes(region::kTestSlotBytes);
-    EXPECT_TRUE(into_.file->Read(0, bytes).ok());
-    return bytes;
-  }
 
-  FakeClock clock_;
-  std::unique_ptr<Loop> loop_ = *Loop::Create(clock_, 64);
-  InlineExecutor work_;
-  FakeCopyCalls calls_;
-  region::TempDir dir_;
-  std::unique_ptr<region::Region> region_ = region::OpenRegion(dir_.region());
-  region::LayoutSet& set_ = region::AddLayout(region::OpenTestRank(*region_));
-  const CopyFetch::Into into_;
-  const std::vector<std::byte> content_ = region::Content(10);
   std::shared_ptr<region::SlotFile> own_;
-  std::vector<absl::Status> ended_;
-  std::unique_ptr<CopyFetch> fetch_ = Make();
 };
 
 TEST_F(CopyFetchTest, EveryChunkIsTheOneThatTheRecordTellsOf) {

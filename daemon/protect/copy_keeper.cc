@@ -89,6 +89,7 @@ std::vector<v1::HeldCopies> CopyKeeper::CopiesOf(const std::string& job) const {
     SetRef(entry.id, copies.add_complete());
   }
   std::vector<v1::HeldCopies> out;
+  out.reserve(by_rank.size());
   for (auto& [rank, copies] : by_rank) out.push_back(std::move(copies));
   return out;
 }
@@ -345,7 +346,15 @@ transport::BulkEnd CopyKeeper::EndOf(const transport::TransferName& name, Outgoi
   const auto crcs = record.chunk_crcs.begin() + static_cast<ptrdiff_t>(range.first_chunk);
   send.chunk_crcs.assign(crcs, crcs + static_cast<ptrdiff_t>(range.chunks));
   end.end = std::move(send);
+  end.done = scope_.Bind([this, number = outgoing.number](const absl::Status& status) {
+    if (status.ok()) WasRead(number);
+  });
   return end;
+}
+
+// Its slot may be waited for, by a newer copy or by the rank itself.
+void CopyKeeper::WasRead(uint32_t number) {
+  std::erase_if(outgoing_, [&](const auto& entry) { return entry.second.number == number; });
 }
 
 // Whoever asked and does not come, or came and left in the middle, holds nothing for ever. What still moves keeps its

@@ -136,6 +136,7 @@ class CopyKeeper final : public transport::CopyHost {
   [[nodiscard]] transport::BulkEnd EndOf(const transport::TransferName& name, Outgoing& outgoing);
   void Verify(const region::PeerEntry& entry);
   void Failed(const Key& key, uint32_t number, const absl::Status& why);
+  void WasRead(uint32_t number);
   void Sweep();
   [[nodiscard]] bool IsAbandoned(const Key& key, Incoming& incoming);
 

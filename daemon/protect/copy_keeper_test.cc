@@ -304,6 +304,22 @@ TEST_F(CopyKeeperTest, WhatIsDescribedStaysUntilItWasRead) {
   EXPECT_EQ(CodeOf(Dial(kTen, *described).status()), ErrorCode::PERMISSION) << "the token is too old";
 }
 
+TEST_F(CopyKeeperTest, WhatWasReadIsLetGoOfAtOnceAndWhatBrokeOffIsNot) {
+  ASSERT_NO_FATAL_FAILURE(Bring(kTen));
+  const auto read = [&](const absl::Status& status) {
+    auto end = Dial(kTen, *Describe(kTen));
+    ASSERT_TRUE(end.ok()) << end.status();
+    const transport::MoveDone done = std::move(end->done);
+    end = Error(ErrorCode::CANCELLED, "the transport has ended it");
+    done(status);
+    Pass(seconds(1));
+  };
+  read(Error(ErrorCode::AGENT_UNREACHABLE, "the connection broke"));
+  EXPECT_TRUE(Held(kTen)) << "it is read on by the next one";
+  read(absl::OkStatus());
+  EXPECT_FALSE(Held(kTen));
+}
+
 TEST_F(CopyKeeperTest, ARangeOfItsChunksIsATransferOfItsOwn) {
   ASSERT_NO_FATAL_FAILURE(Bring(kTen));
   const auto whole = Describe(kTen);

@@ -58,35 +58,37 @@ void CopySender::Stop() {
   state_.reset();
   groups_.clear();
   sendings_.clear();
+  failures_.clear();
 }
 
 void CopySender::OnState(StatePtr state) {
   state_ = std::move(state);
   groups_ = RankGroupsOf(*state_);
+  DropEarly([this](const Key& to, const Sending& sending) {
+    return sending.id.attempt != state_->attempt() || OwedBy({to.rank}).count(to) == 0;
+  });
   Refresh();
 }
 
 void CopySender::Refresh() {
   if (state_ == nullptr) return;
   const SnapshotId target = ToId(state_->protecting());
-  if (target.none() && plan_.target().none()) return;
   const SnapshotId complete = ToId(state_->protected_());
-  const bool counted =
-      complete >= target && IsInForce(complete, ToId(state_->unprotected()), state_->protection_turns());
-  std::set<Key> owed = Owed(target);
+  counted_ = target.none() ||
+             (complete >= target && IsInForce(complete, ToId(state_->unprotected()), state_->protection_turns()));
+  if (target.none() && plan_.target().none()) return;
+  std::set<Key> owed = target.none() ? std::set<Key>() : OwedBy(handler_.sealed(target));
   std::set<std::string> holders;
   for (const Key& key : owed) holders.insert(key.agent);
   std::erase_if(refused_, [&](const Key& key) { return holders.count(key.agent) == 0; });
   const bool another = target != plan_.target();
-  plan_.SetTarget(target, std::move(owed), counted);
+  plan_.SetTarget(target, std::move(owed), counted_);
   if (another) TellRefused();
   Work();
 }
 
-std::set<CopySender::Key> CopySender::Owed(const SnapshotId& target) const {
+std::set<CopySender::Key> CopySender::OwedBy(const std::set<Rank>& ranks) const {
   std::set<Key> owed;
-  if (target.none()) return owed;
-  const std::set<Rank> ranks = handler_.sealed(target);
   for (const std::string& holder : HoldersOf(GroupsOf(*state_), agent_, state_->copies())) {
     for (const Rank rank : ranks) owed.insert({rank, holder});
   }
@@ -135,6 +137,18 @@ CopySender::Sending* CopySender::Find(const Key& to, const SnapshotId& id) {
   return at == sendings_.end() || at->second.id != id ? nullptr : &at->second;
 }
 
+CopySender::Sending* CopySender::Find(const Key& to, Turn turn) {
+  const auto at = sendings_.find(to);
+  return at == sendings_.end() || at->second.turn != turn ? nullptr : &at->second;
+}
+
+void CopySender::Begin(const Key& to, Sending sending) {
+  Drop(to);
+  sending.turn = ++turns_;
+  sendings_[to] = std::move(sending);
+  Offer(to);
+}
+
 void CopySender::Start(const Key& to, const SnapshotId& id) {
   auto sending = Open(to, id);
   if (!sending.ok()) {
@@ -142,21 +156,26 @@ void CopySender::Start(const Key& to, const SnapshotId& id) {
     loop_.After(Nanos(0), scope_.Bind([this, to, id, why = sending.status()] { Ended(to, id, why); }));
     return;
   }
-  sendings_[to] = *std::move(sending);
-  Offer(to);
+  if (Find(to, id) != nullptr && Adopt(to, sending->held)) return;
+  Begin(to, *std::move(sending));
 }
 
 absl::StatusOr<CopySender::Sending> CopySender::Open(const Key& to, const SnapshotId& id) const {
   Sending sending;
   sending.id = id;
   CKPTD_ASSIGN_OR_RETURN(sending.held, handler_.open(to.rank, id));
-  const region::SlotRecord& record = *sending.held.record;
-  sending.bytes = {0, record.slot_bytes};
-  if (to.stripe == kWholeImage) return sending;
+  CKPTD_RETURN_IF_ERROR(SetBytes(to, sending));
+  return sending;
+}
+
+absl::Status CopySender::SetBytes(const Key& to, Sending& sending) const {
+  const Superblock& block = sending.held.head.block;
+  sending.bytes = {0, block.slot_bytes};
+  if (to.stripe == kWholeImage) return absl::OkStatus();
   sending.parity = PlaceOf(to);
   if (!sending.parity) return Error(ErrorCode::CANCELLED, "the group is another one now");
-  sending.bytes = BlockGivenBy(*sending.parity, to.rank, record.slot_bytes, record.chunk_bytes);
-  return sending;
+  sending.bytes = BlockGivenBy(*sending.parity, to.rank, block.slot_bytes, block.chunk_bytes);
+  return absl::OkStatus();
 }
 
 void CopySender::Cancel(const Key& to) {
@@ -181,8 +200,8 @@ v1::OfferRequest CopySender::RequestFor(Rank rank, const Sending& sending) const
 void CopySender::Offer(const Key& to) {
   const Sending& sending = sendings_.at(to);
   transport::CopyCalls* calls = handler_.calls();
-  auto offered =
-      scope_.Bind([this, to, id = sending.id](absl::StatusOr<v1::OfferResponse> answer) { Offered(to, id, answer); });
+  auto offered = scope_.Bind(
+      [this, to, turn = sending.turn](const absl::StatusOr<v1::OfferResponse>& answer) { Offered(to, turn, answer); });
   if (calls != nullptr) return calls->Offer(to.agent, RequestFor(to.rank, sending), kPatience, std::move(offered));
   loop_.After(Nanos(0), [offered]() mutable {
     offered(
@@ -190,35 +209,37 @@ void CopySender::Offer(const Key& to) {
   });
 }
 
-void CopySender::Offered(const Key& to, const SnapshotId& id, const absl::StatusOr<v1::OfferResponse>& answer) {
-  Sending* sending = Find(to, id);
-  Log(kDebug, "copy.offered").Job(job_).Rank(to.rank).Snapshot(id).Field("holder", to.agent).Error(answer.status());
+void CopySender::Offered(const Key& to, Turn turn, const absl::StatusOr<v1::OfferResponse>& answer) {
+  Sending* sending = Find(to, turn);
   if (sending == nullptr) return;
+  const SnapshotId id = sending->id;
+  Log(kDebug, "copy.offered").Job(job_).Rank(to.rank).Snapshot(id).Field("holder", to.agent).Error(answer.status());
+  if (sending->early() && (!answer.ok() || answer->have())) return FailedEarly(to, answer.status());
   if (!answer.ok()) return Ended(to, id, answer.status());
   if (sending->cancelled) return Ended(to, id, Error(ErrorCode::CANCELLED, "not wanted any more"));
   if (answer->have()) return Ended(to, id, absl::OkStatus());
-  if (sending->bytes.size == 0) return Moved(to, id, absl::OkStatus());
+  if (sending->bytes.size == 0) return Moved(to, turn, absl::OkStatus());
   const absl::Status moving = Move(to, *sending, *answer);
-  if (!moving.ok()) Ended(to, id, moving);
+  if (!moving.ok()) Moved(to, turn, moving);
 }
 
 absl::Status CopySender::Move(const Key& to, Sending& sending, const v1::OfferResponse& answer) {
   transport::CopyCalls* calls = handler_.calls();
   if (calls == nullptr) return Error(ErrorCode::AGENT_UNREACHABLE, "there are no links to other nodes");
-  const region::SlotRecord& record = *sending.held.record;
   transport::MoveOrder order;
   order.peer = to.agent;
   order.name = {to.agent, job_, to.rank, sending.id, answer.slot()};
   order.image_bytes = sending.bytes.size;
-  order.chunk_bytes = record.chunk_bytes;
+  order.chunk_bytes = sending.held.head.block.chunk_bytes;
   CKPTD_ASSIGN_OR_RETURN(order.token, TokenOf(answer.token()));
-  order.renew = scope_.Bind([this, to, id = sending.id, slot = answer.slot()](auto answered) {
-    Sending* still = Find(to, id);
+  order.renew = scope_.Bind([this, to, turn = sending.turn, slot = answer.slot()](auto answered) {
+    Sending* still = Find(to, turn);
     transport::CopyCalls* links = handler_.calls();
     if (still == nullptr || state_ == nullptr || links == nullptr)
       return answered(Error(ErrorCode::CANCELLED, "not wanted any more"));
-    links->Offer(to.agent, RequestFor(to.rank, *still), kPatience,
-                 [answered, slot](absl::StatusOr<v1::OfferResponse> again) { answered(RenewedToken(slot, again)); });
+    links->Offer(
+        to.agent, RequestFor(to.rank, *still), kPatience,
+        [answered, slot](const absl::StatusOr<v1::OfferResponse>& again) { answered(RenewedToken(slot, again)); });
   });
   transport::BulkSource source;
   source.read = [file = sending.held.file, begin = sending.bytes.begin](uint64_t offset, std::span<std::byte> into) {
@@ -227,22 +248,33 @@ absl::Status CopySender::Move(const Key& to, Sending& sending, const v1::OfferRe
   source.keep = sending.held.file;
   transport::SenderLimits limits;
   limits.deadline = clock_.Monotonic() + transport::kLongestTransfer;
-  CKPTD_ASSIGN_OR_RETURN(
-      sending.move,
-      calls->Send(std::move(order), std::move(source), limits,
-                  scope_.Bind([this, to, id = sending.id](const absl::Status& status) { Moved(to, id, status); })));
-  const uint64_t first = sending.bytes.begin / record.chunk_bytes;
-  const uint64_t chunks = (sending.bytes.size + record.chunk_bytes - 1) / record.chunk_bytes;
-  for (uint32_t chunk = 0; chunk < chunks; ++chunk)
-    CKPTD_RETURN_IF_ERROR(sending.move->ChunkReady(chunk, record.chunk_crcs[first + chunk]));
+  CKPTD_ASSIGN_OR_RETURN(sending.move,
+                         calls->Send(std::move(order), std::move(source), limits,
+                                     scope_.Bind([this, to, turn = sending.turn](const absl::Status& status) {
+                                       Moved(to, turn, status);
+                                     })));
+  return TellReady(sending);
+}
+
+// Of its chunks those that are captured.
+absl::Status CopySender::TellReady(Sending& sending) {
+  const std::vector<uint32_t>& crcs = sending.early() ? sending.crcs : sending.held.record->chunk_crcs;
+  const uint64_t chunk_bytes = sending.held.head.block.chunk_bytes;
+  const uint64_t first = sending.bytes.begin / chunk_bytes;
+  const uint64_t chunks = (sending.bytes.size + chunk_bytes - 1) / chunk_bytes;
+  for (; sending.told < chunks && first + sending.told < crcs.size(); ++sending.told)
+    CKPTD_RETURN_IF_ERROR(sending.move->ChunkReady(sending.told, crcs[first + sending.told]));
   return absl::OkStatus();
 }
 
-void CopySender::Moved(const Key& to, const SnapshotId& id, const absl::Status& status) {
-  const Sending* sending = Find(to, id);
-  transport::CopyCalls* calls = handler_.calls();
-  Log(kDebug, "copy.moved").Job(job_).Rank(to.rank).Snapshot(id).Field("holder", to.agent).Error(status);
+void CopySender::Moved(const Key& to, Turn turn, const absl::Status& status) {
+  Sending* sending = Find(to, turn);
   if (sending == nullptr) return;
+  transport::CopyCalls* calls = handler_.calls();
+  const SnapshotId id = sending->id;
+  Log(kDebug, "copy.moved").Job(job_).Rank(to.rank).Snapshot(id).Field("holder", to.agent).Error(status);
+  sending->moved = status.ok();
+  if (sending->early()) return status.ok() ? void() : FailedEarly(to, status);
   if (!status.ok()) return Ended(to, id, status);
   if (calls == nullptr || state_ == nullptr) return Ended(to, id, Error(ErrorCode::CANCELLED, "not wanted any more"));
   v1::SealRequest seal = SealOf(job_, to.rank, state_->attempt(), sending->held.head, *sending->held.record);
@@ -250,16 +282,19 @@ void CopySender::Moved(const Key& to, const SnapshotId& id, const absl::Status& 
     *seal.mutable_parity() = PieceOf(*sending->parity);
     *seal.mutable_record() = RecordOf(*sending->held.record);
   }
-  calls->Seal(
-      to.agent, std::move(seal), kPatience,
-      scope_.Bind([this, to, id](const absl::StatusOr<v1::SealResponse>& answer) { Ended(to, id, answer.status()); }));
+  calls->Seal(to.agent, std::move(seal), kPatience,
+              scope_.Bind([this, to, turn, id](const absl::StatusOr<v1::SealResponse>& answer) {
+                if (Find(to, turn) != nullptr) Ended(to, id, answer.status());
+              }));
 }
 
 // With it goes the pin, in its own turn: what that sets free may change what is sealed, and begin the next copy. The
 // move not before its own call has returned.
 void CopySender::Drop(const Key& to) {
-  const auto ended = std::make_shared<Sending>(std::move(sendings_.at(to)));
-  sendings_.erase(to);
+  const auto at = sendings_.find(to);
+  if (at == sendings_.end()) return;
+  const auto ended = std::make_shared<Sending>(std::move(at->second));
+  sendings_.erase(at);
   loop_.After(Nanos(0), [ended] {});
 }
 

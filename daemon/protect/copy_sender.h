@@ -5,6 +5,12 @@
 //
 // What counts as protected is what the holders REPORT, not what comes back here.
 //
+// Early. A capture goes to the holders while it is made, chunk by chunk, before anybody knows whether it will be
+// sealed: Offer and Move as above, without a pin; when the plan orders that copy, its record is compared with what was
+// told of the chunks, the rest is sent, and it is sealed. Nothing is early before all copies of the step before are
+// counted: a holder that makes room for a newer step would give up what it has of that one. An older step that becomes
+// the one to protect takes its place, here and with the holder (region/peer_rules.h). What fails early is forgotten.
+//
 // On the loop's thread. The slot's bytes are read by descriptor on the transport's threads.
 #ifndef CKPTD_DAEMON_PROTECT_COPY_SENDER_H_
 #define CKPTD_DAEMON_PROTECT_COPY_SENDER_H_
@@ -15,6 +21,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,6 +53,14 @@ class CopySender {
     // A copy is with its holder, or is not (yet).
     std::function<void(const absl::Status& status, uint64_t bytes)> ended;
   };
+  // A fill of a rank of this node, as far as it is captured.
+  struct Filling {
+    Rank rank = 0;
+    SnapshotId id;
+    const region::CtlHead& head;
+    std::shared_ptr<region::SlotFile> file;
+    std::span<const uint32_t> crcs;  // of its first chunks, which are in place, as its trainer tells
+  };
   using StatePtr = std::shared_ptr<const v1::State>;
 
   // `loop` and `clock` outlive it. `agent`: this one, as the job protocol names it.
@@ -56,6 +71,12 @@ class CopySender {
   void OnState(StatePtr state);
   // Slots of this node's ranks changed.
   void Refresh();
+  // Whether Captured() is of any use.
+  [[nodiscard]] bool sends_early() const { return state_ != nullptr && (state_->copies() > 1 || state_->parity() > 0); }
+  // More chunks of a fill are in place.
+  void Captured(const Filling& filling);
+  // It will not be sealed.
+  void GivenUp(Rank rank, const SnapshotId& id);
   // Nothing is sent any more.
   void Stop();
 
@@ -63,30 +84,49 @@ class CopySender {
   [[nodiscard]] bool busy() const { return !sendings_.empty(); }
 
  private:
+  using Turn = uint64_t;
   struct Sending {
+    Turn turn = 0;  // what is answered to another one of the same step is not this one's
     SnapshotId id;
-    HeldSnapshot held;
+    HeldSnapshot held;                  // early: without record and pin
     std::optional<ParityPlace> parity;  // nothing: a copy
     erasure::Extent bytes;  // of the image: all, or the block; whole chunks, and none where the block is empty
     std::unique_ptr<transport::CopyMove> move;
+    std::vector<uint32_t> crcs;  // early: of the first chunks of the image
+    uint32_t told = 0;           // chunks that the move has
+    bool moved = false;          // all of them are with the holder
     bool cancelled = false;
+    [[nodiscard]] bool early() const { return held.record == nullptr; }
   };
   using Key = CopyKey;
+  struct Failure {
+    SnapshotId id;
+    Nanos again{0};  // not before
+  };
 
-  [[nodiscard]] std::set<Key> Owed(const SnapshotId& target) const;
+  [[nodiscard]] std::set<Key> OwedBy(const std::set<Rank>& ranks) const;
   [[nodiscard]] std::optional<ParityPlace> PlaceOf(const Key& key) const;
   [[nodiscard]] absl::StatusOr<Sending> Open(const Key& to, const SnapshotId& id) const;
+  [[nodiscard]] absl::Status SetBytes(const Key& to, Sending& sending) const;
   void Work();
   void Start(const Key& to, const SnapshotId& id);
+  void Begin(const Key& to, Sending sending);
+  // copy_early.cc
+  void StartEarly(const Key& to, const Filling& filling);
+  [[nodiscard]] bool Adopt(const Key& to, HeldSnapshot held);
+  void FailedEarly(const Key& to, const absl::Status& status);
+  void DropEarly(const std::function<bool(const Key&, const Sending&)>& which);
   void Cancel(const Key& to);
   void Offer(const Key& to);
-  void Offered(const Key& to, const SnapshotId& id, const absl::StatusOr<v1::OfferResponse>& answer);
+  void Offered(const Key& to, Turn turn, const absl::StatusOr<v1::OfferResponse>& answer);
   [[nodiscard]] absl::Status Move(const Key& to, Sending& sending, const v1::OfferResponse& answer);
-  void Moved(const Key& to, const SnapshotId& id, const absl::Status& status);
+  [[nodiscard]] static absl::Status TellReady(Sending& sending);
+  void Moved(const Key& to, Turn turn, const absl::Status& status);
   void Drop(const Key& to);
   void TellRefused();
   void Ended(const Key& to, const SnapshotId& id, const absl::Status& status);
   [[nodiscard]] Sending* Find(const Key& to, const SnapshotId& id);
+  [[nodiscard]] Sending* Find(const Key& to, Turn turn);
   [[nodiscard]] v1::OfferRequest RequestFor(Rank rank, const Sending& sending) const;
 
   Loop& loop_;
@@ -97,8 +137,11 @@ class CopySender {
   StatePtr state_;
   std::vector<RankGroup> groups_;  // of state_, where there is parity
   Plan plan_;
+  bool counted_ = false;  // the coordinator knows of all copies of the plan's target, if there is one
   std::map<Key, Sending> sendings_;
-  std::set<Key> refused_;  // when they were asked last
+  Turn turns_ = 0;
+  std::map<Key, Failure> failures_;  // of early ones
+  std::set<Key> refused_;            // when they were asked last
   std::optional<Loop::TimerId> wake_;
   CallbackScope scope_;
 };

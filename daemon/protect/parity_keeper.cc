@@ -78,6 +78,14 @@ void ParityKeeper::Offer(const std::string& peer, const v1::OfferRequest& reques
   Advance(key);
 }
 
+// By what anybody told of the job: an order may be older than what came since.
+bool ParityKeeper::Overtakes(const v1::OfferRequest& request, const Making& now) const {
+  region::PeerMarks marks = region_.peers().MarksOf(request.copy().job());
+  (void)region::Advance(marks, now.marks);
+  (void)region::Advance(marks, ToMarks(request.marks()));
+  return region::Overtakes(ToId(request.copy().snapshot()), now.id, marks);
+}
+
 absl::StatusOr<ParityKeeper::Making*> ParityKeeper::Join(const Key& key, const v1::OfferRequest& request,
                                                          bool loading) {
   const ParityPlace place = protect::PlaceOf(request.parity());
@@ -89,12 +97,12 @@ absl::StatusOr<ParityKeeper::Making*> ParityKeeper::Join(const Key& key, const v
       Drop(key, NotWanted(key.first, "it was given up"));
     } else if (now.attempt == request.attempt() && now.id == id && now.place == place) {
       now.loading = loading;
+      (void)region::Advance(now.marks, ToMarks(request.marks()));
       return &now;
-    } else if (std::pair(now.attempt, now.id) > std::pair(request.attempt(), id)) {
-      return Error(ErrorCode::SUPERSEDED,
-                   absl::StrCat("job ", key.first, ": parity of step ", now.id.step, " is being made, which is newer"));
+    } else if (now.attempt > request.attempt() || (now.attempt == request.attempt() && !Overtakes(request, now))) {
+      return Error(ErrorCode::SUPERSEDED, absl::StrCat("job ", key.first, ": step ", now.id.step, "'s goes first"));
     } else {
-      Drop(key, NotWanted(key.first, "a newer one is made"));
+      Drop(key, NotWanted(key.first, "another one goes first"));
     }
   }
   Making& making = making_[key];
@@ -102,7 +110,7 @@ absl::StatusOr<ParityKeeper::Making*> ParityKeeper::Join(const Key& key, const v
   making.id = id;
   making.attempt = request.attempt();
   making.user = request.user();
-  making.marks = request.marks();
+  making.marks = ToMarks(request.marks());
   making.loading = loading;
   return &making;
 }
@@ -185,12 +193,11 @@ absl::Status ParityKeeper::Begin(const Key& key, Making& making) {
 // rebuild from it: once all ranks run, each has its image.
 absl::StatusOr<std::shared_ptr<region::PeerFill>> ParityKeeper::OpenFill(const Key& key, Making& making,
                                                                          const region::PeerSpec& spec) {
-  const region::PeerMarks marks = ToMarks(making.marks);
   const size_t held = HeldOf(key.first).size();
   const bool other = region_.peers().OpenCopy(key.first, making.place.key(), making.id).ok();
   if (other && making.loading) return NotWanted(key.first, "ranks are loading from another one");
   if (other) CKPTD_RETURN_IF_ERROR(region_.peers().Delete(key.first, making.place.key(), making.id));
-  auto fill = region_.peers().Begin(spec, making.id, marks);
+  auto fill = region_.peers().Begin(spec, making.id, making.marks);
   if (HeldOf(key.first).size() != held) handler_.changed(key.first);
   return fill;
 }

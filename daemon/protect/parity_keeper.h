@@ -82,7 +82,7 @@ class ParityKeeper {
     SnapshotId id;
     AttemptId attempt = 0;
     std::string user;
-    v1::CopyMarks marks;
+    region::PeerMarks marks;
     bool loading = false;
     bool preparing = false;
     std::map<Rank, Piece> pieces;
@@ -92,6 +92,7 @@ class ParityKeeper {
   };
   using Key = std::pair<std::string, uint32_t>;  // job, PeerKey::number
   [[nodiscard]] bool IsComplete(const std::string& job, const ParityPlace& place, const SnapshotId& id) const;
+  [[nodiscard]] bool Overtakes(const v1::OfferRequest& request, const Making& now) const;
   [[nodiscard]] absl::StatusOr<Making*> Join(const Key& key, const v1::OfferRequest& request, bool loading);
   [[nodiscard]] absl::StatusOr<Piece*> PieceOf(Making& making, const std::string& peer,
                                                const v1::OfferRequest& request);

@@ -127,6 +127,9 @@ std::optional<transport::BulkEnd> ParityReads::Redeem(const transport::TransferN
   const auto first = reading.held.crcs.begin() + static_cast<ptrdiff_t>(reading.begin / chunk_bytes);
   send.chunk_crcs.assign(first, first + static_cast<ptrdiff_t>(reading.bytes / chunk_bytes));
   end.end = std::move(send);
+  end.done = scope_.Bind([this, number = name.slot](const absl::Status& status) {
+    if (const auto still = readings_.find(number); still != readings_.end()) still->second.read = status.ok();
+  });
   return end;
 }
 
@@ -135,7 +138,11 @@ void ParityReads::Sweep() {
   for (auto& [number, reading] : readings_) {
     if (reading.held.keep.use_count() > 1) reading.touched = now;
   }
-  std::erase_if(readings_, [&](const auto& entry) { return now - entry.second.touched > kNobodyReads; });
+  std::erase_if(readings_, [&](const auto& entry) {
+    const Reading& reading = entry.second;  // whose last holder is to be this one, on the loop's thread
+    if (reading.read) return reading.held.keep.use_count() == 1;
+    return now - reading.touched > kNobodyReads;
+  });
 }
 
 }  // namespace ckptd::protect

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "daemon/base/callback_scope.h"
 #include "daemon/base/clock.h"
 #include "daemon/protect/held_parity.h"
 #include "daemon/protect/parity_piece.h"
@@ -53,6 +54,7 @@ class ParityReads {
     uint64_t begin = 0;  // in the slot
     uint64_t bytes = 0;
     Nanos touched{0};
+    bool read = false;  // all of it
   };
   [[nodiscard]] Reading& Read(const transport::TransferName& name, const ParityPlace& place, HeldParity held,
                               uint64_t begin, uint64_t bytes);
@@ -61,6 +63,7 @@ class ParityReads {
   region::Region& region_;
   const Handler handler_;
   std::map<uint32_t, Reading> readings_;  // by number
+  CallbackScope scope_;
 };
 
 }  // namespace ckptd::protect

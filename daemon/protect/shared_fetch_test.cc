@@ -1,5 +1,5 @@
 // A restore from several agents' memory at once: who is asked for what, and what happens to the chunks of those who
-// fail. The other nodes are the test; time stands still until it moves it.
+// fail.
 #include "daemon/protect/shared_fetch.h"
 
 #include <gmock/gmock.h>
@@ -12,10 +12,7 @@
 #include <thread>
 #include <utility>
 
-#include "daemon/format/snapshot_ref.h"
-#include "daemon/protect/copy_messages.h"
-#include "daemon/protect/copy_test_util.h"
-#include "daemon/region/region_test_util.h"
+#include "daemon/protect/fetch_fixture.h"
 
 namespace ckptd::protect {
 namespace {
@@ -24,36 +21,13 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
 
-constexpr SnapshotId kParent{1, 10};
 constexpr size_t kChunks = 16;
-constexpr uint64_t kBytes = kChunks * region::kTestChunkBytes;
 
-class SharedFetchTest : public ::testing::Test {
+// As the restore does it: through CopyFetch.
+class SharedFetchTest : public FetchTest {
  protected:
-  SharedFetchTest() : into_{set_.head(), set_.FileOf(0)} {}
+  SharedFetchTest() : FetchTest(kChunks * region::kTestChunkBytes) {}
 
-  // As the restore does it: through CopyFetch.
-  void Fetch(std::vector<std::string> sources) {
-    fetch_->Fetch({kParent, std::move(sources), 2}, into_,
-                  [this](const absl::StatusOr<v1::CopyRecord>& record) { ended_.push_back(record.status()); });
-  }
-  [[nodiscard]] v1::DescribeResponse Description(uint32_t slot) const {
-    v1::DescribeResponse response;
-    *response.mutable_layout() = LayoutOf(set_.head());
-    const std::vector<uint32_t> crcs = region::CrcsOf(content_);
-    response.mutable_record()->mutable_chunk_crc()->Assign(crcs.begin(), crcs.end());
-    SetRef(kParent, response.mutable_record()->mutable_snapshot());
-    response.set_token(std::string(16, 't'));
-    response.set_slot(slot);
-    return response;
-  }
-  void Settle() {
-    for (int i = 0; i < 4; ++i) ASSERT_TRUE(loop_->RunOnce(Nanos(0)).ok());
-  }
-  void Pass(Nanos time) {
-    clock_.Advance(time);
-    Settle();
-  }
   struct Move {
     std::string agent;
     ShareOut::Range range;
@@ -95,9 +69,7 @@ class SharedFetchTest : public ::testing::Test {
   void ExpectWhole() {
     Settle();
     EXPECT_THAT(ended_, ElementsAre(absl::OkStatus()));
-    std::vector<std::byte> bytes(kBytes);
-    EXPECT_TRUE(into_.file->Read(0, bytes).ok());
-    EXPECT_EQ(bytes, content_);
+    EXPECT_EQ(InSlot(), content_);
   }
   [[nodiscard]] std::vector<std::string> Asked() const {
     std::vector<std::string> peers;
@@ -105,22 +77,8 @@ class SharedFetchTest : public ::testing::Test {
     return peers;
   }
 
-  FakeClock clock_;
-  std::unique_ptr<Loop> loop_ = *Loop::Create(clock_, 64);
-  InlineExecutor work_;
-  FakeCopyCalls calls_;
-  region::TempDir dir_;
-  std::unique_ptr<region::Region> region_ = region::OpenRegion(dir_.region());
-  region::LayoutSet& set_ = region::AddLayout(region::OpenTestRank(*region_), region::TestSpec(kBytes));
-  const CopyFetch::Into into_;
-  const std::vector<std::byte> content_ = region::Content(10, kBytes);
   uint32_t slot_ = 0;
   std::map<std::string, size_t> brought_;
-  std::vector<absl::Status> ended_;
-  std::unique_ptr<CopyFetch> fetch_ = std::make_unique<CopyFetch>(
-      *loop_, clock_, work_, CopyFetch::Whose{"a", "gpt", 1000, 0},
-      CopyFetch::Handler{[this] { return &calls_; },
-                         [](const SnapshotId&) { return Error(ErrorCode::NOT_FOUND, "not here"); }});
 };
 
 TEST_F(SharedFetchTest, TwoSourcesBringItTogether) {

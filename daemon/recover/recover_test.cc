@@ -36,7 +36,7 @@ class RecoverTest : public ::testing::Test {
     PosixStoreOptions options;
     options.root = dir_.path();
     options.make_queue = [] { return MakeInlineIoQueue(4); };
-    store_ = *OpenPosixStore(PosixFiles(), SystemClock(), options);
+    store_ = *OpenPosixStore(PosixFiles(), options);
     Save(kOlder, 100);
     Save(kId, 0);
   }

@@ -154,6 +154,15 @@ uint32_t Bell::DonePrefix(uint32_t slot, Epoch epoch, uint32_t from) const {
   return from;
 }
 
+void Bell::ReadDone(uint32_t slot, Epoch epoch, uint32_t from, std::vector<uint32_t>& crcs) const {
+  const std::atomic<uint64_t>* entries = chunks(slot);
+  for (; from < chunk_count_; ++from) {
+    const uint64_t entry = entries[from].load(std::memory_order_acquire);
+    if (!ChunkDone(entry, epoch)) return;
+    crcs.push_back(static_cast<uint32_t>(entry));
+  }
+}
+
 uint32_t Bell::CountChunks(uint32_t index, Epoch epoch) const {
   const std::atomic<uint64_t>* entries = chunks(index);
   return static_cast<uint32_t>(

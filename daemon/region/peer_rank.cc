@@ -133,12 +133,16 @@ void PeerRank::AddEntries(std::vector<PeerEntry>& to) const {
 
 // ---------------------------------------------------------------------------------------------------------- filling
 
-// The newest order wins: one fill at a time.
-void PeerRank::FenceUpTo(const SnapshotId& id) {
+// One fill at a time.
+absl::Status PeerRank::MakeWay(const SnapshotId& id, const PeerMarks& marks) {
   auto fill = fill_.lock();
-  if (fill == nullptr || fill->place().id > id) return;
+  if (fill == nullptr) return absl::OkStatus();
+  if (!Overtakes(id, fill->place().id, marks))
+    return Error(ErrorCode::SUPERSEDED, absl::StrCat(Name(), ": step ", ToString(id), ": step ",
+                                                     ToString(fill->place().id), " is being copied"));
   fill->Fence();
   fill_.reset();
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<PeerFill>> PeerRank::Begin(const LayoutSpec& spec, const SnapshotId& id,
@@ -148,10 +152,7 @@ absl::StatusOr<std::shared_ptr<PeerFill>> PeerRank::Begin(const LayoutSpec& spec
   LayoutSet* set = region_->FindSame(spec);
   if (set == nullptr)
     return Error(ErrorCode::LAYOUT_PREPARING, absl::StrCat(Name(), ": no memory is prepared for this layout yet"));
-  FenceUpTo(id);
-  if (const auto fill = fill_.lock())
-    return Error(ErrorCode::SUPERSEDED, absl::StrCat(Name(), ": step ", ToString(id), ": step ",
-                                                     ToString(fill->place().id), " is being copied"));
+  CKPTD_RETURN_IF_ERROR(MakeWay(id, marks));
   absl::StatusOr<uint32_t> slot = ChooseSlot(FactsOf(*set), complete, marks);
   if (!slot.ok()) return Named(slot.status());
   return OpenFill(*set, *slot, id, marks.attempt);

@@ -118,7 +118,7 @@ class PeerRank {
   std::vector<PeerSlotFacts> FactsOf(const LayoutSet& set) const;
   absl::StatusOr<std::shared_ptr<PeerFill>> OpenFill(LayoutSet& set, uint32_t slot, const SnapshotId& id,
                                                      AttemptId attempt);
-  void FenceUpTo(const SnapshotId& id);
+  [[nodiscard]] absl::Status MakeWay(const SnapshotId& id, const PeerMarks& marks);
   bool IsCurrent(const PeerFill& fill) const;
   absl::Status CheckSeal(const PeerFill& fill, const PeerSeal& seal) const;
   absl::Status Write(LayoutSet& set, const PeerFill& fill, const PeerSeal& seal, std::vector<uint32_t> crcs) const;

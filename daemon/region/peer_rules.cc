@@ -73,6 +73,10 @@ absl::Status CheckWanted(const SnapshotId& id, std::span<const SnapshotId> compl
   return absl::OkStatus();
 }
 
+bool Overtakes(const SnapshotId& id, const SnapshotId& filling, const PeerMarks& marks) {
+  return id >= filling || id == marks.captured;
+}
+
 absl::StatusOr<uint32_t> ChooseSlot(std::span<const PeerSlotFacts> slots, std::span<const SnapshotId> complete,
                                     const PeerMarks& marks) {
   std::optional<uint32_t> chosen;

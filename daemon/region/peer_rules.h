@@ -14,7 +14,8 @@
 //
 // What arrives is ordered by (attempt, step). An order of an attempt below the highest seen is FENCED; a step older
 // than what is complete here is SUPERSEDED, but for the two marked ones: after a roll-back W is older than what is
-// here.
+// here. One copy of a rank is on its way at a time, and the newest order wins, but for what all ranks copy now: it goes
+// before a newer one whose turn has not come, which may be of a capture that is never sealed.
 #ifndef CKPTD_DAEMON_REGION_PEER_RULES_H_
 #define CKPTD_DAEMON_REGION_PEER_RULES_H_
 
@@ -48,6 +49,9 @@ struct PeerMarks {
 // INVALID_ARGUMENT when it is of an attempt that the marks do not know.
 [[nodiscard]] absl::Status CheckWanted(const SnapshotId& id, std::span<const SnapshotId> complete,
                                        const PeerMarks& marks);
+
+// Whether an order of `id` takes the place of the copy of `filling` that is on its way; otherwise it is SUPERSEDED.
+[[nodiscard]] bool Overtakes(const SnapshotId& id, const SnapshotId& filling, const PeerMarks& marks);
 
 // One slot of the layout that the copy is to be in.
 struct PeerSlotFacts {

@@ -74,6 +74,16 @@ TEST(CheckWanted, SaysWhyNot) {
   EXPECT_EQ(CodeOf(CheckWanted({0, 9}, complete, marks)), ErrorCode::INVALID_ARGUMENT);
 }
 
+TEST(Overtakes, TheNewestAndWhatAllRanksCopyNow) {
+  const PeerMarks marks = MarksOf(2, 11, {2, 10}, {2, 5});
+  EXPECT_TRUE(Overtakes({2, 20}, {2, 15}, marks));
+  EXPECT_TRUE(Overtakes({2, 15}, {2, 15}, marks)) << "of another owner";
+  EXPECT_FALSE(Overtakes({2, 14}, {2, 15}, marks));
+  EXPECT_TRUE(Overtakes({2, 10}, {2, 15}, marks)) << "its turn is now, and 15's may never come";
+  EXPECT_FALSE(Overtakes({2, 5}, {2, 15}, marks)) << "protected before";
+  EXPECT_FALSE(Overtakes({2, 5}, {2, 10}, marks));
+}
+
 TEST(ChooseSlot, TakesWhatIsEmptyThenTheOldestThatMayGo) {
   const PeerMarks marks = MarksOf(1, 31, {1, 30});
   const Ids complete = {{1, 20}, {1, 10}};

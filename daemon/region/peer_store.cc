@@ -171,6 +171,11 @@ absl::Status PeerStore::Tell(absl::string_view name, const PeerMarks& marks) {
   return absl::OkStatus();
 }
 
+PeerMarks PeerStore::MarksOf(absl::string_view job) const {
+  const auto known = jobs_.find(job);
+  return known == jobs_.end() ? PeerMarks() : known->second.marks;
+}
+
 void PeerStore::MarkDurable(absl::string_view name, const SnapshotId& id) {
   Job* job = FindJob(name);
   if (job == nullptr) return;

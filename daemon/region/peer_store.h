@@ -90,6 +90,8 @@ class PeerStore {
   // ---- what the job protocol says.
   // FENCED when an attempt above was seen. Fills of lower attempts are fenced.
   [[nodiscard]] absl::Status Tell(absl::string_view job, const PeerMarks& marks);
+  // What was told. Nothing of a job that nobody has copies of here.
+  [[nodiscard]] PeerMarks MarksOf(absl::string_view job) const;
   // `id` is on storage, all ranks of it. Nobody waits any more for what is older than that.
   void MarkDurable(absl::string_view job, const SnapshotId& id);
 
@@ -103,7 +105,7 @@ class PeerStore {
   [[nodiscard]] absl::Status FinishLayout(std::unique_ptr<PeerBuild> build);
 
   // ---- filling. The returned handle holds the slot (peer_fill.h).
-  // Errors of peer_rules.h, or LAYOUT_PREPARING. An older fill of this rank is fenced; BUSY until its writer lets go.
+  // Errors of peer_rules.h, or LAYOUT_PREPARING. The fill that it overtakes is fenced; BUSY until its writer lets go.
   [[nodiscard]] absl::StatusOr<std::shared_ptr<PeerFill>> Begin(const PeerSpec& spec, const SnapshotId& id,
                                                                 const PeerMarks& marks);
   // From now on it is in List, also after a kill. FENCED; REFUSED while chunks are missing; CORRUPT when the root

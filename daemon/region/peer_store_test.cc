@@ -148,6 +148,21 @@ TEST_F(PeerStoreTest, ANewLayoutKnowsTheAttemptThatTheOldOneKnew) {
   EXPECT_EQ(CodeOf(store().Begin(larger, {1, 30}, Marks(1)).status()), ErrorCode::FENCED);
 }
 
+TEST_F(PeerStoreTest, WhatAllRanksCopyNowIsNotHeldUpByANewerOne) {
+  ASSERT_TRUE(Prepare(store(), spec_).ok());
+  auto early = *store().Begin(spec_, {1, 20}, Marks(1));
+  const PeerMarks turn = Marks(1, 10);
+  auto now = store().Begin(spec_, {1, 10}, turn);
+  ASSERT_TRUE(now.ok()) << now.status();
+  EXPECT_TRUE(early->fenced());
+  early.reset();
+  EXPECT_EQ(store().MarksOf("gpt").captured, (SnapshotId{1, 10}));
+  EXPECT_EQ(store().MarksOf("other"), PeerMarks());
+  ASSERT_TRUE(Receive(**now, ContentOf({1, 10})).ok());
+  ASSERT_TRUE(store().Complete(**now, SealOf({1, 10}, ContentOf({1, 10}))).ok());
+  EXPECT_TRUE(store().Begin(spec_, {1, 20}, turn).ok());
+}
+
 TEST_F(PeerStoreTest, AnOlderStepIsSupersededANewerOneWins) {
   ASSERT_TRUE(Prepare(store(), spec_).ok());
   auto newer = *store().Begin(spec_, {1, 20}, Marks(1));

@@ -142,10 +142,11 @@ class Server {
   uint64_t dropped_hints_ = 0;
 };
 
-// Copies `text` into a zero-filled field of a message, cut to fit with its final zero.
+// Copies `text` into a zero-filled field of a message, cut to fit with its final zero, between two characters of UTF-8.
 template <size_t kSize>
 void SetText(char (&field)[kSize], absl::string_view text) {
   size_t length = text.size() < kSize ? text.size() : kSize - 1;
+  while (length > 0 && length < text.size() && (text[length] & 0xC0) == 0x80) --length;
   std::memset(field, 0, kSize);
   std::memcpy(field, text.data(), length);
 }

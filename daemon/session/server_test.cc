@@ -281,5 +281,19 @@ TEST_F(ServerTest, DeathIsNoticedAlthoughAChildKeepsTheSocket) {
   kill(-trainer, SIGKILL);
 }
 
+TEST(SetText, CutsBetweenCharacters) {
+  char field[5];
+  SetText(field, "abcd");
+  EXPECT_STREQ(field, "abcd");
+  SetText(field, "abcde");
+  EXPECT_STREQ(field, "abcd");
+  SetText(field, "ab\u20ac");  // of three bytes
+  EXPECT_STREQ(field, "ab");
+  SetText(field, "a\u20ac");
+  EXPECT_STREQ(field, "a\u20ac");
+  SetText(field, "\x80\x80\x80\x80\x80");  // no text at all
+  EXPECT_STREQ(field, "");
+}
+
 }  // namespace
 }  // namespace ckptd

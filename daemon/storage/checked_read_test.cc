@@ -30,7 +30,7 @@ class CheckedReadTest : public ::testing::Test {
     PosixStoreOptions options;
     options.root = dir_.path();
     options.make_queue = [] { return MakeInlineIoQueue(4); };
-    store_ = *OpenPosixStore(PosixFiles(), SystemClock(), options);
+    store_ = *OpenPosixStore(PosixFiles(), options);
     rank_.chunk_bytes = kChunk;
     rank_.chunk_crcs = slot_.ChunkCrcs();
     Write();

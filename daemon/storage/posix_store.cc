@@ -41,12 +41,8 @@ absl::string_view DirectoryOf(absl::string_view name) {
 
 class PosixStore final : public Store {
  public:
-  PosixStore(Files& files, const Clock& clock, PosixStoreOptions options)
-      : files_(files),
-        clock_(clock),
-        options_(std::move(options)),
-        publisher_(files, options_.owner),
-        pool_(options_.make_queue) {}
+  PosixStore(Files& files, PosixStoreOptions options)
+      : files_(files), options_(std::move(options)), publisher_(files, options_.owner), pool_(options_.make_queue) {}
 
   absl::Status Probe() override {
     CKPTD_ASSIGN_OR_RETURN(FileInfo root, files_.Stat(options_.root));
@@ -103,12 +99,20 @@ class PosixStore final : public Store {
 
   absl::StatusOr<size_t> RemoveTemporary(const std::string& directory, Nanos age) override {
     CKPTD_ASSIGN_OR_RETURN(auto entries, ReadDirectory(directory));
+    std::erase_if(entries, [](const DirEntry& entry) {
+      return !IsTemporaryName(entry.name) || entry.type != FileType::kRegular;
+    });
+    if (entries.empty()) return 0;
+    Nanos latest = Nanos::max();  // whatever their age: also where there is no room for one file more
+    if (age > Nanos(0)) {
+      CKPTD_ASSIGN_OR_RETURN(Nanos now, StorageTime(directory));
+      latest = now - age;
+    }
     size_t removed = 0;
     for (const DirEntry& entry : entries) {
-      if (!IsTemporaryName(entry.name) || entry.type != FileType::kRegular) continue;
       const std::string path = absl::StrCat(PathOf(directory), "/", entry.name);
       absl::StatusOr<FileInfo> info = files_.Stat(path);
-      if (!info.ok() || clock_.Wall() - info->modified < age) continue;  // its writer lives, or has just removed it
+      if (!info.ok() || info->modified > latest) continue;  // its writer lives, or has just removed it
       removed += files_.Unlink(path).ok() ? 1 : 0;
     }
     return removed;
@@ -160,6 +164,15 @@ class PosixStore final : public Store {
     return name.empty() ? options_.root : absl::StrCat(options_.root, "/", name);
   }
 
+  // By the clock that dates its files: this node's may be hours off, and the files of a node that writes would be old.
+  absl::StatusOr<Nanos> StorageTime(const std::string& directory) {
+    CKPTD_ASSIGN_OR_RETURN(TempFile fresh, publisher_.CreateTemp(PathOf(directory), /*direct=*/false));
+    absl::StatusOr<FileInfo> info = files_.Stat(fresh.path);
+    publisher_.Discard(std::move(fresh));
+    CKPTD_RETURN_IF_ERROR(info.status());
+    return info->modified;
+  }
+
   absl::StatusOr<TempFile> NewTemp(const std::string& name, bool direct) {
     CKPTD_RETURN_IF_ERROR(CheckName(name));
     CKPTD_RETURN_IF_ERROR(publisher_.MakeDirectories(options_.root, DirectoryOf(name)));
@@ -181,7 +194,6 @@ class PosixStore final : public Store {
   }
 
   Files& files_;
-  const Clock& clock_;
   const PosixStoreOptions options_;
   Publisher publisher_;
   IoPool pool_;
@@ -192,18 +204,16 @@ class PosixStore final : public Store {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Store>> MakePosixStore(Files& files, const Clock& clock,
-                                                      const PosixStoreOptions& options) {
+absl::StatusOr<std::unique_ptr<Store>> MakePosixStore(Files& files, const PosixStoreOptions& options) {
   if (!absl::StartsWith(options.root, "/") || options.io_bytes == 0 || options.io_bytes % kDirectAlignment != 0) {
     return Error(ErrorCode::INVALID_ARGUMENT,
                  absl::StrCat("storage root '", options.root, "', transfers of ", options.io_bytes, " bytes"));
   }
-  return std::make_unique<PosixStore>(files, clock, options);
+  return std::make_unique<PosixStore>(files, options);
 }
 
-absl::StatusOr<std::unique_ptr<Store>> OpenPosixStore(Files& files, const Clock& clock,
-                                                      const PosixStoreOptions& options) {
-  CKPTD_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, MakePosixStore(files, clock, options));
+absl::StatusOr<std::unique_ptr<Store>> OpenPosixStore(Files& files, const PosixStoreOptions& options) {
+  CKPTD_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, MakePosixStore(files, options));
   CKPTD_RETURN_IF_ERROR(store->Probe());
   return store;
 }

@@ -8,7 +8,6 @@
 #include <memory>
 #include <string>
 
-#include "daemon/base/clock.h"
 #include "daemon/os/files.h"
 #include "daemon/os/io_queue.h"
 #include "daemon/storage/store.h"
@@ -23,13 +22,11 @@ struct PosixStoreOptions {
   size_t io_bytes = size_t{8} << 20;  // largest single transfer; a multiple of kDirectAlignment
 };
 
-// `files` and `clock` outlive the store. Does not touch the storage yet.
-[[nodiscard]] absl::StatusOr<std::unique_ptr<Store>> MakePosixStore(Files& files, const Clock& clock,
-                                                                    const PosixStoreOptions& options);
+// `files` outlives the store. Does not touch the storage yet.
+[[nodiscard]] absl::StatusOr<std::unique_ptr<Store>> MakePosixStore(Files& files, const PosixStoreOptions& options);
 // The same, and Probe(). A root that cannot be written opens (it can still be read); one that is
 // missing or is no directory does not. Blocks as long as the storage does.
-[[nodiscard]] absl::StatusOr<std::unique_ptr<Store>> OpenPosixStore(Files& files, const Clock& clock,
-                                                                    const PosixStoreOptions& options);
+[[nodiscard]] absl::StatusOr<std::unique_ptr<Store>> OpenPosixStore(Files& files, const PosixStoreOptions& options);
 
 }  // namespace ckptd
 

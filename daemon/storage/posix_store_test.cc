@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "daemon/base/errors.h"
 #include "daemon/os/mapping.h"
@@ -45,11 +46,10 @@ class PosixStoreTest : public ::testing::TestWithParam<Variant> {
 
   std::unique_ptr<Store> Open() {
     IoQueueChoice choice = GetParam().queue;
-    auto store = OpenPosixStore(PosixFiles(), SystemClock(),
-                                {.root = dir_.path(),
-                                 .make_queue = [choice] { return MakeIoQueue(choice, 3); },
-                                 .direct = GetParam().direct,
-                                 .io_bytes = 64 << 10});
+    auto store = OpenPosixStore(PosixFiles(), {.root = dir_.path(),
+                                               .make_queue = [choice] { return MakeIoQueue(choice, 3); },
+                                               .direct = GetParam().direct,
+                                               .io_bytes = 64 << 10});
     EXPECT_TRUE(store.ok()) << store.status();
     return *std::move(store);
   }
@@ -219,10 +219,9 @@ class RecordsTest : public ::testing::Test {
  protected:
   RecordsTest() : store_(OpenStore(dir_.path())) {}
   std::unique_ptr<Store> OpenStore(const std::string& root) {
-    return *OpenPosixStore(PosixFiles(), clock_, {.root = root, .make_queue = [] { return MakeInlineIoQueue(1); }});
+    return *OpenPosixStore(PosixFiles(), {.root = root, .make_queue = [] { return MakeInlineIoQueue(1); }});
   }
 
-  FakeClock clock_;
   TempDir dir_;
   std::unique_ptr<Store> store_;
 };
@@ -260,7 +259,7 @@ TEST_F(RecordsTest, LeftoversAreThoseOfEarlierProcessesOfTheSameOwner) {
     options.root = dir_.path();
     options.owner = owner;
     options.make_queue = [] { return MakeInlineIoQueue(1); };
-    return *OpenPosixStore(PosixFiles(), clock_, options);
+    return *OpenPosixStore(PosixFiles(), options);
   };
   auto killed = open("node-a");
   auto writer = *killed->OpenForWrite("job/step/part", 4096);
@@ -296,10 +295,10 @@ TEST(PosixStore, TheProbeOfAKilledProcessIsALeftoverOfItsOwner) {
   options.owner = "node-a";
   options.make_queue = [] { return MakeInlineIoQueue(1); };
   files.KillAt(files.OpCount() + 1);  // the file is made, and not removed
-  (void)OpenPosixStore(files, SystemClock(), options);
+  (void)OpenPosixStore(files, options);
   files.Revive();
   ASSERT_EQ(files.ReadDir("/store", 10)->size(), 1u);
-  EXPECT_EQ(*(*OpenPosixStore(files, SystemClock(), options))->RemoveLeftovers(""), 1u);
+  EXPECT_EQ(*(*OpenPosixStore(files, options))->RemoveLeftovers(""), 1u);
 }
 
 TEST_F(RecordsTest, RemovesOldTemporaryFilesAndNothingElse) {
@@ -308,18 +307,18 @@ TEST_F(RecordsTest, RemovesOldTemporaryFilesAndNothingElse) {
     ASSERT_TRUE(PosixFiles().Open(dir_.path() + "/job/" + name, {.write = true, .create = true}).ok());
   }
   ASSERT_TRUE(PosixFiles().Mkdir(dir_.path() + "/job/.tmp-directory", 0700).ok());
-  clock_.Advance(SystemClock().Wall());
   EXPECT_EQ(*store_->RemoveTemporary("job", std::chrono::hours(1)), 0u) << "its writer may live";
-  clock_.Advance(std::chrono::hours(2));
+  const std::filesystem::path written = dir_.path() + "/job/.tmp-0123456789abcdef";
+  last_write_time(written, last_write_time(written) - std::chrono::hours(2));
   EXPECT_EQ(*store_->RemoveTemporary("job", std::chrono::hours(1)), 1u);
   EXPECT_EQ(PosixFiles().ReadDir(dir_.path() + "/job", 10)->size(), 4u);
 }
 
 TEST_F(RecordsTest, AMissingRootIsSaid) {
   PosixStoreOptions options{.root = dir_.path() + "/none", .make_queue = [] { return MakeInlineIoQueue(1); }};
-  EXPECT_EQ(CodeOf(OpenPosixStore(PosixFiles(), clock_, options).status()), ErrorCode::NOT_FOUND);
+  EXPECT_EQ(CodeOf(OpenPosixStore(PosixFiles(), options).status()), ErrorCode::NOT_FOUND);
   options.root = "relative";
-  EXPECT_EQ(CodeOf(OpenPosixStore(PosixFiles(), clock_, options).status()), ErrorCode::INVALID_ARGUMENT);
+  EXPECT_EQ(CodeOf(OpenPosixStore(PosixFiles(), options).status()), ErrorCode::INVALID_ARGUMENT);
 }
 
 }  // namespace

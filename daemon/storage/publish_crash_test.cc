@@ -49,8 +49,7 @@ struct World {
     store = OpenOn(files);
   }
   static std::unique_ptr<Store> OpenOn(SimFiles& files) {
-    return *OpenPosixStore(files, SystemClock(),
-                           {.root = kRoot, .make_queue = [] { return MakeInlineIoQueue(2); }, .io_bytes = 4096});
+    return *OpenPosixStore(files, {.root = kRoot, .make_queue = [] { return MakeInlineIoQueue(2); }, .io_bytes = 4096});
   }
   SimFiles files;
   std::unique_ptr<Store> store;

@@ -28,7 +28,7 @@ class StepFilesTest : public ::testing::Test {
     PosixStoreOptions options;
     options.root = dir_.path();
     options.make_queue = [] { return MakeInlineIoQueue(4); };
-    store_ = *OpenPosixStore(PosixFiles(), SystemClock(), options);
+    store_ = *OpenPosixStore(PosixFiles(), options);
   }
 
   static std::string Sidecar(Rank rank, const SnapshotId& id, uint32_t images = 1) {

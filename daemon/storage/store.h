@@ -86,7 +86,8 @@ class Store {
   [[nodiscard]] virtual absl::Status Delete(const std::string& name) = 0;
   // An empty directory; a missing one is OK, one that still holds names is an error.
   [[nodiscard]] virtual absl::Status DeleteDirectory(const std::string& directory) = 0;
-  // Removes files with our temporary names in `directory` last modified at least `age` ago: what crashed writers left.
+  // Removes files with our temporary names in `directory` last modified at least `age` ago, by the storage's own clock:
+  // what crashed writers left. With an age it makes a file to learn what time it is there.
   // Returns how many. A live writer whose file is removed notices at Finish and is IsAbandoned.
   [[nodiscard]] virtual absl::StatusOr<size_t> RemoveTemporary(const std::string& directory, Nanos age) = 0;
 

@@ -45,7 +45,7 @@ class StoreCallsTest : public ::testing::Test {
         awaited_ = calls_.Longest(true);
       });
     };
-    disk_ = *OpenPosixStore(PosixFiles(), clock_, options);
+    disk_ = *OpenPosixStore(PosixFiles(), options);
     store_ = MakeWatchedStore(*disk_, calls_, false);
     restore_store_ = MakeWatchedStore(*disk_, calls_, true);
   }

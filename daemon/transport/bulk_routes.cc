@@ -24,6 +24,12 @@ void BulkRoutes::Heard(const std::string& peer, absl::string_view from, BulkWay 
     routes_[{peer, way}] = {host, static_cast<uint16_t>(port)};
 }
 
+void BulkRoutes::ForgetOthers(const std::function<bool(const std::string& name)>& is_peer) {
+  const auto is_other = [&](const auto& entry) { return !is_peer(entry.first.first); };
+  std::erase_if(routes_, is_other);
+  std::erase_if(rests_, is_other);
+}
+
 std::optional<BulkRoute> BulkRoutes::Find(const std::string& peer, BulkWay way, Nanos now) const {
   const auto rests = rests_.find({peer, way});
   if (rests != rests_.end() && now < rests->second) return std::nullopt;

@@ -5,6 +5,7 @@
 #define CKPTD_DAEMON_TRANSPORT_BULK_ROUTES_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -29,6 +30,7 @@ class BulkRoutes {
   void Heard(const std::string& peer, absl::string_view from, BulkWay way, uint32_t port);
   [[nodiscard]] std::optional<BulkRoute> Find(const std::string& peer, BulkWay way, Nanos now) const;
   void Failed(const std::string& peer, BulkWay way, Nanos now) { rests_[{peer, way}] = now + kRouteRests; }
+  void ForgetOthers(const std::function<bool(const std::string& name)>& is_peer);
 
  private:
   using Key = std::pair<std::string, BulkWay>;

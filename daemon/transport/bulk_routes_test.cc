@@ -42,5 +42,20 @@ TEST(BulkRoutesTest, TheWaysToAPeerAreApart) {
   EXPECT_EQ(routes.Find("b", BulkWay::kUcx, Nanos(6))->port, 5000);
 }
 
+TEST(BulkRoutesTest, WhoeverIsNoPeerAnyMoreIsForgotten) {
+  BulkRoutes routes;
+  for (const char* peer : {"b", "c"}) {
+    routes.Heard(peer, "ipv4:10.0.0.7:9465", BulkWay::kTls, 4000);
+    routes.Heard(peer, "ipv4:10.0.0.7:9465", BulkWay::kUcx, 5000);
+    routes.Failed(peer, BulkWay::kUcx, Nanos(0));
+  }
+  routes.ForgetOthers([](const std::string& name) { return name == "c"; });
+  EXPECT_FALSE(routes.Find("b", BulkWay::kTls, Nanos(1)));
+  EXPECT_TRUE(routes.Find("c", BulkWay::kTls, Nanos(1)));
+  EXPECT_FALSE(routes.Find("c", BulkWay::kUcx, Nanos(1))) << "it rests still";
+  routes.Heard("b", "ipv4:10.0.0.7:9465", BulkWay::kUcx, 5000);
+  EXPECT_TRUE(routes.Find("b", BulkWay::kUcx, Nanos(1))) << "it is back, as new";
+}
+
 }  // namespace
 }  // namespace ckptd::transport

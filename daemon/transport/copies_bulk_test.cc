@@ -225,6 +225,8 @@ TEST_P(CopiesBulkTest, WhereItMeasuresEachWayIsTriedAndOneIsInUse) {
   EXPECT_NE(after[0].in_use, after[1].in_use);
   EXPECT_EQ(of_[1].made(), after[0].in_use ? 3U : 1U);
   for (const PathChoice::Speed& speed : after) EXPECT_GT(speed.bytes_per_second, 0) << NameOf(speed.way);
+  a_->SetPeers({});
+  EXPECT_THAT(speeds(), SizeIs(0)) << "it left the membership";
 }
 
 TEST_P(CopiesBulkTest, WhereOneHasItNotGrpcCarriesThem) {

@@ -129,6 +129,7 @@ void DialledMove::Drive(OpenedStream opened) {
   progress_ = run_->verified_bytes();
   way_ = opened.way;
   driven_since_ = Now();
+  starved_ = run_->starved();
   std::shared_ptr<BulkStream> stream = std::move(opened.stream);
   run_->Prepare();
   auto returned = scope_.Bind([this] { Returned(); });
@@ -151,7 +152,8 @@ void DialledMove::Drive(OpenedStream opened) {
 
 void DialledMove::Returned() {
   const uint64_t brought = run_->verified_bytes() - progress_;
-  if (shared_->ended && (brought != 0 || !Over())) shared_->ended({order_.peer, way_, brought, Now() - driven_since_});
+  const Nanos took = Now() - driven_since_ - (run_->starved() - starved_);
+  if (shared_->ended && (brought != 0 || !Over())) shared_->ended({order_.peer, way_, brought, took});
   if (Over()) return Finish();
   SetAlarm();
   phase_ = Phase::kPausing;  // the slot goes back by itself

@@ -37,7 +37,7 @@ struct MoveTold {
   std::string peer;
   BulkWay way = BulkWay::kGrpc;
   uint64_t bytes = 0;
-  Nanos took{0};
+  Nanos took{0};  // without what a sender waited for its source
 };
 
 // What all of them share.
@@ -117,6 +117,7 @@ class DialledMove final : public CopyMove {
   uint64_t progress_ = 0;         // before the present connection
   BulkWay way_ = BulkWay::kGrpc;  // of it
   Nanos driven_since_{0};
+  Nanos starved_{0};         // before it
   uint64_t renewal_ = 0;     // which answer is heard
   absl::Status last_error_;  // of a connection
   std::function<void()> look_;

@@ -47,22 +47,22 @@ struct CopyAsk {
   Card self;
 };
 
-GrpcCopies::GrpcCopies(Loop& loop, std::shared_ptr<Mailbox> mailbox, GrpcCopiesOptions options)
+GrpcCopies::GrpcCopies(Loop& loop, const std::shared_ptr<Mailbox>& mailbox, GrpcCopiesOptions options)
     : loop_(loop),
       mailbox_(mailbox),
       options_(std::move(options)),
-      shared_(std::make_shared<DialShared>(
-          DialShared{loop,
-                     mailbox,
-                     std::make_shared<ThreadPool>("move-out", options_.moves_at_once, options_.moves_at_once),
-                     std::make_shared<MoveSlots>(options_.moves_at_once),
-                     options_.first_pause,
-                     options_.longest_pause,
-                     nullptr,
-                     nullptr,
-                     {}})) {
-  shared_->dial = scope_.Bind([this](const std::string& peer, const struct Hello& hello, StreamOpened opened) {
-    Dial(peer, hello, std::move(opened));
+      shared_(std::make_shared<DialShared>(DialShared{
+          loop,
+          mailbox,
+          std::make_shared<ThreadPool>("move-out", options_.moves_at_once, options_.moves_at_once, Priority::kBehind),
+          std::make_shared<MoveSlots>(options_.moves_at_once),
+          options_.first_pause,
+          options_.longest_pause,
+          nullptr,
+          nullptr,
+          {}})) {
+  shared_->dial = scope_.Bind([this](const std::string& peer, const struct Hello& hello, const StreamOpened& opened) {
+    Dial(peer, hello, opened);
   });
   shared_->ended = scope_.Bind([this](const MoveTold& told) { Ended(told); });
 }
@@ -84,6 +84,12 @@ void GrpcCopies::Rejudge() {
     const absl::Status admitted = options_.admit(card);
     if (!admitted.ok()) shared_->AbortPeer(peer, AtNode(peer, admitted));
   }
+}
+
+void GrpcCopies::ForgetOthers(const std::function<bool(const std::string& name)>& is_peer) {
+  choice_.ForgetOthers(is_peer);
+  routes_.ForgetOthers(is_peer);
+  std::erase_if(answered_, [&](const auto& entry) { return !is_peer(entry.first); });
 }
 
 absl::StatusOr<Card> GrpcCopies::Believe(const Card& self, const std::string& peer, const v1::HelloResponse& by) const {
@@ -158,14 +164,14 @@ void GrpcCopies::Describe(const std::string& peer, v1::DescribeRequest request, 
   Ask(peer, std::move(request), patience, std::move(answer), method);
 }
 
-void GrpcCopies::Dial(const std::string& peer, const struct Hello& hello, StreamOpened opened) {
+void GrpcCopies::Dial(const std::string& peer, const struct Hello& hello, const StreamOpened& opened) {
   const absl::StatusOr<Card> self = options_.self();
   if (!self.ok()) return mailbox_->Put([opened, why = AtNode(peer, self.status())] { opened(why); });
   v1::MoveHello first;
   *first.mutable_from() = MakeHello(*self, peer);
   first.set_transfer(EncodeHello(hello));
-  if (BulkPort* const port = PortOf(WayTo(peer))) return DialBulk(peer, *self, *port, first, std::move(opened));
-  DialByCall(peer, *self, first, std::move(opened));
+  if (BulkPort* const port = PortOf(WayTo(peer))) return DialBulk(peer, *self, *port, first, opened);
+  DialByCall(peer, *self, first, opened);
 }
 
 BulkPort* GrpcCopies::PortOf(BulkWay way) const {
@@ -186,7 +192,7 @@ BulkWay GrpcCopies::WayTo(const std::string& peer) {
 }
 
 void GrpcCopies::DialBulk(const std::string& peer, const Card& self, BulkPort& port, const v1::MoveHello& hello,
-                          StreamOpened opened) {
+                          const StreamOpened& opened) {
   const BulkRoute route = *routes_.Find(peer, port.way(), loop_.clock().Monotonic());
   auto bulked = scope_.Bind([this, peer, self, way = port.way(), opened](const absl::StatusOr<OpenedBulk>& bulk) {
     Bulked(peer, self, way, bulk, opened);
@@ -210,7 +216,7 @@ void GrpcCopies::WayFailed(const std::string& peer, BulkWay way) {
 
 // Where there is no connection to be had, the next one is a call of Move.
 void GrpcCopies::Bulked(const std::string& peer, const Card& self, BulkWay way, const absl::StatusOr<OpenedBulk>& bulk,
-                        StreamOpened opened) {
+                        const StreamOpened& opened) {
   const ErrorCode code = CodeOf(bulk.status());
   if (code == ErrorCode::AGENT_UNREACHABLE || code == ErrorCode::TIMEOUT) WayFailed(peer, way);
   if (!bulk.ok()) return opened(AtNode(peer, bulk.status()));
@@ -225,7 +231,7 @@ void GrpcCopies::Bulked(const std::string& peer, const Card& self, BulkWay way, 
 
 // The call's first answer, or why there is none; the timer closes what says nothing.
 void GrpcCopies::DialByCall(const std::string& peer, const Card& self, const v1::MoveHello& hello,
-                            StreamOpened opened) {
+                            const StreamOpened& opened) {
   absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = options_.connect(peer);
   if (!channel.ok()) return mailbox_->Put([opened, why = AtNode(peer, channel.status())] { opened(why); });
   const uint64_t id = ++last_;

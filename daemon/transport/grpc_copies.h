@@ -43,12 +43,14 @@ struct GrpcCopiesOptions {
 class GrpcCopies final : public CopyCalls {
  public:
   // `loop` outlives it.
-  GrpcCopies(Loop& loop, std::shared_ptr<Mailbox> mailbox, GrpcCopiesOptions options);
+  GrpcCopies(Loop& loop, const std::shared_ptr<Mailbox>& mailbox, GrpcCopiesOptions options);
   // After the mailbox was closed. Cancels all; waits for its threads, and for no peer.
   ~GrpcCopies() override;
 
   // Ends the transfers with whoever would not be believed now.
   void Rejudge();
+  // Speeds, ports and names of nodes that are members no more.
+  void ForgetOthers(const std::function<bool(const std::string& name)>& is_peer);
 
   void Offer(const std::string& peer, v1::OfferRequest request, Nanos patience,
              CopyAnswer<v1::OfferResponse> answer) override;
@@ -71,13 +73,13 @@ class GrpcCopies final : public CopyCalls {
   [[nodiscard]] absl::StatusOr<Card> Believe(const Card& self, const std::string& peer,
                                              const v1::HelloResponse& by) const;
   [[nodiscard]] absl::StatusOr<Hello> HelloOf(MoveOrder& order, Nanos deadline) const;
-  void Dial(const std::string& peer, const Hello& hello, StreamOpened opened);
-  void DialByCall(const std::string& peer, const Card& self, const v1::MoveHello& hello, StreamOpened opened);
+  void Dial(const std::string& peer, const Hello& hello, const StreamOpened& opened);
+  void DialByCall(const std::string& peer, const Card& self, const v1::MoveHello& hello, const StreamOpened& opened);
   [[nodiscard]] BulkWay WayTo(const std::string& peer);
   void DialBulk(const std::string& peer, const Card& self, BulkPort& port, const v1::MoveHello& hello,
-                StreamOpened opened);
+                const StreamOpened& opened);
   void Bulked(const std::string& peer, const Card& self, BulkWay way, const absl::StatusOr<OpenedBulk>& bulk,
-              StreamOpened opened);
+              const StreamOpened& opened);
   void Ended(const MoveTold& told);
   void WayFailed(const std::string& peer, BulkWay way);
   [[nodiscard]] BulkPort* PortOf(BulkWay way) const;

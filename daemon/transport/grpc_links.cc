@@ -268,6 +268,7 @@ void GrpcLinks::SetPeers(const std::vector<PeerNode>& peers) {
   impl_->copies_desk->Rejudge();
   impl_->copies->Rejudge();
   impl_->door.ForgetCounts(is_peer);
+  impl_->copies->ForgetOthers(is_peer);
 }
 
 absl::Status GrpcLinks::Send(const std::string& peer, const LinkMessage& message) {

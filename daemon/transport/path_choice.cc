@@ -35,8 +35,9 @@ BulkWay PathChoice::Fastest(Peer& peer, const std::vector<BulkWay>& open) {
 }
 
 void PathChoice::Moved(const std::string& peer, BulkWay way, uint64_t bytes, Nanos took, Nanos now) {
-  if (bytes < kTelling || took <= Nanos(0)) return;
-  Measured& known = peers_[peer].Of(way);
+  const auto found = peers_.find(peer);
+  if (found == peers_.end() || bytes < kTelling || took <= Nanos(0)) return;
+  Measured& known = found->second.Of(way);
   const double speed = static_cast<double>(bytes) / std::chrono::duration<double>(took).count();
   const bool counts = known.speed && now - known.measured < kStale;
   known.speed = counts ? *known.speed + kWeight * (speed - *known.speed) : speed;
@@ -44,9 +45,14 @@ void PathChoice::Moved(const std::string& peer, BulkWay way, uint64_t bytes, Nan
 }
 
 void PathChoice::Failed(const std::string& peer, BulkWay way) {
-  Peer& of = peers_[peer];
-  of.Of(way) = {};
-  if (of.in_use == way) of.in_use.reset();
+  const auto found = peers_.find(peer);
+  if (found == peers_.end()) return;
+  found->second.Of(way) = {};
+  if (found->second.in_use == way) found->second.in_use.reset();
+}
+
+void PathChoice::ForgetOthers(const std::function<bool(const std::string& name)>& is_peer) {
+  std::erase_if(peers_, [&](const auto& entry) { return !is_peer(entry.first); });
 }
 
 std::vector<PathChoice::Speed> PathChoice::Speeds() const {

@@ -13,6 +13,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -46,8 +47,8 @@ class PathChoice {
   };
   // By peer, what was measured.
   [[nodiscard]] std::vector<Speed> Speeds() const;
-  // Of peers that are no more.
-  void Forget(const std::string& peer) { peers_.erase(peer); }
+  // What is told of a peer that was forgotten does not count, until a way to it is chosen again.
+  void ForgetOthers(const std::function<bool(const std::string& name)>& is_peer);
 
  private:
   struct Measured {

@@ -105,8 +105,19 @@ TEST_F(PathChoiceTest, PeersAreApart) {
   EXPECT_TRUE(speeds[1].in_use);
   EXPECT_NEAR(speeds[1].bytes_per_second, 3.0 * kGiB, 1e6);
   EXPECT_EQ(speeds[3].peer, "n3");
-  choice_.Forget("n2");
-  EXPECT_EQ(choice_.Speeds().size(), 1u);
+}
+
+TEST_F(PathChoiceTest, WhoeverIsNoPeerAnyMoreIsForgotten) {
+  (void)Moves(4);
+  EXPECT_EQ(choice_.Choose("n3", {BulkWay::kGrpc}, now_), BulkWay::kGrpc);
+  choice_.Moved("n3", BulkWay::kGrpc, kMove, seconds(1), now_);
+  choice_.ForgetOthers([](const std::string& name) { return name == "n3"; });
+  choice_.Moved("n2", BulkWay::kTls, kMove, seconds(1), now_);
+  choice_.Failed("n2", BulkWay::kUcx);
+  const auto speeds = choice_.Speeds();
+  ASSERT_EQ(speeds.size(), 1u) << "what ends after its peer has left tells nothing";
+  EXPECT_EQ(speeds[0].peer, "n3");
+  EXPECT_EQ(Move(), BulkWay::kUcx) << "it is back, as new";
 }
 
 }  // namespace

@@ -15,6 +15,11 @@ SendRun::SendRun(const Clock& clock, TransferName name, const TransferShape& sha
       source_(std::move(source)),
       machine_(std::move(name), shape, limits) {}
 
+bool SendRun::Starves() {
+  MutexLock lock(mutex_);
+  return machine_.Starves();
+}
+
 absl::Status SendRun::ChunkReady(uint32_t chunk, uint32_t crc) {
   {
     MutexLock lock(mutex_);

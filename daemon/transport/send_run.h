@@ -28,6 +28,7 @@ class SendRun final : public TransferRun {
   TransferState StateLocked() const override CKPTD_REQUIRES(mutex_);
   absl::Status StatusLocked() const override CKPTD_REQUIRES(mutex_);
   Turn Step(BulkStream& stream, Nanos* due) override CKPTD_EXCLUDES(mutex_);
+  [[nodiscard]] bool Starves() override CKPTD_EXCLUDES(mutex_);
   void Reset() override { sending_.reset(); }
 
   [[nodiscard]] bool Hear(BulkStream& stream) CKPTD_EXCLUDES(mutex_);

@@ -18,7 +18,10 @@ constexpr Nanos kLookAgain = std::chrono::milliseconds(200);
 }  // namespace
 
 ServedMoves::ServedMoves(Loop& loop, std::shared_ptr<Mailbox> mailbox, size_t at_once)
-    : loop_(loop), mailbox_(std::move(mailbox)), at_once_(at_once), pool_("move-in", at_once, at_once) {}
+    : loop_(loop),
+      mailbox_(std::move(mailbox)),
+      at_once_(at_once),
+      pool_("move-in", at_once, at_once, Priority::kBehind) {}
 
 ServedMoves::~ServedMoves() {
   AbortAll(Error(ErrorCode::DRAINING, "this node leaves"));

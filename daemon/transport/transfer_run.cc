@@ -46,8 +46,15 @@ void TransferRun::Go(BulkStream& stream) {
     Nanos due = Nanos::max();
     const Turn turn = Step(stream, &due);
     if (turn == Turn::kOver) return;
-    if (turn == Turn::kWait) wake_->WaitUntil(due);
+    if (turn == Turn::kWait) Wait(due);
   }
+}
+
+void TransferRun::Wait(Nanos until) {
+  const bool starves = Starves();
+  const Nanos since = Now();
+  wake_->WaitUntil(until);
+  if (starves) starved_ = starved_.load() + (Now() - since);
 }
 
 void TransferRun::Leave(BulkStream& stream) {

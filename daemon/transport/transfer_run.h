@@ -65,6 +65,8 @@ class TransferRun {
   [[nodiscard]] TransferState state() CKPTD_EXCLUDES(mutex_);
   [[nodiscard]] absl::Status status() CKPTD_EXCLUDES(mutex_);
   [[nodiscard]] uint64_t verified_bytes() const { return verified_bytes_; }
+  // Of the time that it was driven, what it waited for its own source: that says nothing of the connection.
+  [[nodiscard]] Nanos starved() const { return starved_; }
 
  protected:
   enum class Turn { kAgain, kWait, kOver };
@@ -81,6 +83,8 @@ class TransferRun {
 
   // The driving thread's. One step; kWait: nothing to do before `due`.
   [[nodiscard]] virtual Turn Step(BulkStream& stream, Nanos* due) CKPTD_EXCLUDES(mutex_) = 0;
+  // Of a sender that kWait: for its source.
+  [[nodiscard]] virtual bool Starves() CKPTD_EXCLUDES(mutex_) { return false; }
   // A connection begins, or has ended: what belonged to it is forgotten.
   virtual void Reset() CKPTD_EXCLUDES(mutex_) = 0;
   // Nothing more is sent; waits a little for the other end to be done, too.
@@ -97,7 +101,9 @@ class TransferRun {
 
  private:
   void Go(BulkStream& stream);
+  void Wait(Nanos until);
 
+  std::atomic<Nanos> starved_{Nanos(0)};
   const std::shared_ptr<Wake> wake_ = std::make_shared<Wake>();
   std::atomic<bool> cut_{false};
 };

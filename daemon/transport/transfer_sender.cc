@@ -145,7 +145,7 @@ std::optional<uint32_t> TransferSender::Head() {
 }
 
 std::optional<ChunkHeader> TransferSender::Next(Nanos now) {
-  if (state_ != TransferState::kRunning || connection_ == 0 || !welcomed_ || hang_up_) return std::nullopt;
+  if (!MaySend()) return std::nullopt;
   const std::optional<uint32_t> head = Head();
   if (!head.has_value()) return std::nullopt;
   const uint64_t bytes = shape_.Length(*head);

@@ -61,6 +61,9 @@ class TransferSender {
   // When Tick() or Next() is to be called at the latest; Nanos::max(): no need.
   [[nodiscard]] Nanos NextDeadline(Nanos now);
 
+  // It could send, all it sent is answered, and its owner has no further chunk ready.
+  [[nodiscard]] bool Starves() { return MaySend() && in_flight_ == 0 && !Head().has_value(); }
+
   [[nodiscard]] TransferState state() const { return state_; }
   // OK but for kFailed: PROTOCOL, CORRUPT (a chunk was damaged kMaxAttempts times), TIMEOUT (deadline, or no connection
   // was of use), what Abort() said, or what the receiver stopped with.
@@ -90,6 +93,9 @@ class TransferSender {
   void MarkVerified(Chunk& chunk, Nanos now);
   void CompleteIfAll();
   [[nodiscard]] bool AnswerIsOwed() const;
+  [[nodiscard]] bool MaySend() const {
+    return state_ == TransferState::kRunning && connection_ != 0 && welcomed_ && !hang_up_;
+  }
   [[nodiscard]] std::optional<uint32_t> Head();
 
   const TransferName name_;

@@ -8,7 +8,8 @@
 // Dialogue of a run:
 //
 //   T HELLO            A HELLO_REPLY
-//   T JOIN             A LOAD (descriptors: slot file, ctl file, both read-only)    or LOAD without a snapshot
+//   T JOIN             A SKIPPED … (why newer steps are passed over, for people; older agents send none),
+//                      A LOAD (descriptors: slot file, ctl file, both read-only)    or LOAD without a snapshot
 //   T LOADED | FAILED  A GO                        or LOAD again, of a new attempt, when any rank failed; ERROR ends it
 //   T LAYOUT (sealed memfd with the headers)       A LAYOUT_STATE (preparing, bytes so far) …,
 //                                                  A LAYOUT_READY (ctl, bell, hint eventfd, slot files)
@@ -67,6 +68,7 @@ enum class MessageType : uint16_t {
   kCopierReply = 21,
   kDevices = 22,
   kRescue = 23,
+  kSkipped = 24,
 };
 
 struct MessageHead {
@@ -135,6 +137,14 @@ enum class Source : uint32_t {
 };
 
 inline constexpr uint32_t kMaxSkipped = 32;
+
+// A hint before the LOAD of the same attempt, one for each of its skipped steps.
+struct SkippedMessage {
+  MessageHead head;
+  uint64_t attempt;  // of the LOAD
+  SkippedStep step;
+  char why[1000];
+};
 
 // With a snapshot: two descriptors, the slot file and the ctl file whose record `slot` describes it.
 struct LoadMessage {
@@ -351,6 +361,7 @@ static_assert(sizeof(HelloMessage) == 64);
 static_assert(sizeof(HelloReplyMessage) == 144);
 static_assert(sizeof(JoinMessage) == 24 + 136 + 40);
 static_assert(sizeof(LoadMessage) == 24 + 24 + 16 + 16 + kMaxSkipped * 24);
+static_assert(sizeof(SkippedMessage) == 24 + 8 + 24 + 1000);
 static_assert(sizeof(LoadedMessage) == 24 + 32 + 256);
 static_assert(sizeof(GoMessage) == 48);
 static_assert(sizeof(ErrorMessage) == 1032);

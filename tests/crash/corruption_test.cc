@@ -37,7 +37,7 @@ class CorruptStorage : public ::testing::Test {
     options.root = dir_.path();
     options.direct = false;
     options.make_queue = [] { return MakeInlineIoQueue(4); };
-    store_ = *OpenPosixStore(PosixFiles(), SystemClock(), options);
+    store_ = *OpenPosixStore(PosixFiles(), options);
     Save(kOlder, older_);
     Save(kId, slot_);
   }

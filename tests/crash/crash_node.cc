@@ -40,7 +40,7 @@ std::unique_ptr<Store> OpenStore(Files& files, const NodeOptions& node) {
   options.owner = node.agent;
   options.make_queue = node.make_queue;
   options.io_bytes = 8192;
-  std::unique_ptr<Store> store = *MakePosixStore(files, StoppedClock(), options);
+  std::unique_ptr<Store> store = *MakePosixStore(files, options);
   (void)store->Probe();  // what is wrong comes with the first call
   return store;
 }

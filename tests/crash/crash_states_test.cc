@@ -30,7 +30,7 @@ bool Night() {
 uint64_t States() {
   if (const char* given = std::getenv("CKPTD_CRASH_STATES")) return std::strtoull(given, nullptr, 10);
   if (Night()) return 1'000'000;
-  return harness::kSanitized ? 5'000 : 100'000;
+  return harness::kSanitized ? 1'000 : 100'000;
 }
 
 // Workload by workload: one that has fewer states than its share leaves the rest to those after it.

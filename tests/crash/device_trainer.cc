@@ -27,14 +27,12 @@
 #include <thread>
 
 #include "client/core/device/testing/fake_cuda.h"
+#include "tests/crash/device_model.h"
 
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-
-constexpr uint64_t kFactor = 6364136223846793005;
-constexpr uint64_t kGranularity = 2 << 20;  // of cuMemCreate
 
 struct Options {
   std::map<std::string, std::string> texts = {
@@ -48,29 +46,12 @@ struct Options {
   const std::string& text(const char* name) const { return texts.at(name); }
 };
 
-struct Failure : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
 template <typename... Values>
 void Say(const char* format, Values... values) {
   printf(format, values...);
   putchar('\n');
   fflush(stdout);
 }
-
-void Must(CUresult result, const char* call) {
-  if (result != CUDA_SUCCESS) throw Failure(std::string(call) + " answers " + std::to_string(result));
-}
-
-uint64_t Mix(uint64_t x) {  // splitmix64
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-  x = (x ^ x >> 27) * 0x94d049bb133111eb;
-  return x ^ x >> 31;
-}
-
-uint64_t Constant(uint64_t step) { return Mix(step) | 1; }
 
 // SIGUSR1, which every thread blocks. False: none came in time.
 bool Told(milliseconds within) {
@@ -80,87 +61,6 @@ bool Told(milliseconds within) {
   timespec limit = {within.count() / 1000, within.count() % 1000 * 1'000'000};
   return sigtimedwait(&set, nullptr, &limit) == SIGUSR1;
 }
-
-CUdeviceptr AllocateVmm(uint64_t bytes) {
-  bytes = (bytes + kGranularity - 1) / kGranularity * kGranularity;
-  CUmemAllocationProp prop = {};
-  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-  prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  prop.location.id = 0;
-  CUmemGenericAllocationHandle handle = 0;
-  CUdeviceptr base = 0;
-  Must(cuMemCreate(&handle, bytes, &prop, 0), "cuMemCreate");
-  Must(cuMemAddressReserve(&base, bytes, 0, 0, 0), "cuMemAddressReserve");
-  Must(cuMemMap(base, bytes, 0, handle, 0), "cuMemMap");
-  return base;
-}
-
-class Model {
- public:
-  explicit Model(const Options& options) : tensors_(options["tensors"]), words_(options["words"]) {
-    const uint64_t bytes = tensors_ * words_ * sizeof(uint64_t);
-    CUdeviceptr base = 0;
-    if (options.text("kind") == "vmm") base = AllocateVmm(bytes + options["ballast"]);
-    if (base == 0) Must(cuMemAlloc(&base, bytes + options["ballast"]), "cuMemAlloc");
-    state_ = reinterpret_cast<uint64_t*>(base);
-    for (uint64_t i = 0; i < tensors_ * words_; ++i) state_[i] = Mix(i);
-  }
-
-  // As a kernel.
-  void Update(CUstream stream, uint64_t step) {
-    next_ = step;
-    auto kernel = [](void* self) { static_cast<Model*>(self)->Run(); };
-    Must(cuLaunchHostFunc(stream, kernel, this), "cuLaunchHostFunc");
-    Must(cuStreamSynchronize(stream), "cuStreamSynchronize");
-    step_ = step;
-  }
-
-  void Verify(uint64_t step) const {
-    uint64_t factor = 1;
-    uint64_t add = 0;
-    for (uint64_t s = 1; s <= step; ++s) {
-      factor *= kFactor;
-      add = kFactor * add + Constant(s);
-    }
-    bool right = step_ == step;
-    for (uint64_t i = 0; i < tensors_ * words_ && right; ++i) right = state_[i] == factor * Mix(i) + add;
-    if (!right) throw Failure("what was restored is not the state of step " + std::to_string(step));
-  }
-
-  [[nodiscard]] uint64_t Digest() const {
-    uint64_t digest = Mix(step_);
-    for (uint64_t i = 0; i < tensors_ * words_; ++i) digest = Mix(digest ^ state_[i]);
-    return digest;
-  }
-
-  struct Place {
-    std::string name;
-    void* data;
-    uint64_t bytes;
-    bool device;
-  };
-  [[nodiscard]] std::vector<Place> Places() {
-    std::vector<Place> places;
-    for (uint64_t t = 0; t < tensors_; ++t) {
-      places.push_back({"weight." + std::to_string(t), state_ + t * words_, words_ * sizeof(uint64_t), true});
-    }
-    places.push_back({"step", &step_, sizeof step_, false});
-    return places;
-  }
-
- private:
-  void Run() {
-    const uint64_t add = Constant(next_);
-    for (uint64_t i = 0; i < tensors_ * words_; ++i) state_[i] = kFactor * state_[i] + add;
-  }
-
-  const uint64_t tensors_;
-  const uint64_t words_;
-  uint64_t* state_ = nullptr;
-  uint64_t next_ = 0;
-  uint64_t step_ = 0;  // in host memory, and lazy: it is copied by the trainer's process in a pull too
-};
 
 ckpt* Open(const Options& options) {
   ckpt_options open = {};
@@ -183,6 +83,7 @@ class Trainer {
   void Run() {
     uint64_t step = Restore();
     Register();
+    if (options_["lockstep"] != 0) AwaitMemory();
     while (step < options_["steps"] && !IsToldToEnd(step)) {
       Train(++step);
       if (step == options_["strike"]) {
@@ -206,6 +107,12 @@ class Trainer {
     ckpt_table view = table_.View(256);
     ckpt_cpp::Check(ckpt_register(ck_, &view));
     ckpt_cpp::Check(ckpt_stream(ck_, 0, stream_));
+  }
+
+  // On a busy machine all steps may be over before the agent has prepared it.
+  void AwaitMemory() {
+    const auto until = steady_clock::now() + milliseconds(options_["prepared-ms"]);
+    while (Info().ready == 0 && steady_clock::now() < until) std::this_thread::sleep_for(milliseconds(2));
   }
 
   // Waits a step's time.
@@ -375,7 +282,8 @@ Options Parse(int argc, char** argv) {
 }
 
 void Train(const Options& options, CUstream stream) {
-  Model model(options);
+  const bool vmm = options.text("kind") == "vmm";
+  Model model({options["tensors"], options["words"], options["ballast"], vmm});
   if (options.text("mode") != "alone") return Trainer(options, model, stream).Run();
   for (uint64_t step = 1; step <= options["steps"]; ++step) model.Update(stream, step);
   Say("DIGEST %" PRIu64 " %016" PRIx64, options["steps"], model.Digest());

@@ -28,7 +28,7 @@ std::unique_ptr<Store> OpenStore(const std::string& root) {
   PosixStoreOptions options;
   options.root = root;
   options.make_queue = [] { return MakeInlineIoQueue(4); };
-  return *OpenPosixStore(PosixFiles(), SystemClock(), options);
+  return *OpenPosixStore(PosixFiles(), options);
 }
 
 // Two pieces of one tensor give two images: a safetensors file holds a name once.

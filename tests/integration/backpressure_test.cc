@@ -109,11 +109,11 @@ TEST_F(BackPressure, SkipDropsWhatFindsNoSlot) {
 
 TEST_F(BackPressure, WaitDropsNothing) {
   Start("wait", 1, 2);
-  Train("--steps 30 --every 3 --step-ms 20 --gate-ms 20000");
+  Train("--steps 30 --every 3 --step-ms 20 --gate-ms 20000 --await-at 3");
   ExpectRightEnd();
   for (size_t rank : {0, 1}) {
     EXPECT_EQ(Said(rank, "SAVE"), 10u);
-    EXPECT_EQ(Said(rank, "DROPPED"), 0u);
+    EXPECT_EQ(Said(rank, "DROPPED"), 0u) << Tail(rank) << node_->AgentLog();
   }
   EXPECT_EQ(Committed(), 10u) << "every step is on storage";
   ExpectDurable(30);

@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "tests/integration/ctl_fixture.h"
+#include "tests/integration/tmpfs.h"
 
 namespace ckptd::harness {
 namespace {
@@ -154,6 +156,22 @@ TEST_F(CkptctlTest, GcGivesBackTheMemoryOfANamedIdleJob) {
   EXPECT_TRUE(FilesWith(node_->region(), "/slot-").empty()) << freed;
   Said list = Run("list gpt");
   EXPECT_TRUE(list.Has("durable  storage")) << list;
+}
+
+// How old a file is, the storage tells by a file more, and here is room for none.
+TEST_F(CkptctlTest, GcWithoutRoomForAFileSaysWhatToDo) {
+  Train("gpt");
+  const std::string attempts = node_->storage() + "/gpt/attempts";
+  Tmpfs full("1m,nr_inodes=2", attempts);
+  if (!full.mounted()) GTEST_SKIP() << kNoMount;
+  const std::string left = attempts + "/" + ".tmp-0-0-0";
+  std::ofstream(left) << "x";
+  fs::last_write_time(left, fs::file_time_type::clock::now() - std::chrono::hours(2));
+  Said gc = Run("gc");
+  EXPECT_EQ(gc.code, 0) << gc;
+  EXPECT_TRUE(gc.Has("temporary files of writers that died: ")) << gc;
+  EXPECT_TRUE(gc.Has("make room with ckptctl rm, then ckptctl gc again")) << gc;
+  EXPECT_TRUE(fs::exists(left)) << gc;
 }
 
 TEST_F(CkptctlTest, SalvageNeedsNoAgent) {

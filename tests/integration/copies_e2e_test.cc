@@ -1,5 +1,6 @@
 // Snapshots that other nodes hold: a node is lost with everything on it, and the job goes on from memory. Real agents
 // over real sockets; what storage has is kept out of it by flush_every, so that a step can come from memory only.
+#include <gmock/gmock.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -102,6 +103,27 @@ TEST_F(CopiesTest, ByTheFastestWay) {
   EXPECT_TRUE(json.Has("\"way\": \"grpc\"")) << json;
   KillAll(ranks);
   cluster_.reset();
+}
+
+// Chunk by chunk, while it is captured; what was sent so comes back like everything.
+TEST_F(CopiesTest, ACaptureIsOnItsWayBeforeItIsSealed) {
+  std::map<std::string, std::string> settings = MemoryOnly();
+  settings["region.chunk_bytes"] = Quoted("64 KiB");
+  settings["agent.log_level"] = Quoted("debug");
+  ASSERT_NO_FATAL_FAILURE(Make(3, settings));
+  const std::string large = " --bytes 16000000";
+  Ranks ranks = cluster_->Train({0, 1}, kForever + large);
+  AwaitProtected(ranks, 6);
+  LoseNode(1);
+  KillAll(ranks);
+  const uint64_t early = MostEarly(cluster_->Logs());
+  printf("of %d chunks, %lu were sent early at best\n", 16000000 / 65536 + 1, early);
+  EXPECT_GT(early, 1u) << cluster_->Logs();
+  const std::string line = LineTo(LastOf(ranks, "STEP") + 30) + large;
+  const Ranks again = cluster_->Train({0, 2}, line);
+  const Rest rest = Finish(again, {0, 2}, line);
+  EXPECT_GE(rest.step, LastOf(ranks, "PROTECTED"));
+  EXPECT_THAT(rest.sources, testing::ElementsAre(kRegion, kReplica));
 }
 
 // Rank 0's: with it the coordinator.

@@ -41,6 +41,14 @@ inline uint64_t LastOf(const Ranks& ranks, const std::string& word) {
   return last;
 }
 
+// Chunks of one capture that a holder had been sent when its step became the one to protect.
+inline uint64_t MostEarly(const std::string& logs) {
+  uint64_t most = 0;
+  for (size_t at = logs.find("op=copy.early"); at != std::string::npos; at = logs.find("op=copy.early", at + 1))
+    most = std::max(most, NumberField(logs.substr(at, logs.find('\n', at) - at), "chunks"));
+  return most;
+}
+
 inline void KillAll(Ranks& ranks) {
   for (auto& rank : ranks) rank->Kill();
 }
@@ -70,6 +78,7 @@ class CopiesTest : public testing::Test {
   struct Rest {
     uint64_t step = 0;
     std::vector<uint64_t> sources;
+    std::string skipped;  // what rank 0 heard of steps that were passed over
   };
   // On to step `steps`: all ranks restored one step, and the state at the end is the right one.
   Rest TrainToTheEnd(const std::vector<size_t>& where, uint64_t steps) {
@@ -87,6 +96,9 @@ class CopiesTest : public testing::Test {
       if (i == 0) rest.step = NumberField(restored, "step");
       EXPECT_EQ(NumberField(restored, "step"), rest.step) << "rank " << i << cluster_->Logs();
       rest.sources.push_back(NumberField(restored, "source"));
+    }
+    for (const std::string& said : ranks[0]->lines()) {
+      if (said.rfind("SKIPPED", 0) == 0) rest.skipped += said + "\n";
     }
     for (size_t i = 0; i < ranks.size(); ++i) {
       EXPECT_EQ(ranks[i]->Wait(), 0) << "rank " << i << ": " << ranks[i]->Errors() << cluster_->Logs();

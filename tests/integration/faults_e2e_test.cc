@@ -1,15 +1,15 @@
 // What networks and machines do to a job whose nodes hold copies for each other: real agents with mutual TLS in network
 // namespaces, real trainers. Whatever happens between the nodes, training never stops, what was told as protected comes
 // back bit for bit when a node is lost after all that, and protection returns by itself.
-//
-// Not here: a jump of the wall clock. Nothing in the agent orders or expires by it, and the kernel shifts no wall clock
-// for one namespace (a time namespace has monotonic and boot time only).
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 
+#include "tests/integration/clock_jump.h"
 #include "tests/integration/network_fixture.h"
 
 namespace ckptd::harness {
@@ -21,7 +21,11 @@ struct Fault {
   std::vector<std::string> end;
   int stop = 0;  // signals to the agent of node b instead
   int go_on = 0;
+  int64_t jump = 0;  // seconds by which the wall clock of node b is wrong; then as many the other way
 };
+
+// Less than by what certificates begin before they are made.
+constexpr int64_t kJump = 3000;
 
 // Node b's side of it: packets that come in, or go out, are dropped.
 const std::vector<Fault>& Faults() {
@@ -37,18 +41,44 @@ const std::vector<Fault>& Faults() {
        {"iptables -F"}},
       {"paused", {}, {}, SIGSTOP, SIGCONT},
       {"killed", {}, {}, SIGKILL, 0},
+      {"clock_jump", {}, {}, 0, 0, kJump},
   };
   return *faults;
 }
 
 class FaultsTest : public NetworkTest, public testing::WithParamInterface<Fault> {
  protected:
+  void SetUp() override {
+    char name[] = "/tmp/ckptd-clock-XXXXXX";
+    const int fd = mkstemp(name);
+    jump_file_ = name;
+    ASSERT_EQ(ftruncate(fd, sizeof(ClockJump)), 0);
+    void* mapped = mmap(nullptr, sizeof(ClockJump), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    ASSERT_NE(mapped, MAP_FAILED);
+    jump_ = static_cast<ClockJump*>(mapped);
+  }
+  void TearDown() override {
+    NetworkTest::TearDown();
+    if (jump_ != nullptr) munmap(jump_, sizeof(ClockJump));
+    unlink(jump_file_.c_str());
+  }
+  [[nodiscard]] std::vector<std::string> AgentPrefix(size_t number) const override {
+    std::vector<std::string> prefix = NetworkTest::AgentPrefix(number);
+    if (GetParam().jump != 0 && number == 1)
+      prefix.insert(prefix.end(), {"env", "LD_PRELOAD=" + BinaryDirectory() + "/libckpt-clock-jump.so",
+                                   std::string(kClockJumpVariable) + "=" + jump_file_});
+    return prefix;
+  }
   void Begin(const Fault& fault) {
+    jump_->seconds = fault.jump;
     for (const std::string& line : fault.begin) ASSERT_TRUE(network_.On(1, line)) << line;
     if (fault.stop == SIGKILL) return cluster_->node(1).KillAgent();
     if (fault.stop != 0) kill(cluster_->node(1).agent()->pid(), fault.stop);
   }
   void End(const Fault& fault) {
+    EXPECT_EQ(jump_->shifted > 0, fault.jump != 0) << "whether it read a wrong time";
+    jump_->seconds = -fault.jump;
     for (const std::string& line : fault.end) ASSERT_TRUE(network_.On(1, line)) << line;
     if (fault.stop == SIGKILL) {
       ASSERT_TRUE(cluster_->node(1).StartAgent()) << cluster_->Logs();
@@ -66,6 +96,9 @@ class FaultsTest : public NetworkTest, public testing::WithParamInterface<Fault>
     return static_cast<size_t>(std::count_if(rank.lines().begin(), rank.lines().end(),
                                              [&](const std::string& line) { return line.rfind(word, 0) == 0; }));
   }
+
+  std::string jump_file_;
+  ClockJump* jump_ = nullptr;  // of node b's agent
 };
 
 INSTANTIATE_TEST_SUITE_P(Of, FaultsTest, testing::ValuesIn(Faults()),

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "tests/integration/harness.h"
+#include "tests/integration/sanitized.h"
 
 namespace ckptd::harness {
 namespace {
@@ -29,7 +30,8 @@ TEST(Fencing, StoppedProcessWakesAfterTheNextAttemptFilledSlots) {
   uint64_t reported = old->Last("CAPTURED");
   node.KillAgent();
   ASSERT_TRUE(node.StartAgent());
-  std::string line = std::string(kBig) + " --steps 240";  // time enough to make a slot anew
+  // Time enough to make a slot anew.
+  const std::string line = std::string(kBig) + (kSanitized ? " --steps 80" : " --steps 240");
   auto next = node.Train(Args(line));
   std::string restored = Restored(*next);
   EXPECT_GE(NumberField(restored, "step"), reported);

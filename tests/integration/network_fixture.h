@@ -23,6 +23,8 @@ class NetworkTest : public CopiesTest {
     std::error_code ignored;
     std::filesystem::remove_all(dir_, ignored);
   }
+  // What an agent's command line begins with.
+  [[nodiscard]] virtual std::vector<std::string> AgentPrefix(size_t number) const { return network_.Prefix(number); }
   // Names and certificates of three nodes in the namespaces; agents that run.
   void MakeNodes(std::map<std::string, std::string> settings = MemoryOnly()) {
     char name[] = "/tmp/ckptd-faults-XXXXXX";
@@ -36,7 +38,7 @@ class NetworkTest : public CopiesTest {
     }
     ClusterOptions options{3, std::move(settings), [this](size_t number) { return Tls(number); }};
     options.address = Namespaces::AddressOf;
-    options.prefix = [this](size_t number) { return network_.Prefix(number); };
+    options.prefix = [this](size_t number) { return AgentPrefix(number); };
     cluster_ = std::make_unique<Cluster>(options);
     ASSERT_TRUE(cluster_->Start()) << cluster_->Logs();
   }

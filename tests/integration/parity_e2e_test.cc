@@ -47,6 +47,25 @@ TEST_F(ParityTest, ALostNodeIsRebuilt) {
   ASSERT_NO_FATAL_FAILURE(RebuildsWithout(4, {2}));
 }
 
+// Chunk by chunk, while it is captured.
+TEST_F(ParityTest, ACaptureIsFoldedBeforeItIsSealed) {
+  std::map<std::string, std::string> settings = Settings(2, 1);
+  settings["agent.log_level"] = Quoted("debug");
+  ASSERT_NO_FATAL_FAILURE(Make(4, settings));
+  const std::string large = " --bytes 16000000";
+  Ranks ranks = cluster_->Train({0, 1, 2}, kForever + large);
+  AwaitProtected(ranks, 6);
+  LoseNode(1);
+  KillAll(ranks);
+  const uint64_t early = MostEarly(cluster_->Logs());
+  std::printf("of %d chunks of a block, %lu were sent early at best\n", 8000000 / 65536 + 1, early);
+  EXPECT_GT(early, 1u) << cluster_->Logs();
+  const std::string line = LineTo(LastOf(ranks, "STEP") + 30) + large;
+  const Rest rest = Finish(cluster_->Train({0, 3, 2}, line), {0, 3, 2}, line);
+  EXPECT_GE(rest.step, LastOf(ranks, "PROTECTED"));
+  EXPECT_EQ(rest.sources[1], kParity) << cluster_->Logs();
+}
+
 TEST_F(ParityTest, TheCoordinatorsNodeTooIsRebuilt) {
   ASSERT_NO_FATAL_FAILURE(MakeWithParity(4, 2, 1));
   ASSERT_NO_FATAL_FAILURE(RebuildsWithout(3, {0}));
@@ -78,9 +97,10 @@ TEST_F(ParityTest, MoreLossesThanParityAllowsFallBackToStorage) {
   if (rest.step >= promised) return;  // it had become durable by then
   const std::string log = cluster_->node(0).AgentLog();
   EXPECT_NE(log.find("op=restore.skipped"), std::string::npos) << log;
-  EXPECT_NE(log.find("group of ranks 0 1 2 (parity 1) lost ranks 1 and 2 with nodes node-b node-c: 2 lost, 1 may be"),
-            std::string::npos)
-      << log;
+  const std::string why =
+      "group of ranks 0 1 2 (parity 1) lost ranks 1 and 2 with nodes node-b node-c: 2 lost, 1 may be";
+  EXPECT_NE(log.find(why), std::string::npos) << log;
+  EXPECT_NE(rest.skipped.find(why), std::string::npos) << rest.skipped;
 }
 
 // All agents die and come back: parity is adopted as copies are.

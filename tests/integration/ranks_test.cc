@@ -171,7 +171,7 @@ TEST(Ranks, DifferentWorldSizes) {
 TEST(Ranks, CheckpointOfAnotherWorldSize) {
   Node node;
   ASSERT_TRUE(node.StartAgent());
-  std::string line = "--every 5 --step-ms 5 --steps 10";
+  std::string line = "--every 5 --step-ms 5 --steps 10 --await-at 5";
   Ranks two = TrainAll(node, 2, line);
   ExpectSameEnd(node, two, line);
   auto alone = node.Train(Args("--steps 20"));

@@ -10,18 +10,18 @@
 
 namespace ckptd::harness {
 
-// Mounted as long as this lives; not mounted() where that is not allowed.
+// Mounted as long as this lives, over a folder of its own or `over`; not mounted() where that is not allowed.
 class Tmpfs {
  public:
-  explicit Tmpfs(const std::string& size) {
+  explicit Tmpfs(const std::string& size, const std::string& over = "") : path_(over), own_(over.empty()) {
     std::string path = "/tmp/ckptd-tmpfs-XXXXXX";
-    if (mkdtemp(path.data()) == nullptr) return;
-    path_ = path;
+    if (own_ && mkdtemp(path.data()) == nullptr) return;
+    if (own_) path_ = path;
     mounted_ = mount("tmpfs", path_.c_str(), "tmpfs", 0, ("size=" + size).c_str()) == 0;
   }
   ~Tmpfs() {
     if (mounted_) umount2(path_.c_str(), MNT_DETACH);
-    rmdir(path_.c_str());
+    if (own_) rmdir(path_.c_str());
   }
   Tmpfs(const Tmpfs&) = delete;
   Tmpfs& operator=(const Tmpfs&) = delete;
@@ -35,6 +35,7 @@ class Tmpfs {
 
  private:
   std::string path_;
+  const bool own_;
   bool mounted_ = false;
 };
 

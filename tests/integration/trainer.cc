@@ -5,8 +5,9 @@
 // scratch: after a restore every element is compared with what it must be at that step.
 //
 // One line an event on stdout, flushed at once:
-//   RESTORED step=N source=N attempt=N snapshot_attempt=N | SKIPPED step=N code=NAME | STEP N | SAVE N | DROPPED N NAME
-//   GATE NAME | GROWN N | FORKED PID | CAPTURED N | PROTECTED N | DURABLE N | SUPERSEDED N | CLOSED NAME | DIGEST HEX
+//   RESTORED step=N source=N attempt=N snapshot_attempt=N | SKIPPED step=N code=NAME why=SENTENCE | STEP N | SAVE N
+//   DROPPED N NAME | GATE NAME | GROWN N | FORKED PID | CAPTURED N | PROTECTED N | DURABLE N | SUPERSEDED N
+//   CLOSED NAME | DIGEST HEX
 // Exit: 0 done; 1 the state is wrong or could not be restored (a sentence on stderr); 2 wrong usage.
 
 #include <unistd.h>
@@ -28,37 +29,13 @@
 #include <vector>
 
 #include "tests/integration/meeting.h"
+#include "tests/integration/trainer_options.h"
 
 namespace {
 
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLastWaits(2'000);
-
-struct Options {
-  std::string job = "trainer";
-  std::string socket;
-  uint32_t rank = 0;
-  uint32_t world = 1;
-  uint64_t steps = 100;
-  uint64_t every = 5;
-  uint64_t tensors = 8;
-  uint64_t bytes = 1 << 20;
-  uint64_t step_ms = 0;
-  uint64_t seed = 1;
-  uint64_t restore_ms = 60'000;
-  uint64_t gate_ms = 0;
-  uint64_t close_ms = 30'000;
-  std::string meet;             // file: its ranks keep step
-  std::string want = "newest";  // newest, fresh, or a step
-  uint64_t grow_step = 0;       // --grow-at STEP: from then on there is one more tensor, of `grow_bytes`
-  uint64_t grow_bytes = 1 << 20;
-  uint64_t fork_step = 0;  // --fork-after STEPS: then it has a worker, as data loaders have, which outlives it
-  uint64_t kill_step = 0;  // --kill-at STEP:POINT
-  std::string kill_point;  // restore, load, save, gate, captured, durable
-  bool gate = true;
-  bool restore = true;
-};
 
 [[gnu::format(printf, 1, 2)]] void Say(const char* format, ...) {
   va_list arguments;
@@ -267,7 +244,8 @@ class Trainer {
       if (ck_.RestoreEnd(status, reason, &from)) break;
     }
     for (uint32_t i = 0; i < from.skipped_count; ++i) {
-      Say("SKIPPED step=%" PRIu64 " code=%s", from.skipped[i].step, ckpt_code_name(from.skipped[i].code));
+      Say("SKIPPED step=%" PRIu64 " code=%s why=%s", from.skipped[i].step, ckpt_code_name(from.skipped[i].code),
+          ck_.SkippedWhy(i).c_str());
     }
     Say("RESTORED step=%" PRIu64 " source=%u attempt=%" PRIu64 " snapshot_attempt=%" PRIu64, from.snapshot_step,
         from.source, from.attempt, from.snapshot_attempt);
@@ -293,7 +271,7 @@ class Trainer {
 
   void Save(uint64_t step) {
     const bool last = step == options_.steps && options_.close_ms > 0;
-    if (last) AwaitMemory();
+    if (last || step == options_.await_step) AwaitMemory();
     std::string extra = "{\"step\":" + std::to_string(step) + "}";
     ckpt_status status = ck_.Save(step, extra, table_.data(), last ? CKPT_WAIT_FOR_SLOT : 0);
     KillAt("save", step);
@@ -353,58 +331,6 @@ class Trainer {
   std::set<uint64_t> captured_;
   std::set<uint64_t> protected_;
 };
-
-void Usage() {
-  fputs(
-      "usage: ckpt-trainer [--job NAME] [--socket PATH] [--rank N] [--world N] [--steps N] [--every N]\n"
-      "  [--tensors N] [--bytes N] [--step-ms N] [--seed N] [--want newest|fresh|STEP] [--restore-ms N]\n"
-      "  [--gate-ms N] [--close-ms N] [--grow-at STEP] [--grow-bytes N] [--fork-after STEPS] [--kill-at "
-      "STEP:restore|load|save|gate|captured|durable] [--no-gate] "
-      "[--no-restore] [--meet FILE]\n",
-      stderr);
-  exit(2);
-}
-
-void SetKill(const std::string& text, Options* options) {
-  size_t colon = text.find(':');
-  if (colon == text.npos) Usage();
-  options->kill_step = strtoull(text.c_str(), nullptr, 10);
-  options->kill_point = text.substr(colon + 1);
-}
-
-Options ParseOptions(int argc, char** argv) {
-  Options options;
-  std::map<std::string, uint64_t*> numbers = {
-      {"steps", &options.steps},       {"every", &options.every},           {"tensors", &options.tensors},
-      {"bytes", &options.bytes},       {"step-ms", &options.step_ms},       {"seed", &options.seed},
-      {"gate-ms", &options.gate_ms},   {"restore-ms", &options.restore_ms}, {"close-ms", &options.close_ms},
-      {"grow-at", &options.grow_step}, {"grow-bytes", &options.grow_bytes}, {"fork-after", &options.fork_step}};
-  std::map<std::string, std::string*> texts = {
-      {"job", &options.job}, {"socket", &options.socket}, {"want", &options.want}, {"meet", &options.meet}};
-  for (int i = 1; i < argc; ++i) {
-    std::string flag = argv[i];
-    if (flag == "--no-gate" || flag == "--no-restore") {
-      (flag == "--no-gate" ? options.gate : options.restore) = false;
-      continue;
-    }
-    if (flag.rfind("--", 0) != 0 || i + 1 >= argc) Usage();
-    std::string name = flag.substr(2);
-    std::string value = argv[++i];
-    if (numbers.count(name) != 0) {
-      *numbers[name] = strtoull(value.c_str(), nullptr, 10);
-    } else if (texts.count(name) != 0) {
-      *texts[name] = value;
-    } else if (name == "rank" || name == "world") {
-      (name == "rank" ? options.rank : options.world) = static_cast<uint32_t>(strtoul(value.c_str(), nullptr, 10));
-    } else if (name == "kill-at") {
-      SetKill(value, &options);
-    } else {
-      Usage();
-    }
-  }
-  if (options.tensors == 0 || options.every == 0) Usage();
-  return options;
-}
 
 }  // namespace
 

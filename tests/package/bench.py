@@ -13,7 +13,8 @@ import tempfile
 COPIES = [f"copies.{way}/{limit}" for way in ("plain", "tls", "bulk-tls", "ucx")
           for limit in ("memcpy", "iperf3", "ucx-tcp", "ucx-shm")]  # fmt: skip
 COORDINATOR = {f"coordinator.{nodes}.{what}": "MiB" if what == "memory" else "ms"
-               for nodes in (64, 1250, 2) for what in ("restore", "commit", "cpu", "memory")}  # fmt: skip
+               for nodes in (64, 1250, 8)
+               for what in ("restore", "losses", "parity-losses", "commit", "cpu", "memory")}  # fmt: skip
 CASES = {
     "copy.crc": "GB/s", "save.blocked": "ms", "save.captured": "GB/s",
     "save.captured.stays": "GB/s", "save.captured.alone": "GB/s", "flush.durable": "GB/s",
@@ -108,7 +109,7 @@ def check_all(bench, driver):
         status, out, err = run(bench, *arguments, driver=driver)
         assert status == 0 and not err, err
         lines = out.splitlines()
-        other = ("coordinator.2.",) if ranks == "1" else ("coordinator.64.", "coordinator.1250.")
+        other = ("coordinator.8.",) if ranks == "1" else ("coordinator.64.", "coordinator.1250.")
         wanted = [name for name in CASES if not name.startswith(other)]
         assert [check_line(line, CASES)["case"] for line in lines[: len(wanted)]] == wanted, out
         for name, line in zip(GPU_CASES, lines[len(wanted) :], strict=True):

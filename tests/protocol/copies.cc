@@ -137,7 +137,7 @@ bool World::CopyStep() {
   return OrderCopy(node);
 }
 
-// An owner sends what one of its slots has sealed to one of its holders.
+// An owner sends what one of its slots has sealed, or is being filled with, to one of its holders.
 bool World::OrderCopy(int node) {
   const Agent* agent = nodes_[node].agent.get();
   if (agent == nullptr || agent->state == nullptr || agent->state->phase() == v1::State::GATHER) return false;
@@ -151,16 +151,40 @@ bool World::OrderCopy(int node) {
   const v1::RankClaim& claim = claims[static_cast<int>(random_.Below(static_cast<size_t>(claims.size())))];
   if (claim.agent() != AgentName(node)) return false;
   for (const RegionSlot& slot : nodes_[node].region.ranks[claim.rank()]) {
-    if (slot.state != SlotStateCode::kSealed || !random_.Chance(500)) continue;
+    const SnapshotId id = slot.state == SlotStateCode::kSealed ? slot.record : FillOf(slot);
+    if (id.none() || !random_.Chance(500)) continue;
     const std::string& holder = holders[random_.Below(holders.size())];
     transfers_.push_back({.from = node,
                           .sender = agent->incarnation,
                           .to = holder[0] - 'A',
                           .rank = claim.rank(),
-                          .id = slot.record,
+                          .id = id,
                           .image = files_[slot.file],
-                          .marks = agent->marks});
+                          .marks = agent->marks,
+                          .captured_with = slot.state == SlotStateCode::kSealed ? 0 : slot.epoch});
     return true;
+  }
+  return false;
+}
+
+// What is being captured into a slot; none where nothing is.
+SnapshotId World::FillOf(const RegionSlot& slot) {
+  Process* process = slot.state == SlotStateCode::kFilling ? Find(slot.owner.process) : nullptr;
+  if (process == nullptr) return {};
+  const snapshot::BellWord& word = Word(*process, slot.id)->word;
+  const bool open = word.state == CaptureState::kOpen || word.state == CaptureState::kComplete;
+  return open && word.epoch == slot.epoch && word.step != 0 ? SnapshotId{slot.owner.attempt, word.step} : SnapshotId{};
+}
+
+// A copy that began before its source was sealed waits for that. Nothing comes of it when the capture was given up.
+bool World::WaitsForSeal(Transfer& transfer) {
+  for (const RegionSlot& slot : nodes_[transfer.from].region.ranks[transfer.rank]) {
+    if (slot.epoch != transfer.captured_with) continue;
+    if (slot.state == SlotStateCode::kFilling) return FillOf(slot) == transfer.id;
+    if (slot.state != SlotStateCode::kSealed || slot.record != transfer.id) return false;
+    transfer.image = files_[slot.file];
+    transfer.captured_with = 0;
+    return false;
   }
   return false;
 }
@@ -179,8 +203,11 @@ bool World::MoveOn(Transfer& transfer) {
   }
   if (agent == nullptr || agent->incarnation != transfer.holder) return false;
   CopySlot& slot = nodes_[transfer.to].region.copies[transfer.rank][transfer.slot];
+  if (slot.fill != transfer.fill) return false;  // another copy has overtaken it
+  if (!cut && transfer.captured_with != 0 && WaitsForSeal(transfer)) return true;
+  if ((cut || transfer.captured_with != 0) && random_.Chance(500)) return false;  // its holder does not know yet
   slot.held = false;
-  if (cut) return false;
+  if (cut || transfer.captured_with != 0) return false;
   slot.state = SlotStateCode::kSealed;
   slot.id = transfer.id;
   slot.image = transfer.image;
@@ -204,18 +231,22 @@ bool World::TakeSlot(Transfer& transfer) {
   std::vector<CopySlot>& slots = nodes_[transfer.to].region.copies[transfer.rank];
   slots.resize(2);
   const std::vector<SnapshotId> complete = CompleteOf(slots);
+  if (!region::CheckWanted(transfer.id, complete, agent.marks).ok()) return false;
   std::vector<region::PeerSlotFacts> facts;
-  for (const CopySlot& slot : slots) {
+  for (CopySlot& slot : slots) {
+    if (slot.held && !region::Overtakes(transfer.id, slot.id, agent.marks)) return false;
+    if (slot.held) slot.fill = 0;  // and its writer lets go
+    slot.held = false;
     facts.push_back({slot.state, slot.id, slot.held});
-    if (slot.held && slot.id == transfer.id) return false;  // is on its way already
   }
   const auto slot = region::ChooseSlot(facts, complete, agent.marks);
-  if (!region::CheckWanted(transfer.id, complete, agent.marks).ok() || !slot.ok()) return false;
+  if (!slot.ok()) return false;
   transfer.slot = *slot;
   transfer.holder = agent.incarnation;
   slots[*slot].state = SlotStateCode::kFilling;
   slots[*slot].held = true;
   slots[*slot].id = transfer.id;
+  slots[*slot].fill = transfer.fill = ++fills_;
   return true;
 }
 

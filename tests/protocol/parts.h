@@ -39,6 +39,7 @@ struct CopySlot {
   SnapshotId id;
   Image image{};
   bool held = false;  // somebody writes it
+  uint64_t fill = 0;  // which time that is
 };
 // Parity that a node keeps for a group. Of the blocks it was made of the images are remembered: the arithmetic is room
 // erasure's, and tested there.
@@ -70,6 +71,8 @@ struct Transfer {
   Image image{};
   region::PeerMarks marks;
   uint32_t slot = 0;
+  uint64_t fill = 0;        // of it
+  Epoch captured_with = 0;  // of what was not sealed when it was ordered
 };
 // A block of an image on its way into a parity.
 struct Piece {

@@ -86,6 +86,8 @@ class World {
   void NoteMarks(int node, const v1::State& state);
   bool CopyStep();
   bool OrderCopy(int node);
+  [[nodiscard]] SnapshotId FillOf(const RegionSlot& slot);
+  [[nodiscard]] bool WaitsForSeal(Transfer& transfer);
   bool MoveOn(Transfer& transfer);
   bool BeginCopy(Transfer& transfer);
   bool TakeSlot(Transfer& transfer);
@@ -256,6 +258,7 @@ class World {
   std::vector<StoreOp> ops_;
   std::vector<StoreAnswer> answers_;
   std::vector<Transfer> transfers_;
+  uint64_t fills_ = 0;
   std::vector<Piece> pieces_;
   std::deque<StoreAnswer> queue_;  // events to feed before anything else happens
   std::vector<int> placement_;     // node by rank, for the next launch

@@ -119,6 +119,20 @@ def test_levels_and_exact_restore(agent, stays):
     assert not torch.equal(first, again.weight)
 
 
+def test_what_was_passed_over_says_why(agent):
+    model, optimizer = trainee()
+    with ckptd.Checkpointer({"m": model, "o": optimizer}, job="j", on_error="raise") as checkpointer:
+        checkpointer.restore()
+        train(model, optimizer)
+        step = until_ready(checkpointer, 1)
+        for each in (step, step + 1):
+            train(model, optimizer)
+            assert checkpointer.save(each).durable(30)
+    with ckptd.Checkpointer({"m": model, "o": optimizer}, job="j", on_error="raise") as checkpointer:
+        assert checkpointer.restore(step=step) == step
+        assert checkpointer.restored.skipped == [f"step {step + 1} of attempt 1: REFUSED: step {step} was asked for"]
+
+
 def test_another_layout_is_refused_by_name(agent):
     model, optimizer = trainee()
     with ckptd.Checkpointer({"m": model, "o": optimizer}, job="j") as checkpointer:

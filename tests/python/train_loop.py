@@ -157,9 +157,10 @@ def main():
         torch.save(gathered, f"{args.out}/whole.pt") if RANK == 0 else None
     with open(f"{args.out}/final.{RANK}", "w") as file:
         file.write(digest(net, optimizer, scheduler, ema))
-    if WORLD > 1:  # else gloo's thread may drop its last tensor while Python ends, which ends the process by SIGABRT
+    if WORLD > 1:
         torch.distributed.destroy_process_group()
-    if args.fsdp:  # whose mesh holds a group beyond that (torch 2.10; pytorch/pytorch#190489)
+        # DDP and the mesh of FSDP hold the group beyond that (torch 2.10; pytorch/pytorch#190489), so gloo's threads
+        # live on: one that drops its last tensor while Python ends makes it an end by SIGABRT.
         os._exit(0)
 
 

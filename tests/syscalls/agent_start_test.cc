@@ -56,19 +56,25 @@ class AgentStart : public ::testing::Test {
     captured_ = trainer->Last("CAPTURED");
     ASSERT_GT(captured_, 0u);
     node_.KillAgent();
+    ASSERT_TRUE(fs::is_socket(node_.socket()));
     fs::create_directory(saved_);
     Copy(node_.region(), saved_ + "/region");
     Copy(node_.storage(), saved_ + "/storage");
-    notify_ = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    Notify().copy(address.sun_path, sizeof address.sun_path - 1);
-    ASSERT_EQ(bind(notify_, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    notify_ = Bound(SOCK_DGRAM, Notify());
+    ASSERT_GE(notify_, 0);
   }
   void TearDown() override {
     if (notify_ >= 0) close(notify_);
   }
 
+  // A socket of that path; < 0: there is none.
+  static int Bound(int type, const std::string& path) {
+    const int fd = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    return bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 ? fd : -1;
+  }
   static void Copy(const std::string& from, const std::string& to) {
     fs::remove_all(to);
     fs::copy(from, to, fs::copy_options::recursive);
@@ -76,6 +82,9 @@ class AgentStart : public ::testing::Test {
   void AsTheKilledOneLeftIt() const {
     Copy(saved_ + "/region", node_.region());
     Copy(saved_ + "/storage", node_.storage());
+    // Who ends in order takes its socket away; whoever follows asks a socket that is there whether somebody lives.
+    fs::remove(node_.socket());
+    close(Bound(SOCK_SEQPACKET, node_.socket()));
   }
   [[nodiscard]] std::string Notify() const { return node_.base() + "/sweep-notify"; }
 
@@ -232,6 +241,17 @@ TEST_F(AgentStart, WithoutAThreadItSaysSoAndEnds) {
   }
   EXPECT_GT(refused_, 0u);
   EXPECT_EQ(started_, 0u);
+}
+
+// Each try begins the same, also after an agent that ended in order and took its socket away.
+TEST_F(AgentStart, EachTryAsksTheSocketThatWasLeft) {
+  for (int tries = 0; tries < 2; ++tries) {
+    const std::vector<Call> calls = Calls();
+    EXPECT_TRUE(std::any_of(
+        calls.begin(), calls.end(),
+        [this](const Call& call) { return call.name == "connect" && absl::StrContains(call.line, node_.socket()); }))
+        << "try " << tries;
+  }
 }
 
 // The check proves itself: a slot whose file went is lost.

@@ -97,13 +97,17 @@ absl::StatusOr<UniqueFd> BindNotify(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Agent>> Agent::Make(const Options& options, Storage storage, Admin admin) {
-  std::unique_ptr<Agent> agent(new Agent(storage, admin));
+absl::StatusOr<std::unique_ptr<Agent>> Agent::Make(const Options& options, Storage storage, Admin admin,
+                                                   Peering peering) {
+  std::unique_ptr<Agent> agent(new Agent(storage, admin, std::move(peering)));
   agent->program_ = ProgramPath();
   agent->chunk_ = options.chunk;
   CKPTD_ASSIGN_OR_RETURN(agent->base_, MakeTemp("/tmp"));  // a socket's path is short
   CKPTD_ASSIGN_OR_RETURN(agent->region_, MakeTemp(options.region));
-  CKPTD_ASSIGN_OR_RETURN(agent->storage_, MakeTemp(options.dir));
+  agent->storage_ = agent->peering_.storage;
+  if (agent->storage_.empty()) {
+    CKPTD_ASSIGN_OR_RETURN(agent->storage_, MakeTemp(options.dir));
+  }
   CKPTD_RETURN_IF_ERROR(agent->WriteConfig());
   CKPTD_ASSIGN_OR_RETURN(agent->notify_, BindNotify(agent->base_ + "/notify"));
   return agent;
@@ -112,7 +116,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Make(const Options& options, Stora
 Agent::~Agent() {
   Kill();
   RemoveAll(region_);
-  RemoveAll(storage_);
+  if (peering_.storage.empty()) RemoveAll(storage_);
   RemoveAll(base_);
 }
 
@@ -120,6 +124,7 @@ absl::Status Agent::WriteConfig() const {
   std::ofstream file(base_ + "/ckptd.toml");
   const std::string admin = admin_ == Admin::kOn ? admin_socket() : "off";
   file << "[agent]\nsocket = \"" << socket() << "\"\nadmin_socket = \"" << admin << "\"\n";
+  if (!peering_.node.empty()) file << "node_name = \"" << peering_.node << "\"\n" << PeersSection();
   file << "[region]\ndir = \"" << region_ << "/r\"\n";
   if (chunk_ != 0) file << "chunk_bytes = \"" << chunk_ << "\"\n";
   file << "[storage]\nroot = \"" << storage_ << "\"\n[metrics]\nlisten = \"off\"\n";
@@ -127,6 +132,11 @@ absl::Status Agent::WriteConfig() const {
   if (what_ == Storage::kEveryStepForEver) file << "[retention]\nkeep_last = " << kNever << "\n";
   file.close();
   return file ? absl::OkStatus() : Error(ErrorCode::STORAGE_IO, absl::StrCat("cannot write into ", base_));
+}
+
+std::string Agent::PeersSection() const {
+  return absl::StrCat("[peers]\nmembers = \"", peering_.members, "\"\naddress = \"", peering_.address,
+                      "\"\ntls = \"plaintext-on-loopback\"\ncopies = 2\n");
 }
 
 absl::StatusOr<double> Agent::Start() {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -21,13 +22,21 @@ enum class Storage { kEveryStep, kNothing, kEveryStepForEver };
 // Whether it has a socket for ckptctl.
 enum class Admin { kOff, kOn };
 
+// One of several nodes that keep copies for each other, all of them on loopback.
+struct Peering {
+  std::string node;
+  std::string address;  // its own
+  std::string members;  // peers.members
+  std::string storage;  // of all; empty: this one makes it, and removes it
+};
+
 // Ends with the object, without a drain: what it stored is thrown away.
 class Agent {
  public:
   // Not started yet. The program is $CKPTD_BIN, else the ckptd beside this one.
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<Agent>> Make(const Options& options,
                                                                    Storage storage = Storage::kEveryStep,
-                                                                   Admin admin = Admin::kOff);
+                                                                   Admin admin = Admin::kOff, Peering peering = {});
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
   ~Agent();
@@ -44,13 +53,15 @@ class Agent {
   [[nodiscard]] const std::string& region() const { return region_; }
 
  private:
-  Agent(Storage what, Admin admin) : what_(what), admin_(admin) {}
+  Agent(Storage what, Admin admin, Peering peering) : what_(what), admin_(admin), peering_(std::move(peering)) {}
+  [[nodiscard]] std::string PeersSection() const;
   [[nodiscard]] absl::Status WriteConfig() const;
   [[nodiscard]] absl::Status AwaitReady();
   [[nodiscard]] std::string LogTail() const;
 
   const Storage what_;
   const Admin admin_;
+  const Peering peering_;
   std::string program_;
   std::string base_;     // sockets, configuration, log
   std::string region_;   // on the tmpfs

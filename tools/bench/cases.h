@@ -53,6 +53,10 @@ struct Case {
 // case_copies.cc: only with CKPTD_GRPC
 [[nodiscard]] absl::StatusOr<Lines> Copies(const Options& options);
 
+// case_protect.cc: only with CKPTD_GRPC
+[[nodiscard]] absl::StatusOr<Line> SaveProtected(const Options& options);
+[[nodiscard]] absl::StatusOr<Line> SaveCapturedCopies(const Options& options);
+
 // case_erasure.cc
 [[nodiscard]] absl::StatusOr<Lines> ErasureEncode(const Options& options);
 [[nodiscard]] absl::StatusOr<Lines> ErasureRebuild(const Options& options);

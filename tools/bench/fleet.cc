@@ -7,7 +7,9 @@
 #include <variant>
 
 #include "absl/strings/str_format.h"
+#include "daemon/erasure/rotation.h"
 #include "daemon/format/snapshot_ref.h"
+#include "daemon/protect/groups.h"
 #include "proto/ckptd/v1/link.pb.h"
 #include "tools/bench/measure.h"
 
@@ -23,7 +25,10 @@ Nanos ThreadCpu() {
   return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
 }
 
-Ticket TicketOf(Rank rank) { return 1000 + rank; }
+// Of its `restore`th restore().
+Ticket TicketOf(Rank rank, uint32_t restore) { return (Ticket{restore} << 32) + 1000 + rank; }
+
+job::ProcessId ProcessOf(Rank rank) { return rank + 1; }
 
 // Groups of `size`, one after the other; what is left over joins the last one.
 job::Groups InTurn(const std::vector<std::string>& agents, size_t size) {
@@ -35,9 +40,9 @@ job::Groups InTurn(const std::vector<std::string>& agents, size_t size) {
   return groups;
 }
 
-// Two of them: the newest, and the one before, which is not given up yet.
-void Add(const SnapshotId& id, google::protobuf::RepeatedPtrField<v1::SnapshotRef>* refs) {
-  if (refs->size() == 2) refs->DeleteSubrange(0, 1);
+// The newest of as many as there are slots for.
+void Add(const SnapshotId& id, int slots, google::protobuf::RepeatedPtrField<v1::SnapshotRef>* refs) {
+  if (refs->size() == slots) refs->DeleteSubrange(0, 1);
   SetRef(id, refs->Add());
 }
 
@@ -52,6 +57,7 @@ struct Fleet::Agent {
   uint64_t seq = 0;
   std::vector<v1::RankReport> ranks;
   std::vector<v1::HeldCopies> copies;
+  std::vector<v1::HeldParity> parity;
 };
 
 Fleet::Fleet(const Options& options) : options_(options) {
@@ -61,8 +67,9 @@ Fleet::Fleet(const Options& options) : options_(options) {
   config.decide_timeout = std::chrono::seconds(10);
   config.resend = config.retry = std::chrono::seconds(1);
   config.copies = options.copies;
-  if (options.copies > 1)
-    config.place = [n = options.copies](const auto& agents, const auto&) { return InTurn(agents, n); };
+  config.parity = options.parity;
+  const uint32_t group = options.parity > 0 ? options.data + options.parity : options.copies;
+  if (protecting()) config.place = [group](const auto& agents, const auto&) { return InTurn(agents, group); };
   for (Rank rank = 0; rank < options.ranks; ++rank) {
     if (rank % options.per_agent == 0) {
       Agent& agent = *agents_.emplace_back(std::make_unique<Agent>());
@@ -83,6 +90,12 @@ Fleet::~Fleet() = default;
 bool Fleet::runs() const { return machine_->view().phase == job::Phase::kRun; }
 uint64_t Fleet::durable() const { return machine_->view().durable.step; }
 uint64_t Fleet::protected_step() const { return machine_->view().protected_.step; }
+uint64_t Fleet::restored_step() const { return machine_->view().parent.step; }
+
+std::string Fleet::why_skipped() const {
+  const auto& skipped = decisions_.back().skipped();
+  return skipped.empty() ? "" : skipped[skipped.size() - 1].reason();
+}
 
 template <typename Work>
 auto Fleet::Timed(const Work& work) {
@@ -118,17 +131,33 @@ void Fleet::Take(const job::Effect& effect) {
     TakeState(*e);
   } else if (const auto* e = std::get_if<SendReport>(&effect)) {
     events_.push_back(ReportReceived{e->report});
+  } else if (const auto* e = std::get_if<ForwardState>(&effect)) {
+    TellCopies(e->state->attempt());
   } else if (const auto* e = std::get_if<StartTimer>(&effect)) {
     if (e->after <= kSoon) timers_.push_back(*e);
-  } else if (const auto* e = std::get_if<ReadNewest>(&effect)) {
-    events_.push_back(NewestRead{e->op, absl::OkStatus(), false, {}, false, {}});
+  } else {
+    Store(effect);
+  }
+}
+
+// What is created is listed.
+void Fleet::Store(const job::Effect& effect) {
+  using namespace job;
+  if (const auto* e = std::get_if<ReadNewest>(&effect)) {
+    const bool found = !records_.empty();
+    const bool decided = found && decisions_.size() == records_.size();
+    events_.push_back(NewestRead{e->op, absl::OkStatus(), found, found ? records_.back() : v1::AttemptRecord(), decided,
+                                 decided ? decisions_.back() : v1::DecisionRecord()});
   } else if (const auto* e = std::get_if<CreateAttempt>(&effect)) {
+    records_.push_back(e->record);
     events_.push_back(AttemptCreated{e->op, absl::OkStatus()});
   } else if (const auto* e = std::get_if<List>(&effect)) {
-    events_.push_back(Listed{e->op, absl::OkStatus(), {}, {}});
+    events_.push_back(Listed{e->op, absl::OkStatus(), decisions_, steps_});
   } else if (const auto* e = std::get_if<CreateDecision>(&effect)) {
+    decisions_.push_back(e->decision);
     events_.push_back(DecisionCreated{e->op, absl::OkStatus(), e->decision});
   } else if (const auto* e = std::get_if<CreateManifest>(&effect)) {
+    steps_.push_back({e->id, options_.ranks, options_.ranks, true});
     events_.push_back(ManifestCreated{e->op, absl::OkStatus()});
   } else if (const auto* e = std::get_if<CheckNewest>(&effect)) {
     events_.push_back(NewestChecked{e->op, absl::OkStatus(), machine_->view().attempt});
@@ -194,6 +223,7 @@ void Fleet::Report(Agent& agent) {
     report->mutable_ranks(report->ranks_size() - 1)->set_seen(agent.state->attempt());
   }
   report->mutable_copies()->Assign(agent.copies.begin(), agent.copies.end());
+  report->mutable_parity()->Assign(agent.parity.begin(), agent.parity.end());
   *report->mutable_protected_() = agent.state->protected_();
   *report->mutable_protecting() = agent.state->protecting();
   *report->mutable_unprotected() = agent.state->unprotected();
@@ -253,18 +283,46 @@ void Fleet::PlaceCopies() {
   }
 }
 
-// One copy of each agent after the other.
-void Fleet::CopyEach(const SnapshotId& id) {
-  if (agents_[0]->copies.empty()) PlaceCopies();
+// Each agent keeps its stripes' parity of each group of ranks that it has one of.
+void Fleet::PlaceParity() {
+  for (const protect::RankGroup& group : protect::RankGroupsOf(*agents_[0]->state)) {
+    const erasure::Shape shape = *protect::ShapeOf(group.ranks.size(), options_.parity);
+    for (uint32_t stripe = 0; stripe < shape.members(); ++stripe) {
+      for (uint32_t row = 0; row < shape.parity; ++row) {
+        const std::string& holder = group.agents[erasure::ParityHolder(shape, stripe, row)];
+        v1::HeldParity& held = by_name_.at(holder)->parity.emplace_back();
+        held.mutable_ranks()->Assign(group.ranks.begin(), group.ranks.end());
+        held.set_parity(options_.parity);
+        held.set_stripe(stripe);
+        held.set_row(row);
+      }
+    }
+  }
+}
+
+// What the coordinator's agent keeps for others stands still while an attempt is decided.
+void Fleet::TellCopies(AttemptId attempt) {
+  if (attempt == copies_told_) return;
+  copies_told_ = attempt;
+  events_.push_back(job::CopiesChanged{attempt, agents_[0]->copies, agents_[0]->parity});
+}
+
+void Fleet::KeepProtecting(Agent& agent, size_t i, const SnapshotId& id) {
+  if (i < agent.copies.size()) Add(id, options_.slots, agent.copies[i].mutable_complete());
+  if (i < agent.parity.size()) Add(id, options_.slots, agent.parity[i].mutable_complete());
+  if (!agent.coordinates) return Report(agent);
+  Feed(job::CopiesChanged{agent.state->attempt(), agent.copies, agent.parity});
+}
+
+// One copy, or one piece of parity, of each agent after the other.
+void Fleet::ProtectEach(const SnapshotId& id) {
+  if (agents_[0]->copies.empty() && agents_[0]->parity.empty()) options_.parity > 0 ? PlaceParity() : PlaceCopies();
   const size_t batch = std::max<size_t>(1, agents_.size() * options_.per_agent / options_.batches);
+  const size_t each = std::max(agents_[0]->copies.size(), agents_[0]->parity.size());
   size_t told = 0;
-  for (size_t i = 0; i < agents_[0]->copies.size(); ++i) {
+  for (size_t i = 0; i < each; ++i) {
     for (const auto& agent : agents_) {
-      Add(id, agent->copies[i].mutable_complete());
-      if (agent->coordinates)
-        Feed(job::CopiesChanged{agent->state->attempt(), agent->copies});
-      else
-        Report(*agent);
+      KeepProtecting(*agent, i, id);
       if (++told % batch == 0) Answer();
     }
   }
@@ -272,17 +330,18 @@ void Fleet::CopyEach(const SnapshotId& id) {
 }
 
 void Fleet::Restore() {
+  ++restores_;
   for (v1::RankReport& rank : agents_[0]->ranks) {
     job::Join join;
     join.rank = rank.rank();
-    join.ticket = TicketOf(rank.rank());
-    join.process = rank.rank() + 1;
+    join.ticket = TicketOf(rank.rank(), restores_);
+    join.process = ProcessOf(rank.rank());
     join.world_size = options_.ranks;
     Feed(join);
   }
   Answer();
   ChangeEach([this](v1::RankReport& rank) {
-    rank.set_ticket(TicketOf(rank.rank()));
+    rank.set_ticket(TicketOf(rank.rank(), restores_));
     rank.set_load(v1::RankReport::WAIT);
     rank.set_world_size(options_.ranks);
     rank.mutable_want();
@@ -293,6 +352,22 @@ void Fleet::Restore() {
   decided_after_ = decided;
 }
 
+void Fleet::Lose(uint32_t nodes) {
+  for (const v1::RankReport& rank : agents_[0]->ranks) Feed(job::Reaped{rank.rank(), ProcessOf(rank.rank())});
+  for (const auto& agent : agents_) {
+    for (v1::RankReport& rank : agent->ranks) {
+      rank.set_load(v1::RankReport::NONE);
+      rank.set_fill(0);
+      rank.set_pos(0);
+    }
+  }
+  for (size_t i = agents_.size() - nodes; i < agents_.size(); ++i) {
+    for (v1::RankReport& rank : agents_[i]->ranks) rank.clear_sealed();
+    agents_[i]->copies.clear();
+    agents_[i]->parity.clear();
+  }
+}
+
 void Fleet::Save(uint64_t step) {
   const SnapshotId id{machine_->view().attempt, step};
   ChangeEach([&](v1::RankReport& rank) {
@@ -301,10 +376,19 @@ void Fleet::Save(uint64_t step) {
   });
   ChangeEach([&](v1::RankReport& rank) {
     rank.set_fill(0);
-    Add(id, rank.mutable_sealed());
+    Add(id, options_.slots, rank.mutable_sealed());
   });
-  if (options_.copies > 1) CopyEach(id);
-  ChangeEach([&](v1::RankReport& rank) { Add(id, rank.mutable_persisted()); });
+  if (protecting()) ProtectEach(id);
+  ChangeEach([&](v1::RankReport& rank) { Add(id, options_.slots, rank.mutable_persisted()); });
+}
+
+void Fleet::Hold(uint64_t step) {
+  const SnapshotId id{machine_->view().attempt, step};
+  for (const auto& agent : agents_) {
+    for (v1::RankReport& rank : agent->ranks) Add(id, options_.slots, rank.mutable_sealed());
+    for (v1::HeldCopies& held : agent->copies) Add(id, options_.slots, held.mutable_complete());
+    for (v1::HeldParity& held : agent->parity) Add(id, options_.slots, held.mutable_complete());
+  }
 }
 
 }  // namespace ckptd::bench

@@ -23,8 +23,11 @@ class Fleet {
     uint32_t ranks = 8;
     uint32_t per_agent = 8;  // on each agent, the first of which coordinates
     uint32_t copies = 0;     // of job::Config: each agent has what the one before it in its group has sealed
+    uint32_t parity = 0;     // instead of copies
+    uint32_t data = 0;       // with it, of each group of nodes
     bool wire = false;       // messages are serialised and parsed
     uint32_t batches = 1;    // in so many parts a change of all ranks comes, with time between them to act upon each
+    int slots = 2;           // so many snapshots each rank keeps
   };
   explicit Fleet(const Options& options);
   ~Fleet();
@@ -33,10 +36,17 @@ class Fleet {
   void Restore();
   // Every rank captures `step` and writes it, each of which its agent tells at once; until it is durable.
   void Save(uint64_t step);
+  // Every rank has captured `step`, and it is protected; nobody has told it yet.
+  void Hold(uint64_t step);
+  // All trainers end, and the memory of the last `nodes` is empty. Restore() may follow.
+  void Lose(uint32_t nodes);
 
   [[nodiscard]] bool runs() const;
   [[nodiscard]] uint64_t durable() const;
   [[nodiscard]] uint64_t protected_step() const;
+  [[nodiscard]] uint64_t restored_step() const;
+  // Of the newest step that the last restore passed over; empty: of none.
+  [[nodiscard]] std::string why_skipped() const;
   // Since the start. `spent`: with the waits; `cpu`: without.
   [[nodiscard]] Nanos spent() const { return spent_; }
   [[nodiscard]] Nanos cpu() const { return cpu_; }
@@ -53,6 +63,7 @@ class Fleet {
   void Feed(const job::Event& event);
   void Step(const job::Event& event);
   void Take(const job::Effect& effect);
+  void Store(const job::Effect& effect);
   void TakeState(const job::SendState& effect);
   void FireTimers();
   void Answer();
@@ -64,7 +75,11 @@ class Fleet {
   template <typename Change>
   void ChangeEach(const Change& change);
   void PlaceCopies();
-  void CopyEach(const SnapshotId& id);
+  void PlaceParity();
+  void ProtectEach(const SnapshotId& id);
+  void TellCopies(AttemptId attempt);
+  void KeepProtecting(Agent& agent, size_t i, const SnapshotId& id);
+  [[nodiscard]] bool protecting() const { return options_.copies > 1 || options_.parity > 0; }
 
   const Options options_;
   std::vector<std::unique_ptr<Agent>> agents_;
@@ -73,6 +88,12 @@ class Fleet {
   std::deque<job::Event> events_;
   std::vector<job::StartTimer> timers_;
   transport::RecentStates recent_states_;
+  // The storage.
+  std::vector<v1::AttemptRecord> records_;
+  std::vector<v1::DecisionRecord> decisions_;
+  std::vector<job::StoredStep> steps_;
+  uint32_t restores_ = 0;
+  AttemptId copies_told_ = 0;  // by the coordinator's agent
   Nanos spent_{0};
   Nanos cpu_{0};
   Nanos decided_after_{0};

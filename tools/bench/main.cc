@@ -46,6 +46,10 @@ std::span<const Case> Cases() {
        RegisterLayout},
 #ifdef CKPTD_GRPC
       {"control.status", "answers a second to ckptctl's status; round trips over a UNIX socket", One<ControlStatus>},
+      {"save.protected", "GB/s from ckpt_save until another node has it, both on this machine; iperf3",
+       One<SaveProtected>},
+      {"save.captured.copies", "GB/s of the capture while another node keeps copies; while none does",
+       One<SaveCapturedCopies>},
       {"copies", "GB/s of an image from agent to agent over loopback, each way; memcpy, iperf3, ucx_perftest", Copies},
 #endif
       {"agent.rest", "% of one core that the agent takes while nobody saves; 0.1 %", One<AgentRest>},
@@ -79,7 +83,7 @@ void PrintHelp() {
       "Measures ckptd against what this machine can do without it, both in turn in the same run. One JSON object a "
       "line:\nvalue and limit are medians of n, ratio is value / limit, spread the least and the greatest value.\n\n"
       "Cases (ours; the limit):");
-  for (const Case& one : Cases()) std::printf("  %-19s %s\n", one.name, one.what);
+  for (const Case& one : Cases()) std::printf("  %-20s %s\n", one.name, one.what);
   std::puts(
       "\nFlags:\n"
       "  --bytes SIZE     state of one rank, \"256MiB\" (by default each case has its own, up to 4 GiB;\n"

@@ -13,46 +13,21 @@
 #include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/os/unix_listener.h"
+#include "daemon/transport/grpc_rows.h"
 #include "proto/ckptd/v1/admin.grpc.pb.h"
 #include "tools/ckptctl/sockets.h"
 
 namespace ckptd {
 namespace {
 
-constexpr char kErrorMetadata[] = "ckptd-error";  // as in admin.proto
 constexpr Nanos kQuick = std::chrono::seconds(30);
-
-std::optional<ErrorCode> RowByName(const std::string& name) {
-#define CKPTD_ERROR(row, number, absl_code, exit_code, exception, next_step) \
-  if (name == #row) return ErrorCode::row;
-#include "proto/local/errors.def"
-#undef CKPTD_ERROR
-  return std::nullopt;
-}
-
-// A status that no agent of ours made: of the transport, or of an agent of another version.
-ErrorCode RowByCode(grpc::StatusCode code) {
-  switch (code) {
-    case grpc::StatusCode::UNAVAILABLE:
-      return ErrorCode::AGENT_UNREACHABLE;
-    case grpc::StatusCode::DEADLINE_EXCEEDED:
-      return ErrorCode::TIMEOUT;
-    case grpc::StatusCode::CANCELLED:
-      return ErrorCode::CANCELLED;
-    default:
-      return ErrorCode::PROTOCOL;
-  }
-}
 
 absl::Status FromGrpc(const grpc::Status& status, const grpc::ClientContext& context) {
   if (status.ok()) return absl::OkStatus();
-  const auto& metadata = context.GetServerTrailingMetadata();
-  std::optional<ErrorCode> row;
-  if (auto found = metadata.find(kErrorMetadata); found != metadata.end()) {
-    row = RowByName(std::string(found->second.data(), found->second.size()));
-  }
+  const std::optional<ErrorCode> row = transport::RowSaid(context);
   if (row) return Error(*row, status.error_message());
-  return Error(RowByCode(status.error_code()), absl::StrCat("the agent did not answer: ", status.error_message()));
+  return Error(transport::RowByCode(status.error_code()),
+               absl::StrCat("the agent did not answer: ", status.error_message()));
 }
 
 void SetTimeout(grpc::ClientContext& context, Nanos timeout) {

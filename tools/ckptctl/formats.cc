@@ -2,68 +2,25 @@
 
 #include <algorithm>
 #include <cctype>
-#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "daemon/base/units.h"
 #include "tools/ckptctl/output.h"
+#include "tools/ckptctl/peers_line.h"
 
 namespace ckptd {
 namespace {
-
-Nanos Seconds(double seconds) { return Nanos(static_cast<int64_t>(seconds * 1e9)); }
 
 std::string Lower(std::string text) {
   for (char& c : text) c = static_cast<char>(c == '_' ? ' ' : std::tolower(static_cast<unsigned char>(c)));
   return text;
 }
 
-std::string Count(uint64_t count, const char* one) { return absl::StrCat(count, " ", one, count == 1 ? "" : "s"); }
-
 bool StorageFails(v1::StorageStatus::State state) {
   return state == v1::StorageStatus::FULL || state == v1::StorageStatus::READ_ONLY ||
          state == v1::StorageStatus::FAILING || state == v1::StorageStatus::HUNG;
-}
-
-// Which ways copies take: "; copies over tls to 3 nodes, 412.0 MiB/s and more".
-std::string PathsText(const v1::PeersStatus& peers) {
-  struct Use {
-    uint64_t nodes = 0;
-    double slowest = 0;  // bytes a second
-  };
-  std::map<std::string, Use> ways;
-  for (const v1::MemberStatus& member : peers.members()) {
-    for (const v1::PathStatus& path : member.link().paths()) {
-      if (!path.in_use()) continue;
-      Use& use = ways[path.way()];
-      use.slowest = use.nodes++ == 0 ? path.bytes_per_second() : std::min(use.slowest, path.bytes_per_second());
-    }
-  }
-  std::string out;
-  for (const auto& [way, use] : ways)
-    absl::StrAppend(&out, "; copies over ", Clean(way), " to ", Count(use.nodes, "node"), ", ",
-                    FormatBytes(static_cast<uint64_t>(use.slowest)), "/s", use.nodes > 1 ? " and more" : "");
-  return out;
-}
-
-// Nothing where this node is alone by its configuration.
-std::string PeersLine(const v1::PeersStatus& peers) {
-  if (peers.member_count() <= 1 && peers.membership() == "static") return "";
-  std::string out = absl::StrCat("peers    ", Count(peers.member_count(), "node"), " by ", peers.membership());
-  if (!peers.self().empty()) absl::StrAppend(&out, "; this one is ", Clean(peers.self()));
-  if (peers.membership() == "etcd" && peers.generation() != 0)
-    absl::StrAppend(&out, ", generation ", peers.generation());
-  const auto reached = std::count_if(peers.members().begin(), peers.members().end(),
-                                     [](const v1::MemberStatus& each) { return each.link().connected(); });
-  if (peers.linked()) absl::StrAppend(&out, ", linked to ", reached, PathsText(peers));
-  if (!peers.speaks()) absl::StrAppend(&out, "  ", Coloured(Tone::kBad, "may not write to others"));
-  if (!peers.source_ok()) {
-    absl::StrAppend(&out, "  ", Coloured(Tone::kWarn, "not heard for "),
-                    FormatDuration(Seconds(peers.source_seconds())));
-  }
-  return out + "\n";
 }
 
 std::string AgentLines(const v1::AgentStatus& agent) {

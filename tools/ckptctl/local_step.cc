@@ -77,7 +77,7 @@ class Checker {
     options.root = dir_;
     options.direct = false;  // nothing is written here, not even to probe
     options.make_queue = MakeIoQueueFactory(IoQueueChoice::kAuto, kQueueDepth);
-    CKPTD_ASSIGN_OR_RETURN(store_, OpenPosixStore(files_, SystemClock(), options));
+    CKPTD_ASSIGN_OR_RETURN(store_, OpenPosixStore(files_, options));
     return absl::OkStatus();
   }
 

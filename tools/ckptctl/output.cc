@@ -88,4 +88,8 @@ std::string Clean(absl::string_view text) {
   return out;
 }
 
+std::string Count(uint64_t count, const char* one) { return absl::StrCat(count, " ", one, count == 1 ? "" : "s"); }
+
+Nanos Seconds(double seconds) { return Nanos(static_cast<int64_t>(seconds * 1e9)); }
+
 }  // namespace ckptd

@@ -2,11 +2,13 @@
 #ifndef CKPTD_TOOLS_CKPTCTL_OUTPUT_H_
 #define CKPTD_TOOLS_CKPTCTL_OUTPUT_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "daemon/base/clock.h"
 
 namespace google::protobuf {
 class Message;
@@ -40,6 +42,10 @@ void PrintJson(const google::protobuf::Message& message);
 [[nodiscard]] std::string ErrorText(const absl::Status& status);
 // Writes it to standard error; the exit code of the status.
 [[nodiscard]] int Fail(const absl::Status& status);
+
+// "1 node", "3 nodes".
+[[nodiscard]] std::string Count(uint64_t count, const char* one);
+[[nodiscard]] Nanos Seconds(double seconds);
 
 // Text of others on a terminal: control characters become '?'.
 [[nodiscard]] std::string Clean(absl::string_view text);

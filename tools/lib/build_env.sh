@@ -5,6 +5,9 @@
 # The cache lies outside the checkout, so a fresh clone builds warm; NOHASHDIR and BASEDIR make its path irrelevant.
 export CCACHE_DIR="${CCACHE_DIR:-$HOME/.cache/ckptd/ccache}"
 export CCACHE_BASEDIR="$CKPTD_ROOT" CCACHE_NOHASHDIR=1 CCACHE_MAXSIZE=5G
+# It keeps what a compiler said, in whose language: one for all, else each shell's locale has results of its own.
+unset LC_ALL LC_CTYPE LC_MESSAGES
+export LANG=C.UTF-8
 # Without these two ccache refuses every file that uses the precompiled header.
 export CCACHE_SLOPPINESS=pch_defines,time_macros
 

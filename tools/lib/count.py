@@ -2,8 +2,8 @@
 
 LOGDIR holds what the runners wrote: ctest.xml, gtest/<binary>.xml for each gtest binary, pytest*.xml. A gtest binary is
 one test to ctest; its own file is finer and knows the skips, so it replaces ctest's line. It never hides ctest's
-verdict: a binary that crashed, hung or leaked after its last test is one failure more. What the failed tests of ctest
-said last is written to LOGDIR/failures.
+verdict: a binary that crashed, hung or leaked after its last test is one failure more. What the failed tests said last
+is written to LOGDIR/failures.
 """
 
 import sys
@@ -47,22 +47,31 @@ def ctest_cases(log):
             yield name, outcome, reason
 
 
-def failures(log):
-    """The last lines of each test of ctest that failed: in the log others come after them."""
-    for case in ET.parse(log / "ctest.xml").iter("testcase"):
-        if verdict(case)[0] == "failed":
-            yield f"---- {case.get('name')}"
-            yield from case.findtext("system-out", "").strip().splitlines()[-LAST_LINES:]
+def said(case):
+    """The last lines of each thing that a failed test left: why it failed, and what it and its processes printed."""
+    for part in ("failure", "error", "system-out", "system-err"):
+        lines = case.findtext(part, "").strip().splitlines()
+        if lines:
+            yield f"-- {part}"
+            yield from lines[-LAST_LINES:]
+
+
+def failures(paths):
+    """Of each test that failed, what it said last: in the log others come after it."""
+    for path in paths:
+        for case in ET.parse(path).iter("testcase"):
+            if verdict(case)[0] == "failed":
+                yield f"---- {case.get('name')}"
+                yield from said(case)
 
 
 def main():
     log = Path(sys.argv[1])
     results = []
-    if (log / "ctest.xml").exists():
-        results += ctest_cases(log)
-        (log / "failures").write_text("".join(line + "\n" for line in failures(log)))
-    for path in sorted(log.glob("pytest*.xml")):
-        results += cases(path)
+    runs = sorted(log.glob("ctest.xml")) + sorted(log.glob("pytest*.xml"))
+    (log / "failures").write_text("".join(line + "\n" for line in failures(runs)))
+    for path in runs:
+        results += ctest_cases(log) if path.name == "ctest.xml" else cases(path)
     print(*(sum(one[1] == wanted for one in results) for wanted in ("passed", "failed", "skipped")))
     for name, outcome, reason in results:
         if outcome != "passed":

@@ -314,6 +314,11 @@ CKPT_API ckpt_status ckpt_restore_map(ckpt* ck, const void** address, uint64_t* 
  * rank failed; *out describes the next attempt's snapshot, load again. */
 CKPT_API ckpt_status ckpt_restore_end(ckpt* ck, ckpt_status result, const char* reason, ckpt_restored* out);
 
+/* Why skipped[index] of the last ckpt_restored was passed over, in a sentence for people: "not committed, and in the
+ * memory of 6 of 8 ranks: rank 5: its node n2 and its holder n3 are gone; ...". Never NULL; empty where the agent
+ * does not say. Valid until the next ckpt_restore_begin, CKPT_RELOAD of ckpt_restore_end, or ckpt_close. */
+CKPT_API const char* ckpt_skipped_why(ckpt* ck, uint32_t index);
+
 /* ---- The rest --------------------------------------------------------------------------------------------------- */
 
 typedef struct ckpt_info_view {

@@ -133,6 +133,9 @@ class Checkpointer {
     return status != CKPT_RELOAD;
   }
 
+  // Why restored->skipped[index] was passed over; empty where nobody says.
+  [[nodiscard]] std::string SkippedWhy(uint32_t index) const { return ckpt_skipped_why(handle_, index); }
+
   void Register(const Table& table, uint64_t extra_bytes = 0) {
     ckpt_table view = table.View(extra_bytes);
     Check(ckpt_register(handle_, &view));

@@ -28,7 +28,11 @@ NO_SINGLE_RANK = 2**32 - 1  # in ckpt_skipped
 
 @dataclass
 class Restored:
-    """What `restore()` did. `source`: region, replica, parity, local, storage, rescued, or none."""
+    """What `restore()` did. `source`: region, replica, parity, local, storage, rescued, or none.
+
+    `skipped`: newer steps that were passed over, each with its code and why: "step 60 of attempt 1: NOT_FOUND: not
+    committed, and in the memory of 6 of 8 ranks: rank 5: its node n2 and its holder n3 are gone; ..."; with strict=False
+    also what was not restored."""
 
     step: int = 0
     source: str = "none"
@@ -98,13 +102,15 @@ class Restorer:
         return view
 
     def _result(self, view: _lib.RestoredView, seconds: float) -> Restored:
-        skipped = [
-            f"step {item.step} of attempt {item.attempt}: {_errors.code_name(item.code)}"
-            + ("" if item.rank == NO_SINGLE_RANK else f" on rank {item.rank}")
-            for item in view.skipped[: min(view.skipped_count, 32)]
-        ]
+        skipped = [self._passed_over(view.skipped[i], i) for i in range(min(view.skipped_count, 32))]
         source = _lib.SOURCES[view.source] if view.source < len(_lib.SOURCES) else "unknown"
         return Restored(view.snapshot_step, source, seconds, view.attempt, skipped + self._notes)
+
+    def _passed_over(self, item: _lib.Skipped, index: int) -> str:
+        rank = "" if item.rank == NO_SINGLE_RANK else f" on rank {item.rank}"
+        why = self._lib.ckpt_skipped_why(self._session.handle, index).decode("utf-8", "replace")
+        head = f"step {item.step} of attempt {item.attempt}: {_errors.code_name(item.code)}{rank}"
+        return f"{head}: {why}" if why else head
 
     def _try_load(self, view: _lib.RestoredView) -> tuple[int, Exception | None]:
         """(0, None), or a status and the exception that says why."""

@@ -22,6 +22,7 @@ namespace ckptd::transport {
   X(ucp_cleanup)                    \
   X(ucp_worker_create)              \
   X(ucp_worker_destroy)             \
+  X(ucp_worker_flush_nbx)           \
   X(ucp_worker_progress)            \
   X(ucp_worker_get_efd)             \
   X(ucp_worker_arm)                 \

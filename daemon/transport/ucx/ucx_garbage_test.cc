@@ -59,6 +59,9 @@ class RawUcx {
     how.user_data = &done;
     how.cb.send = Done;
     if (UCS_PTR_IS_PTR(ucp_.ucp_ep_close_nbx(endpoint_, &how))) Until([&] { return done; });
+    done = false;
+    how.op_attr_mask &= ~static_cast<uint32_t>(UCP_OP_ATTR_FIELD_FLAGS);
+    if (UCS_PTR_IS_PTR(ucp_.ucp_worker_flush_nbx(worker_, &how))) Until([&] { return done; });  // UcxStream::Settle
     Until([this] { return sending_ == 0; });
     ucp_.ucp_worker_destroy(worker_);
     ucp_.ucp_cleanup(context_);

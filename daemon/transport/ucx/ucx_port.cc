@@ -38,9 +38,8 @@ class Port final : public UcxPort {
   uint64_t made() const override { return made_; }
   BulkWay way() const override { return BulkWay::kUcx; }
   void Dial(const BulkAddress& to, std::string hello, Nanos patience, Opened opened) override {
-    mailbox_->Put(
-        [this, host = to.host, port = to.port, hello = std::move(hello), patience,
-         opened = std::move(opened)]() mutable { DialNow(host, port, std::move(hello), patience, std::move(opened)); });
+    mailbox_->Put([this, host = to.host, port = to.port, hello = std::move(hello), patience,
+                   opened = std::move(opened)]() mutable { DialNow(host, port, std::move(hello), patience, opened); });
   }
 
  private:
@@ -52,7 +51,7 @@ class Port final : public UcxPort {
   void ProgressListener();
   void Asked(ucp_conn_request_h request);
   void AcceptNow(ucp_conn_request_h request);
-  void DialNow(const std::string& host, uint16_t port, std::string hello, Nanos patience, Opened opened);
+  void DialNow(const std::string& host, uint16_t port, std::string hello, Nanos patience, const Opened& opened);
   [[nodiscard]] absl::StatusOr<StreamPtr> MakeStream(std::string address,
                                                      std::function<void(absl::StatusOr<std::string>)> first);
   void Gone(uint64_t id);
@@ -122,9 +121,11 @@ absl::Status Port::Start() {
   mailbox_ = Mailbox::Create(*loop_);
   CKPTD_RETURN_IF_ERROR(MakeContext());
   CKPTD_RETURN_IF_ERROR(Listen());
-  CKPTD_RETURN_IF_ERROR(loop_->Watch(event_fd_, EPOLLIN, [this](uint32_t) { ProgressListener(); }));
+  // By the mailbox, so that whoever connects after Serve finds what Serve has put there.
+  const auto progress = [this] { ProgressListener(); };
+  CKPTD_RETURN_IF_ERROR(loop_->Watch(event_fd_, EPOLLIN, [this, progress](uint32_t) { mailbox_->Put(progress); }));
   Housekeep();
-  mailbox_->Put([this] { ProgressListener(); });
+  ProgressListener();
   thread_.emplace("ucx", [this] { (void)loop_->Run(); });
   return absl::OkStatus();
 }
@@ -187,7 +188,7 @@ void Port::AcceptNow(ucp_conn_request_h request) {
   });
 }
 
-void Port::DialNow(const std::string& host, uint16_t port, std::string hello, Nanos patience, Opened opened) {
+void Port::DialNow(const std::string& host, uint16_t port, std::string hello, Nanos patience, const Opened& opened) {
   const absl::StatusOr<SocketAddress> to = ParseSocketAddress(host, port);
   if (!to.ok()) return opened(to.status());
   const uint64_t id = last_ + 1;

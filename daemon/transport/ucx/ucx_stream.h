@@ -111,7 +111,7 @@ class UcxStream final : public BulkGuest, public std::enable_shared_from_this<Uc
     std::span<std::byte> into;
     bool done = false;
   };
-  enum class Phase { kOpen, kParting, kFlushing, kClosing, kGone };
+  enum class Phase { kOpen, kParting, kFlushing, kClosing, kSettling, kGone };
 
   UcxStream(const UcxHome& home, std::string address, Events events)
       : home_(home), address_(std::move(address)), events_(std::move(events)) {}
@@ -141,9 +141,13 @@ class UcxStream final : public BulkGuest, public std::enable_shared_from_this<Uc
   void First(const Arrived& frame);
   void Break(const absl::Status& why) CKPTD_EXCLUDES(mutex_);
   [[nodiscard]] bool Part() CKPTD_EXCLUDES(mutex_);
+  template <bool UcxStream::*kDone>
+  [[nodiscard]] ucp_request_param_t Marks();
   void Flush();
   void ReleaseOffers() CKPTD_EXCLUDES(mutex_);
   void CloseEndpoint();
+  void Settle();
+  [[nodiscard]] bool Settled() const;
   void Vanish() CKPTD_EXCLUDES(mutex_);
   void Tell() CKPTD_EXCLUDES(mutex_);
 
@@ -159,6 +163,7 @@ class UcxStream final : public BulkGuest, public std::enable_shared_from_this<Uc
   bool news_ = false;  // for Tell
   bool closed_endpoint_ = false;
   bool flushed_ = false;
+  bool settled_ = false;
   uint32_t sent_ = 0;  // frames
   uint32_t peer_took_ = 0;
   uint32_t next_ = 0;  // frame to come

@@ -1,0 +1,53 @@
+#include "tools/ckptctl/peers_line.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/base/units.h"
+#include "tools/ckptctl/output.h"
+
+namespace ckptd {
+namespace {
+
+// Which ways copies take: "; copies over tls to 3 nodes, 412.0 MiB/s and more".
+std::string PathsText(const v1::PeersStatus& peers) {
+  struct Use {
+    uint64_t nodes = 0;
+    double slowest = 0;  // bytes a second
+  };
+  std::map<std::string, Use> ways;
+  for (const v1::MemberStatus& member : peers.members()) {
+    for (const v1::PathStatus& path : member.link().paths()) {
+      if (!path.in_use()) continue;
+      Use& use = ways[path.way()];
+      use.slowest = use.nodes++ == 0 ? path.bytes_per_second() : std::min(use.slowest, path.bytes_per_second());
+    }
+  }
+  std::string out;
+  for (const auto& [way, use] : ways)
+    absl::StrAppend(&out, "; copies over ", Clean(way), " to ", Count(use.nodes, "node"), ", ",
+                    FormatBytes(static_cast<uint64_t>(use.slowest)), "/s", use.nodes > 1 ? " and more" : "");
+  return out;
+}
+
+}  // namespace
+
+std::string PeersLine(const v1::PeersStatus& peers) {
+  if (peers.member_count() <= 1 && peers.membership() == "static") return "";
+  std::string out = absl::StrCat("peers    ", Count(peers.member_count(), "node"), " by ", peers.membership());
+  if (!peers.self().empty()) absl::StrAppend(&out, "; this one is ", Clean(peers.self()));
+  if (peers.membership() == "etcd" && peers.generation() != 0)
+    absl::StrAppend(&out, ", generation ", peers.generation());
+  const auto reached = std::count_if(peers.members().begin(), peers.members().end(),
+                                     [](const v1::MemberStatus& each) { return each.link().connected(); });
+  if (peers.linked()) absl::StrAppend(&out, ", linked to ", reached, PathsText(peers));
+  if (!peers.speaks()) absl::StrAppend(&out, "  ", Coloured(Tone::kBad, "may not write to others"));
+  if (!peers.source_ok()) {
+    absl::StrAppend(&out, "  ", Coloured(Tone::kWarn, "not heard for "),
+                    FormatDuration(Seconds(peers.source_seconds())));
+  }
+  return out + "\n";
+}
+
+}  // namespace ckptd

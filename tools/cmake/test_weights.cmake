@@ -1,0 +1,44 @@
+# What a test costs, so that ctest keeps the cores busy and no more. Most tests wait, for clocks and other processes: a
+# slot is a sixth of a core, tools/test gives ctest six for each core, a test takes two, and those below take what they
+# were seen to use (their and their children's CPU time over their own, in build/dev alone on two cores). The long ones
+# begin first, for one that begins last runs alone.
+set(CKPTD_TESTS_OF_A_CORE
+  bundle client_device_test client_test corruption_test crash_states_test hot_path_test job_names_test leak_test memory
+  power_cuts protocol_apart protocol_copies protocol_mutants protocol_parity protocol_run protocol_strikes
+  random_kill_test region_peer_test sources_e2e_test syscall_errno_test syscall_kill_test
+  transport_copies_grpc_test transport_tls_test uring_errno_test)
+set(CKPTD_TESTS_OF_TWO_THIRDS
+  agent_start_test bench fencing_test hostile_limits_test labelled_kill_test scribbled_storage_test scribbled_test soak_test systemd)
+set(CKPTD_TESTS_THAT_WAIT
+  backpressure_test certs_e2e_test certs_test copies_e2e_test errors_test faults_e2e_test health_e2e_test
+  membership_etcd_test membership_test nodes_e2e_test peers_e2e_test ranks_test rebuild_test storage_hang_test
+  transport_copies_test transport_grpc_test)
+if(CKPTD_SANITIZE)
+  list(APPEND CKPTD_TESTS_OF_A_CORE pull_matrix_test)
+else()
+  set(CKPTD_TESTS_OF_TWO_CORES pull_matrix_test) # holds a bound in milliseconds
+endif()
+set(CKPTD_LONG_TESTS # the longest first
+  syscall_errno_test leak_test labelled_kill_test power_cuts crash_states_test faults_e2e_test rebuild_test
+  pull_matrix_test soak_test syscall_kill_test copies_e2e_test memory protocol_mutants random_kill_test
+  transport_grpc_test membership_etcd_test hot_path_test systemd scribbled_test sources_e2e_test bench)
+
+function(ckptd_weigh_tests)
+  list(LENGTH CKPTD_LONG_TESTS longest)
+  foreach(name IN LISTS ARGN)
+    if(name IN_LIST CKPTD_TESTS_OF_A_CORE OR name MATCHES "^fuzz_")
+      set_tests_properties(${name} PROPERTIES PROCESSORS 6)
+    elseif(name IN_LIST CKPTD_TESTS_OF_TWO_CORES)
+      set_tests_properties(${name} PROPERTIES PROCESSORS 12)
+    elseif(name IN_LIST CKPTD_TESTS_OF_TWO_THIRDS)
+      set_tests_properties(${name} PROPERTIES PROCESSORS 4)
+    elseif(NOT name IN_LIST CKPTD_TESTS_THAT_WAIT)
+      set_tests_properties(${name} PROPERTIES PROCESSORS 2)
+    endif()
+    list(FIND CKPTD_LONG_TESTS ${name} place)
+    if(NOT place EQUAL -1)
+      math(EXPR cost "1000 * (${longest} - ${place})")
+      set_tests_properties(${name} PROPERTIES COST ${cost})
+    endif()
+  endforeach()
+endfunction()
