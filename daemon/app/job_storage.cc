@@ -92,7 +92,8 @@ job::StepVerified JobStorage::operator()(const job::VerifyStep& request) const {
 }
 
 job::MarkerPut JobStorage::operator()(const job::PutMarker& request) const {
-  return {request.op, PutMarker(store_, job_, request.id, request.attempt)};
+  const absl::StatusOr<bool> put = PutMarker(store_, job_, request.id, request.attempt);
+  return {request.op, put.status(), put.ok() && !*put};
 }
 
 job::StepDeleted JobStorage::operator()(const job::DeleteStep& request) const {

@@ -251,10 +251,10 @@ struct RankEffects {
   }
 
   void operator()(const snapshot::RetryAt&) const {
-    constexpr Nanos kPause = std::chrono::seconds(2);
     RankRunner* self = &runner;
-    runner.services_.loop.After(
-        kPause, runner.scope_.Bind([self] { self->options_.enqueue([self] { self->Feed(snapshot::RetryTimer{}); }); }));
+    runner.services_.loop.After(RankRunner::kRetryPause, runner.scope_.Bind([self] {
+      self->options_.enqueue([self] { self->Feed(snapshot::RetryTimer{}); });
+    }));
   }
 
   void operator()(const snapshot::SendLoad& e) const {

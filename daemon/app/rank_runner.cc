@@ -29,6 +29,7 @@ snapshot::AdoptedSlot ToAdopted(uint32_t layout, uint32_t index, const region::S
   if (slot.record) out.snapshot = slot.record->id();
   out.persisted = (slot.flags & kSlotPersisted) != 0;
   out.rescued = (slot.flags & kSlotRescued) != 0;
+  out.unchecked = slot.state == SlotStateCode::kSealed;
   return out;
 }
 
@@ -309,25 +310,59 @@ bool RankRunner::busy() const {
 }
 
 // A slot whose file the trainer destroyed gets a new one before anything else happens to it.
-void RankRunner::MendSlot(const snapshot::SlotId& slot, const std::function<void()>& then) {
+void RankRunner::MendSlot(const snapshot::SlotId& slot, std::function<void()> then) {
+  std::vector<std::function<void()>>& waiting = mending_[slot];
+  waiting.push_back(std::move(then));
+  if (waiting.size() == 1) StartMending(slot);
+}
+
+// Without the old file, which is worth nothing: there may be no memory for both.
+void RankRunner::StartMending(const snapshot::SlotId& slot) {
   region::LayoutSet* set = Set(slot);
+  if (set == nullptr) return (void)mending_.erase(slot);
+  if (set->Slot(slot.index).state == SlotStateCode::kFree) return MendLater(slot);
+  if (set->Slot(slot.index).state == SlotStateCode::kRetired) (void)set->DropFile(slot.index);
   auto build = std::make_shared<std::shared_ptr<region::SlotBuild>>();
   Loop& loop = services_.loop;
-  auto mended = scope_.Bind([this, slot, build, then](const absl::Status& status) {
-    options_.enqueue([this, slot, build, then, status] {
-      region::LayoutSet* set = Set(slot);
-      if (set == nullptr || !*build || !status.ok() || !set->FinishReplace(slot.index, **build).ok()) return;
-      absl::Status freed = set->SetState(slot.index, SlotStateCode::kFree, set->Slot(slot.index).epoch);
-      if (!freed.ok()) Log(kError, "slot.mend").Job(options_.job).Rank(options_.rank).Error(freed);
-      then();
-    });
+  auto mended = scope_.Bind([this, slot, build](const absl::Status& status) {
+    options_.enqueue([this, slot, build, status] { Mended(slot, *build, status); });
   });
   auto done = [mended, &loop](const absl::Status& status) {
     (void)loop.Post([mended, status]() mutable { mended(status); });
   };
   auto started = set->StartReplace(slot.index, services_.memory_work, done);
   if (started.ok()) *build = *started;
-  if (!started.ok()) Log(kError, "slot.mend").Job(options_.job).Rank(options_.rank).Error(started.status());
+  if (!started.ok()) Mended(slot, nullptr, started.status());
+}
+
+void RankRunner::Mended(const snapshot::SlotId& slot, const std::shared_ptr<region::SlotBuild>& build,
+                        absl::Status status) {
+  region::LayoutSet* set = Set(slot);
+  if (set == nullptr) return (void)mending_.erase(slot);
+  if (status.ok() && build) status = set->FinishReplace(slot.index, *build).status();
+  if (status.ok()) status = set->SetState(slot.index, SlotStateCode::kFree, set->Slot(slot.index).epoch);
+  if (status.ok()) {
+    const snapshot::View view = machine_.view();
+    if (view.process != 0) channel_.FreshSlot(view.process, slot, *set->FileOf(slot.index));
+    return EndMending(slot);
+  }
+  Log(kError, "slot.mend").Job(options_.job).Rank(options_.rank).Error(status);
+  MendLater(slot);
+}
+
+void RankRunner::MendLater(const snapshot::SlotId& slot) {
+  auto again = [this, slot] {
+    const region::LayoutSet* set = Set(slot);
+    if (set != nullptr && set->Slot(slot.index).state == SlotStateCode::kFree) return EndMending(slot);
+    StartMending(slot);
+  };
+  services_.loop.After(kRetryPause, scope_.Bind([this, again] { options_.enqueue(again); }));
+}
+
+void RankRunner::EndMending(const snapshot::SlotId& slot) {
+  const auto waited = mending_.extract(slot);
+  if (waited.empty()) return;
+  for (const std::function<void()>& then : waited.mapped()) then();
 }
 
 void RankRunner::VerifyAdopted(const snapshot::SlotId& slot) {
@@ -342,14 +377,19 @@ void RankRunner::VerifyAdopted(const snapshot::SlotId& slot) {
     (void)loop.Post([verified, status = std::move(status)]() mutable { verified(status); });
   };
   auto started = region::StartVerify(set->FileOf(slot.index), now.record, services_.memory_work, done);
-  if (!started.ok()) Log(kWarning, "slot.verify").Job(options_.job).Rank(options_.rank).Error(started.status());
+  if (started.ok()) return;
+  Log(kWarning, "slot.verify").Job(options_.job).Rank(options_.rank).Error(started.status());
+  Feed(snapshot::Checked{slot, id});
 }
 
 void RankRunner::Verified(const snapshot::SlotId& slot, const SnapshotId& id, const absl::Status& status) {
   region::LayoutSet* set = Set(slot);
   bool same = set != nullptr && set->Slot(slot.index).record && set->Slot(slot.index).record->id() == id;
   if (!same) return;
-  if (status.ok()) return set->SetFlags(slot.index, kSlotVerified);
+  if (status.ok()) {
+    set->SetFlags(slot.index, kSlotVerified);
+    return Feed(snapshot::Checked{slot, id});
+  }
   metrics_.DamagedInRegion();
   Log(kError, "slot.damaged").Job(options_.job).Rank(options_.rank).Snapshot(id).Error(status);
   Feed(snapshot::DamageFound{slot, id});

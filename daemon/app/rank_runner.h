@@ -6,6 +6,7 @@
 #ifndef CKPTD_DAEMON_APP_RANK_RUNNER_H_
 #define CKPTD_DAEMON_APP_RANK_RUNNER_H_
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -97,6 +98,8 @@ class RankRunner {
     std::vector<uint32_t> crcs{};  // of these chunks, where copies are made early
   };
 
+  static constexpr Nanos kRetryPause = std::chrono::seconds(2);
+
   friend struct RankEffects;  // rank_effects.cc: one overload per effect
   friend struct RankFetch;    // rank_fetch.cc
 
@@ -115,7 +118,11 @@ class RankRunner {
   void LayoutIsReady(snapshot::ProcessId process, AttemptId attempt, region::LayoutSet& set);
   void SendLayout(snapshot::ProcessId process, AttemptId attempt, region::LayoutSet& set);
   void SendLayoutInTurn(snapshot::ProcessId process, AttemptId attempt, uint32_t layout);
-  void MendSlot(const snapshot::SlotId& slot, const std::function<void()>& then);
+  void MendSlot(const snapshot::SlotId& slot, std::function<void()> then);
+  void StartMending(const snapshot::SlotId& slot);
+  void Mended(const snapshot::SlotId& slot, const std::shared_ptr<region::SlotBuild>& build, absl::Status status);
+  void MendLater(const snapshot::SlotId& slot);
+  void EndMending(const snapshot::SlotId& slot);
   void VerifyAdopted(const snapshot::SlotId& slot);
   void Verified(const snapshot::SlotId& slot, const SnapshotId& id, const absl::Status& status);
 
@@ -139,6 +146,7 @@ class RankRunner {
   SnapshotId parent_;                                // of the attempt that runs
   std::map<snapshot::SlotId, FetchedSlot> fetched_;  // until SealSlot
   std::map<FlushKey, Streamed> streaming_;           // fills being streamed
+  std::map<snapshot::SlotId, std::vector<std::function<void()>>> mending_;  // what waits for its new file
   CallbackScope scope_;
 };
 

@@ -63,6 +63,7 @@ class ProbedStore final : public Store {
     explicit Part(std::vector<std::string>& asked) : asked_(asked) {}
     ~Part() override { asked_.emplace_back("drop"); }
     absl::Status Write(uint64_t, std::span<const std::byte>) override { return Unused(); }
+    absl::Status Sync() override { return Unused(); }
     absl::Status Finish() override {
       asked_.emplace_back("publish");
       return absl::OkStatus();

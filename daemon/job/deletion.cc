@@ -154,10 +154,13 @@ void Deleter::Mark(Context& context) {
   op_ = context.Request(request);
 }
 
-void Deleter::On(const MarkerPut& event, Context& context) {
-  if (event.op != op_ || op_ == 0) return;
+std::optional<SnapshotId> Deleter::On(const MarkerPut& event, Context& context) {
+  if (event.op != op_ || op_ == 0) return std::nullopt;
   op_ = 0;
-  if (!Failed(event.status, context)) AfterMarker(context);
+  if (Failed(event.status, context)) return std::nullopt;
+  if (event.pinned) return victim_;
+  AfterMarker(context);
+  return std::nullopt;
 }
 
 void Deleter::AfterMarker(Context& context) {

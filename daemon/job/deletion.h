@@ -49,7 +49,8 @@ class Deleter {
   void Work(const DeletionFacts& facts, bool retention, Context& context);
 
   void On(const StepVerified& event, Context& context);
-  void On(const MarkerPut& event, Context& context);
+  // Gives the step that stays since it is pinned.
+  std::optional<SnapshotId> On(const MarkerPut& event, Context& context);
   Outcome On(const NewestChecked& event, Context& context);
   // Gives the step that is gone.
   std::optional<SnapshotId> On(const StepDeleted& event, Context& context);

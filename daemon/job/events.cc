@@ -59,7 +59,9 @@ struct Printer {
     return Answer("NewestChecked", e.op, e.status, absl::StrCat("a", e.newest));
   }
   std::string operator()(const StepVerified& e) const { return Answer("StepVerified", e.op, e.status, ""); }
-  std::string operator()(const MarkerPut& e) const { return Answer("MarkerPut", e.op, e.status, ""); }
+  std::string operator()(const MarkerPut& e) const {
+    return Answer("MarkerPut", e.op, e.status, e.pinned ? " pinned" : "");
+  }
   std::string operator()(const StepDeleted& e) const { return Answer("StepDeleted", e.op, e.status, ""); }
   std::string operator()(const PinChanged& e) const {
     return absl::StrCat("PinChanged ", ToString(e.id), e.pinned ? " pinned" : " unpinned");

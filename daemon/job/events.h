@@ -176,6 +176,7 @@ struct StepVerified {  // manifest, sizes and every CRC of the step were read fr
 struct MarkerPut {
   OpId op = 0;
   absl::Status status;
+  bool pinned = false;  // by whom the coordinator does not hear: there is no marker
 };
 struct StepDeleted {
   OpId op = 0;

@@ -3,6 +3,7 @@
 
 #include "daemon/base/errors.h"
 #include "daemon/job/machine_test_util.h"
+#include "gmock/gmock.h"
 
 namespace ckptd::job {
 namespace {
@@ -49,6 +50,22 @@ TEST_F(JobTest, APinHoldsAlsoWhenTheStepWasNotOnStorageYet) {
     Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
   }
   EXPECT_FALSE(Has<VerifyStep>()) << "one step is kept, and the pinned one";
+}
+
+// `ckptctl pin` on another node reaches the storage only.
+TEST_F(JobTest, WhatTheStorageSaysIsPinnedStays) {
+  Run();
+  for (const StepId step : {10, 20}) {
+    Rank(v1::RankReport::RUN, {{1, step}}, {{1, step}});
+    Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
+    Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
+  }
+  Feed(StepVerified{Last<VerifyStep>().op, absl::OkStatus()});
+  Feed(MarkerPut{Last<PutMarker>().op, absl::OkStatus(), true});
+  EXPECT_FALSE(Has<DeleteStep>());
+  EXPECT_FALSE(Has<PutMarker>()) << "it is not asked for again and again";
+  Feed(DeleteRequested{1, {1, 10}});
+  EXPECT_THAT(std::string(Last<DeleteEnded>().status.message()), testing::HasSubstr("is pinned: ckptctl unpin first"));
 }
 
 TEST_F(JobTest, ADamagedSuccessorDeletesNothing) {

@@ -116,6 +116,11 @@ void Removal::On(const NewestChecked& event) {
                                              "run has saved a newer one; ask again for the others when it trains")));
 }
 
+void Removal::On(const MarkerPut& event) {
+  const auto pinned = deleter_.On(event, context_);
+  for (StoredStep& step : steps_) step.pinned = step.pinned || step.id == pinned;
+}
+
 void Removal::On(const StepDeleted& event) {
   const auto gone = deleter_.On(event, context_);
   if (gone) std::erase_if(steps_, [&](const StoredStep& step) { return step.id == *gone; });

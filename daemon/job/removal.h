@@ -50,7 +50,7 @@ class Removal {
   void On(const NewestRead& event);
   void On(const AttemptCreated& event);
   void On(const StepVerified& event) { deleter_.On(event, context_); }
-  void On(const MarkerPut& event) { deleter_.On(event, context_); }
+  void On(const MarkerPut& event);
   void On(const NewestChecked& event);
   void On(const StepDeleted& event);
   template <typename T>

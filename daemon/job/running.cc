@@ -204,7 +204,9 @@ void Coordinator::OnCommit(Committer::Outcome outcome) {
 
 void Coordinator::On(const StepVerified& event) { deleter_.On(event, context_); }
 
-void Coordinator::On(const MarkerPut& event) { deleter_.On(event, context_); }
+void Coordinator::On(const MarkerPut& event) {
+  if (const auto pinned = deleter_.On(event, context_)) StepEntry(*pinned).pinned = true;
+}
 
 void Coordinator::On(const StepDeleted& event) {
   const std::optional<SnapshotId> gone = deleter_.On(event, context_);

@@ -45,6 +45,7 @@ absl::Status MendImages(Store& store, const FlushSource& source, const std::vect
   for (uint32_t i = 0; i < source.images.size(); ++i) {
     const std::string name = InStep(source.job, source.id, ImageFileName(source.rank, source.world, i));
     CKPTD_ASSIGN_OR_RETURN(auto writer, WriteImage(store, source, name, source.images[i]));
+    CKPTD_RETURN_IF_ERROR(writer->Sync());
     CKPTD_RETURN_IF_ERROR(CheckCommitted(store, source));
     CKPTD_RETURN_IF_ERROR(store.Delete(name));
     CKPTD_FP("mend.after_delete");

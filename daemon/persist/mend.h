@@ -1,9 +1,10 @@
 // Putting the images of one rank of a committed step back from the slot that still holds the same snapshot: each is
-// written anew under a temporary name, the old one is deleted, the new one takes its name. Manifest and sidecar stay as
-// they are and are never made here: they bind the bytes, and a step that somebody deletes meanwhile does not come back.
+// written anew under a temporary name and made durable, the old one is deleted, the new one takes its name. Manifest
+// and sidecar stay as they are and are never made here: they bind the bytes, and a step that somebody deletes meanwhile
+// does not come back.
 //
-// Nothing that was good is at risk: the step was of no use to a restore, and whatever ends this half way (a full disk
-// before anything is deleted) leaves it so, and the slot where it is.
+// Nothing that was good is at risk, also where an image was called bad that is not (a server that did not answer reads
+// for a while): nothing is deleted before its like is durable, and the slot stays where it is.
 #ifndef CKPTD_DAEMON_PERSIST_MEND_H_
 #define CKPTD_DAEMON_PERSIST_MEND_H_
 

@@ -7,6 +7,7 @@
 #include "daemon/base/errors.h"
 #include "daemon/format/paths.h"
 #include "daemon/os/posix_files.h"
+#include "daemon/os/testing/files_around.h"
 #include "daemon/os/testing/temp_dir.h"
 #include "daemon/persist/testing/saved_step.h"
 #include "daemon/storage/checked_read.h"
@@ -22,18 +23,35 @@ constexpr uint64_t kChunk = 64 << 10;
 constexpr char kJob[] = "gpt";
 constexpr SnapshotId kId{3, 1000};
 
+class UnsyncedFile final : public FileAround {
+ public:
+  using FileAround::FileAround;
+  absl::Status Sync() override { return Error(ErrorCode::STORAGE_IO, "fsync: Input/output error"); }
+};
+
+class UnsyncedFiles final : public FilesAround {
+ public:
+  UnsyncedFiles() : FilesAround(PosixFiles()) {}
+  absl::StatusOr<std::unique_ptr<File>> Open(const std::string& path, const OpenOptions& options) override {
+    CKPTD_ASSIGN_OR_RETURN(auto file, FilesAround::Open(path, options));
+    return std::make_unique<UnsyncedFile>(std::move(file));
+  }
+};
+
 class MendTest : public ::testing::Test {
  protected:
-  MendTest() {
-    PosixStoreOptions options;
-    options.root = dir_.path();
-    options.make_queue = [] { return MakeInlineIoQueue(4); };
-    store_ = *OpenPosixStore(PosixFiles(), options);
+  MendTest() : store_(Open(PosixFiles())) {
     for (uint32_t rank = 0; rank < 2; ++rank) {
       // Chunk 1 spans the two images.
       slots_.emplace_back(std::vector<uint64_t>{kChunk + 9 * 4096, kChunk + 4096}, kChunk, rank);
     }
     EXPECT_TRUE(SaveStep(*store_, SystemClock(), kJob, kId, slots_).ok());
+  }
+  std::unique_ptr<Store> Open(Files& files) {
+    PosixStoreOptions options;
+    options.root = dir_.path();
+    options.make_queue = [] { return MakeInlineIoQueue(4); };
+    return *OpenPosixStore(files, options);
   }
   [[nodiscard]] std::string Path(Rank rank, uint32_t image) const {
     return dir_.path() + "/" + InStep(kJob, kId, ImageFileName(rank, 2, image));
@@ -75,6 +93,16 @@ TEST_F(MendTest, AnotherContentIsNotTakenForTheOldOne) {
   slots_[1] = TestSlot({kChunk + 9 * 4096, kChunk + 4096}, kChunk, 77);
   EXPECT_EQ(CodeOf(Mend(1)), ErrorCode::CORRUPT);
   EXPECT_TRUE(Check().ok()) << "nothing was touched";
+}
+
+// Who mends may have been told of damage by a storage that did not answer reads for a while.
+TEST_F(MendTest, NothingIsDeletedBeforeItsLikeIsDurable) {
+  UnsyncedFiles files;
+  std::unique_ptr<Store> failing = Open(files);
+  const absl::Status mended = MendImages(*failing, SourceOf(kJob, 1, 2, kId, slots_[1]), slots_[1].ChunkCrcs());
+  EXPECT_EQ(CodeOf(mended), ErrorCode::STORAGE_IO);
+  const absl::Status good = Check();
+  EXPECT_TRUE(good.ok()) << good;
 }
 
 TEST_F(MendTest, AStepThatIsBeingDeletedDoesNotComeBack) {

@@ -19,6 +19,19 @@ absl::Status OkIfExists(const absl::Status& status) {
   return absl::IsAlreadyExists(status) ? absl::OkStatus() : status;
 }
 
+absl::Status CreateMarker(Store& store, const std::string& job, const SnapshotId& id, AttemptId attempt) {
+  std::string name = InStep(job, id, kDeletingName);
+  absl::Status status = store.CreateExclusive(name, MarkerText(attempt));
+  if (!absl::IsAlreadyExists(status)) return status;
+  CKPTD_ASSIGN_OR_RETURN(auto step, ListStep(store, job, id));
+  if (step.marker == attempt) return absl::OkStatus();
+  if (step.marker > attempt && step.marker != ~AttemptId{0}) {
+    return Error(ErrorCode::FENCED, absl::StrCat(name, " is of attempt ", step.marker, ", above ", attempt));
+  }
+  CKPTD_RETURN_IF_ERROR(store.Delete(name));
+  return store.CreateExclusive(name, MarkerText(attempt));
+}
+
 }  // namespace
 
 absl::Status CreateAttempt(Store& store, const v1::AttemptRecord& record) {
@@ -57,17 +70,12 @@ absl::Status CreateManifest(Store& store, const std::string& job, const Snapshot
   return OkIfExists(status);
 }
 
-absl::Status PutMarker(Store& store, const std::string& job, const SnapshotId& id, AttemptId attempt) {
-  std::string name = InStep(job, id, kDeletingName);
-  absl::Status status = store.CreateExclusive(name, MarkerText(attempt));
-  if (!absl::IsAlreadyExists(status)) return status;
+absl::StatusOr<bool> PutMarker(Store& store, const std::string& job, const SnapshotId& id, AttemptId attempt) {
+  CKPTD_RETURN_IF_ERROR(CreateMarker(store, job, id, attempt));
   CKPTD_ASSIGN_OR_RETURN(auto step, ListStep(store, job, id));
-  if (step.marker == attempt) return absl::OkStatus();
-  if (step.marker > attempt && step.marker != ~AttemptId{0}) {
-    return Error(ErrorCode::FENCED, absl::StrCat(name, " is of attempt ", step.marker, ", above ", attempt));
-  }
-  CKPTD_RETURN_IF_ERROR(store.Delete(name));
-  return store.CreateExclusive(name, MarkerText(attempt));
+  if (!step.pinned || !step.committed) return true;  // what is left of a deletion that was cut off is no checkpoint
+  CKPTD_RETURN_IF_ERROR(store.Delete(InStep(job, id, kDeletingName)));
+  return false;
 }
 
 absl::Status DeleteStep(Store& store, const std::string& job, const SnapshotId& id) {
@@ -103,8 +111,14 @@ size_t RemoveJobLeftovers(Store& store, const std::string& job) {
 }
 
 absl::Status SetPinned(Store& store, const std::string& job, const SnapshotId& id, bool pinned) {
-  std::string name = InStep(job, id, kPinnedName);
-  return pinned ? OkIfExists(store.CreateExclusive(name, "pinned\n")) : store.Delete(name);
+  const std::string name = InStep(job, id, kPinnedName);
+  if (!pinned) return store.Delete(name);
+  CKPTD_ASSIGN_OR_RETURN(const StepListing before, ListStep(store, job, id));
+  CKPTD_RETURN_IF_ERROR(OkIfExists(store.CreateExclusive(name, "pinned\n")));
+  CKPTD_ASSIGN_OR_RETURN(const StepListing after, ListStep(store, job, id));
+  if (after.marker == 0 && after.committed >= before.committed) return absl::OkStatus();
+  CKPTD_RETURN_IF_ERROR(store.Delete(name));
+  return Error(ErrorCode::REFUSED, absl::StrCat("job ", job, ": step ", id.step, " is being deleted"));
 }
 
 }  // namespace ckptd

@@ -26,8 +26,11 @@ namespace ckptd {
 [[nodiscard]] absl::Status CreateManifest(Store& store, const std::string& job, const SnapshotId& id, uint32_t world);
 
 // Deletion, in this order: PutMarker, (room job checks that the attempt is still newest), DeleteStep.
-// A marker left by a crashed deleter is taken over when it is of a lower attempt.
-[[nodiscard]] absl::Status PutMarker(Store& store, const std::string& job, const SnapshotId& id, AttemptId attempt);
+// A marker left by a crashed deleter is taken over when it is of a lower attempt. False: somebody pinned the step,
+// maybe on another node, and it has no marker now. (Who marks and who pins both write first and look then: one of them
+// sees the other.)
+[[nodiscard]] absl::StatusOr<bool> PutMarker(Store& store, const std::string& job, const SnapshotId& id,
+                                             AttemptId attempt);
 // Manifest, then sidecars and images, the marker last, then the directory. Foreign names stay, and so does a directory
 // that holds one.
 [[nodiscard]] absl::Status DeleteStep(Store& store, const std::string& job, const SnapshotId& id);
@@ -36,6 +39,7 @@ namespace ckptd {
 // empty without them. Best effort; returns how many files went.
 size_t RemoveJobLeftovers(Store& store, const std::string& job);
 
+// REFUSED, and not pinned: the step is being deleted.
 [[nodiscard]] absl::Status SetPinned(Store& store, const std::string& job, const SnapshotId& id, bool pinned);
 
 }  // namespace ckptd

@@ -151,8 +151,37 @@ TEST_F(RecordsIoTest, MarkersOfLowerAttemptsAreTakenOver) {
   EXPECT_TRUE(PutMarker(*store_, kJob, kId, 4).ok()) << "mine already";
   EXPECT_TRUE(PutMarker(*store_, kJob, kId, 6).ok());
   EXPECT_EQ(ListStep(*store_, kJob, kId)->marker, 6u);
-  EXPECT_EQ(CodeOf(PutMarker(*store_, kJob, kId, 5)), ErrorCode::FENCED);
+  EXPECT_EQ(CodeOf(PutMarker(*store_, kJob, kId, 5).status()), ErrorCode::FENCED);
   EXPECT_EQ(ListStep(*store_, kJob, kId)->marker, 6u);
+}
+
+// Pinned on a node whose agent does not coordinate the job: the coordinator hears of it here.
+TEST_F(RecordsIoTest, APinnedStepIsNotMarked) {
+  ASSERT_TRUE(Save().ok());
+  ASSERT_TRUE(SetPinned(*store_, kJob, kId, true).ok());
+  const absl::StatusOr<bool> put = PutMarker(*store_, kJob, kId, 4);
+  ASSERT_TRUE(put.ok()) << put.status();
+  EXPECT_FALSE(*put);
+  EXPECT_EQ(ListStep(*store_, kJob, kId)->marker, 0u);
+  ASSERT_TRUE(SetPinned(*store_, kJob, kId, false).ok());
+  EXPECT_TRUE(*PutMarker(*store_, kJob, kId, 4));
+}
+
+TEST_F(RecordsIoTest, AStepThatIsBeingDeletedCannotBePinned) {
+  ASSERT_TRUE(Save().ok());
+  ASSERT_TRUE(PutMarker(*store_, kJob, kId, 4).ok());
+  EXPECT_EQ(CodeOf(SetPinned(*store_, kJob, kId, true)), ErrorCode::REFUSED);
+  EXPECT_FALSE(ListStep(*store_, kJob, kId)->pinned);
+  EXPECT_TRUE(DeleteStep(*store_, kJob, kId).ok());
+}
+
+// Whatever a killed `pin` left does not bring back what was being deleted.
+TEST_F(RecordsIoTest, APinOnWhatIsLeftOfADeletionDoesNotHoldIt) {
+  ASSERT_TRUE(Save().ok());
+  ASSERT_TRUE(PutMarker(*store_, kJob, kId, 4).ok());
+  ASSERT_TRUE(store_->Delete(InStep(kJob, kId, kManifestName)).ok());
+  ASSERT_TRUE(store_->CreateExclusive(InStep(kJob, kId, kPinnedName), "").ok());
+  EXPECT_TRUE(*PutMarker(*store_, kJob, kId, 4));
 }
 
 TEST_F(RecordsIoTest, ATornMarkerIsTakenOver) {

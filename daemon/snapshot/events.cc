@@ -72,6 +72,9 @@ struct Printer {
   std::string operator()(const DamageFound& e) const {
     return absl::StrCat("DamageFound ", ToString(e.slot), " ", ToString(e.snapshot));
   }
+  std::string operator()(const Checked& e) const {
+    return absl::StrCat("Checked ", ToString(e.slot), " ", ToString(e.snapshot));
+  }
   std::string operator()(const RetryTimer&) const { return "RetryTimer"; }
   std::string operator()(const FlushNewest&) const { return "FlushNewest"; }
   std::string operator()(const Draining& e) const { return e.on ? "Draining on" : "Draining off"; }

@@ -77,6 +77,7 @@ struct AdoptedSlot {
   SnapshotId snapshot;  // of SEALED and QUARANTINED
   bool persisted = false;
   bool rescued = false;
+  bool unchecked = false;  // SEALED: its chunks are being checked; Checked or DamageFound follows
 };
 struct Adopted {
   AttemptId seen = 0;  // from the job journal
@@ -202,6 +203,12 @@ struct DamageFound {
   SnapshotId snapshot;
 };
 
+// What was adopted unchecked is as its record says, or could not be checked now.
+struct Checked {
+  SlotId slot;
+  SnapshotId snapshot;
+};
+
 // The timer of RetryAt fired: failed flushes and replacements are tried again.
 struct RetryTimer {};
 
@@ -215,7 +222,7 @@ struct Draining {
 
 using Event = std::variant<Adopted, LayoutAdded, LayoutChosen, RoomNeeded, JobState, Attached, Died, Reaped, Withdrawn,
                            BellRead, Loaded, LoadFailed, LayoutFound, Fetched, FlushEnded, FileReplaced, ReadPinned,
-                           ReadUnpinned, DamageFound, RetryTimer, FlushNewest, Draining>;
+                           ReadUnpinned, DamageFound, Checked, RetryTimer, FlushNewest, Draining>;
 
 // --------------------------------------------------------------------------------------------------------- effects
 

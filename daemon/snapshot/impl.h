@@ -33,6 +33,7 @@ struct Slot {
   bool dropped = false;            // RETIRED without a file, for good
   bool captured = false;           // was the job-wide watermark
   bool persisted = false;
+  bool unchecked = false;  // SEALED: found after a restart of the agent, and not checked yet: not to be stored
   bool flushing = false;
   bool flush_cancelled = false;
 };
@@ -66,6 +67,7 @@ class Machine::Impl {
   void On(const ReadPinned& event);
   void On(const ReadUnpinned& event);
   void On(const DamageFound& event);
+  void On(const Checked& event);
   void On(const RetryTimer& event);
   void On(const FlushNewest& event);
   void On(const Draining& event);

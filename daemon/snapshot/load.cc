@@ -112,7 +112,7 @@ void Machine::Impl::On(const Fetched& event) {
   Move(*slot, Trigger::kFetched);
   slot->epoch = ++last_epoch_;
   slot->fetched = event.source;
-  slot->persisted = event.source == Source::kStorage || event.persisted;
+  slot->persisted = event.source == Source::kStorage || event.persisted || event.snapshot == durable_;
   Emit(SealSlot{slot->id, slot->epoch, event.snapshot, ticket_, event.source, slot->persisted});
 }
 

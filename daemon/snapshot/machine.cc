@@ -49,6 +49,7 @@ void Machine::Impl::On(const Adopted& event) {
     slot.snapshot = found.snapshot;
     slot.persisted = found.persisted;
     slot.rescued = found.rescued;
+    slot.unchecked = found.unchecked;
     slot.adopted = found.state == SlotStateCode::kFilling;
     if (found.state == SlotStateCode::kLoading || found.state == SlotStateCode::kPreparing) {
       slot.state = SlotStateCode::kFree;
@@ -200,7 +201,16 @@ void Machine::Impl::On(const ReadUnpinned& event) {
 void Machine::Impl::On(const DamageFound& event) {
   Slot* slot = Find(event.slot);
   if (slot == nullptr || slot->state != SlotStateCode::kSealed || slot->snapshot != event.snapshot) return;
+  if (slot->flushing && !slot->flush_cancelled) {
+    slot->flush_cancelled = true;
+    Emit(CancelFlush{slot->id, slot->snapshot});
+  }
   Move(*slot, Trigger::kDamaged);
+}
+
+void Machine::Impl::On(const Checked& event) {
+  Slot* slot = Find(event.slot);
+  if (slot != nullptr && slot->snapshot == event.snapshot) slot->unchecked = false;
 }
 
 void Machine::Impl::On(const RetryTimer&) { flush_blocked_ = replace_blocked_ = false; }

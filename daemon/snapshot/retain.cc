@@ -67,7 +67,7 @@ void Machine::Impl::Shrink() {
 void Machine::Impl::Flush() {
   if (!decided_) return;
   for (Slot& slot : slots_) {
-    if (slot.state != SlotStateCode::kSealed || slot.persisted || slot.replacing) continue;
+    if (slot.state != SlotStateCode::kSealed || slot.persisted || slot.replacing || slot.unchecked) continue;
     const bool worth = slot.captured || !Doomed(slot);
     if (slot.flushing && !worth && !slot.flush_cancelled) {
       slot.flush_cancelled = true;
@@ -91,6 +91,7 @@ void Machine::Impl::On(const FlushEnded& event) {
   Slot* slot = Find(event.slot);
   if (slot == nullptr || !slot->flushing || slot->snapshot != event.snapshot) return;
   slot->flushing = slot->flush_cancelled = false;
+  if (slot->state == SlotStateCode::kQuarantined) return;  // what was written may be the damage
   if (event.status.ok()) {
     slot->persisted = true;
     on_storage_.push_back(slot->snapshot);

@@ -70,6 +70,19 @@ TEST_F(SnapshotCopiesTest, WhatIsKnownToBeOnStorageIsNotFlushedAgain) {
   EXPECT_THAT(All<StartFlush>(), IsEmpty());
 }
 
+TEST_F(SnapshotCopiesTest, WhatIsDurableIsNotFlushedAgain) {
+  Feed(Attached{kProcess, kTicket, 0});
+  auto state = std::make_shared<v1::State>(*LoadState());
+  state->mutable_durable()->set_attempt(1);
+  state->mutable_durable()->set_step(10);
+  Feed(JobState{state});
+  Feed(LayoutAdded{3, 2});
+  Feed(LayoutFound{{1, 10}, 3, absl::OkStatus()});
+  Feed(Fetched{{3, 0}, {1, 10}, absl::OkStatus(), Source::kReplica, false});
+  EXPECT_TRUE(All<SealSlot>().at(0).persisted);
+  EXPECT_THAT(All<StartFlush>(), IsEmpty()) << "a whole image written and read back for nothing";
+}
+
 TEST_F(SnapshotCopiesTest, TheStorageMayHaveAnsweredInTheirPlace) {
   StartLoading();
   Feed(Fetched{{3, 0}, {1, 10}, absl::OkStatus()});

@@ -37,6 +37,35 @@ TEST_F(SnapshotTest, AFailedFlushIsRetriedForWAndGivenUpBehindIt) {
   EXPECT_EQ(All<OpenGrant>().size(), 1u) << "a failing storage does not hold the memory of an older step";
 }
 
+// A flush reads the slot again, and what it read may be the damage.
+TEST_F(SnapshotTest, WhatIsDamagedWhileItIsFlushedIsNotOnStorage) {
+  const OpenGrant grant = Run();
+  Feed(Bell(grant, CaptureState::kComplete, 10));
+  ASSERT_EQ(All<StartFlush>().size(), 1u);
+  Feed(DamageFound{grant.slot, {1, 10}});
+  ASSERT_EQ(All<CancelFlush>().size(), 1u);
+  Feed(FlushEnded{grant.slot, {1, 10}, absl::OkStatus()});
+  EXPECT_THAT(All<SetPersisted>(), IsEmpty());
+  for (const ReportChanged& told : All<ReportChanged>()) EXPECT_EQ(told.report->persisted_size(), 0);
+  EXPECT_FALSE(Slot(0).flushing) << "its slot is not held for ever";
+}
+
+TEST_F(SnapshotTest, WhatARestartFoundIsCheckedBeforeItIsFlushed) {
+  AdoptedSlot found{{1, 0}, SlotStateCode::kSealed, 5, {}, {1, 10}};
+  found.unchecked = true;
+  Feed(Adopted{1, {found}});
+  Feed(JobState{State(1, v1::State::RUN, {}, {1, 10}, 11)});
+  EXPECT_THAT(All<StartFlush>(), IsEmpty());
+  EXPECT_FALSE(machine_.view().owes_flush);
+  Feed(Draining{true});
+  EXPECT_TRUE(machine_.view().owes_flush) << "an agent that ends waits for it";
+  Feed(Checked{{1, 0}, {1, 9}});
+  EXPECT_THAT(All<StartFlush>(), IsEmpty()) << "that was another snapshot's";
+  Feed(Checked{{1, 0}, {1, 10}});
+  EXPECT_EQ(All<StartFlush>().size(), 1u);
+  EXPECT_FALSE(machine_.view().owes_flush);
+}
+
 // Back pressure and flush_every: the coordinator chooses what is flushed.
 TEST_F(SnapshotTest, OnlyTheChosenStepIsFlushed) {
   const OpenGrant first = Run();

@@ -12,6 +12,12 @@
 namespace ckptd {
 namespace {
 
+// Bad sectors are told as STORAGE_IO, too.
+bool IsOfThePart(const absl::Status& status) {
+  const ErrorCode code = CodeOf(status);
+  return code == ErrorCode::CORRUPT || code == ErrorCode::NOT_FOUND || code == ErrorCode::STORAGE_IO;
+}
+
 class CheckedReader {
  public:
   CheckedReader(Store& store, const StoredRank& rank, const CheckedReadOptions& options)
@@ -21,7 +27,7 @@ class CheckedReader {
     uint64_t begin = 0;
     for (const StoredPart& part : rank_.parts) {
       absl::Status status = ReadPart(part, begin);
-      if (!status.ok() && (!options_.on_bad || CodeOf(status) == ErrorCode::CANCELLED)) return status;
+      if (!status.ok() && !(options_.on_bad && IsOfThePart(status))) return status;
       if (!status.ok()) SkipPart(part, begin, status);
       begin += part.bytes;
     }

@@ -146,12 +146,17 @@ absl::Status PosixPartWriter::Write(uint64_t offset, std::span<const std::byte> 
   return absl::OkStatus();
 }
 
-absl::Status PosixPartWriter::Finish() {
+absl::Status PosixPartWriter::Sync() {
   CKPTD_RETURN_IF_ERROR(Fail(Drain()));
   if (queued_bytes_ != target_.size) {
     return Fail(Error(ErrorCode::INTERNAL, absl::StrCat(target_.final_path, ": ", queued_bytes_, " bytes written, ",
                                                         target_.size, " announced")));
   }
+  return Fail(publisher_.MakeDurable(temp_));
+}
+
+absl::Status PosixPartWriter::Finish() {
+  CKPTD_RETURN_IF_ERROR(Sync());
   return Fail(publisher_.Publish(std::move(temp_), target_.final_path));
 }
 

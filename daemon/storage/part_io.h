@@ -27,6 +27,7 @@ class PosixPartWriter final : public PartWriter {
   ~PosixPartWriter() override;
 
   [[nodiscard]] absl::Status Write(uint64_t offset, std::span<const std::byte> bytes) override;
+  [[nodiscard]] absl::Status Sync() override;
   [[nodiscard]] absl::Status Finish() override;
 
  private:

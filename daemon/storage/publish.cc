@@ -67,7 +67,7 @@ absl::StatusOr<TempFile> Publisher::CreateTemp(const std::string& directory, boo
 }
 
 absl::Status Publisher::Publish(TempFile temp, const std::string& final_path) {
-  absl::Status status = MakeDurable(*temp.file);
+  absl::Status status = MakeDurable(temp);
   if (status.ok()) status = GiveName(temp.path, final_path);
   const bool named = status.ok() || absl::IsAlreadyExists(status);
   // Best effort: the name is gone after a rename, and what stays is RemoveTemporary's.
@@ -83,12 +83,15 @@ void Publisher::Discard(TempFile temp) {
   (void)files_.Unlink(temp.path);
 }
 
-absl::Status Publisher::MakeDurable(File& file) {
+absl::Status Publisher::MakeDurable(TempFile& temp) {
+  if (temp.durable) return absl::OkStatus();
   CKPTD_FP("publish.after_write");
   CKPTD_RETURN_IF_ERROR(CKPTD_FP_STATUS("publish.sync"));
-  CKPTD_RETURN_IF_ERROR(file.Sync());
+  CKPTD_RETURN_IF_ERROR(temp.file->Sync());
   CKPTD_FP("publish.after_fsync");
-  return file.Close();
+  CKPTD_RETURN_IF_ERROR(temp.file->Close());
+  temp.durable = true;
+  return absl::OkStatus();
 }
 
 absl::Status Publisher::GiveName(const std::string& temp_path, const std::string& final_path) {

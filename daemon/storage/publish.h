@@ -33,6 +33,7 @@ namespace ckptd {
 struct TempFile {
   std::unique_ptr<File> file;
   std::string path;
+  bool durable = false;  // step 3 is done
 };
 
 [[nodiscard]] bool IsTemporaryName(absl::string_view name);
@@ -49,8 +50,10 @@ class Publisher {
   [[nodiscard]] std::string TempPath(const std::string& directory) const;
   // Step 2 without the writing.
   [[nodiscard]] absl::StatusOr<TempFile> CreateTemp(const std::string& directory, bool direct);
-  // Steps 3 to 5; takes the file whatever happens. kAlreadyExists: the name is another one's, and durable. Any other
-  // error: IsAbandoned (store.h).
+  // Step 3, once.
+  [[nodiscard]] absl::Status MakeDurable(TempFile& temp);
+  // What is left of steps 3 to 5; takes the file whatever happens. kAlreadyExists: the name is another one's, and
+  // durable. Any other error: IsAbandoned (store.h).
   [[nodiscard]] absl::Status Publish(TempFile temp, const std::string& final_path);
   // Drops a file that shall not be published.
   void Discard(TempFile temp);
@@ -60,7 +63,6 @@ class Publisher {
   [[nodiscard]] absl::Status SyncDirectory(const std::string& path) CKPTD_EXCLUDES(mutex_);
 
  private:
-  absl::Status MakeDurable(File& file);
   absl::Status GiveName(const std::string& temp_path, const std::string& final_path);
 
   Files& files_;

@@ -38,6 +38,9 @@ class PartWriter {
   // After an error every later call returns that error: IsAbandoned.
   [[nodiscard]] virtual absl::Status Write(uint64_t offset, std::span<const std::byte> bytes) = 0;
 
+  // All bytes written and durable, still under no name: for whoever gives something up for it. Finish follows.
+  [[nodiscard]] virtual absl::Status Sync() = 0;
+
   // All bytes written, durable, and visible under the final name. kAlreadyExists: somebody published that name before
   // (it is durable then, and what was written here is gone). Any other error: IsAbandoned. Once.
   [[nodiscard]] virtual absl::Status Finish() = 0;

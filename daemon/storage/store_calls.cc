@@ -36,6 +36,9 @@ class WatchedWriter final : public PartWriter {
   absl::Status Write(uint64_t offset, std::span<const std::byte> bytes) override {
     return watching_.Do("write", name_, [&](Call&) { return inner_->Write(offset, bytes); });
   }
+  absl::Status Sync() override {
+    return watching_.Do("sync", name_, [&](Call&) { return inner_->Sync(); });
+  }
   absl::Status Finish() override {
     return watching_.Do("sync", name_, [&](Call&) { return inner_->Finish(); });
   }

@@ -52,6 +52,7 @@ class WriterAround : public PartWriter {
   absl::Status Write(uint64_t offset, std::span<const std::byte> bytes) override {
     return inner_->Write(offset, bytes);
   }
+  absl::Status Sync() override { return inner_->Sync(); }
   absl::Status Finish() override { return inner_->Finish(); }
 
  protected:

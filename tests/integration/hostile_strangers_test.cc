@@ -104,6 +104,23 @@ TEST_F(Strangers, CutPunchAndGrowTheirSlotsWhileTheAgentReads) {
   EndAndCount(nullptr);
 }
 
+// It harms nobody else, and itself no longer than it goes on: each slot that it cut gets a file again, and is lent.
+TEST_F(Strangers, WhoCutItsSlotsSavesAgain) {
+  ExpectHears("cut once sealed", "saved 6, into new files", [socket = socket_] {
+    RawHolder own(socket, "enemy");
+    if (!own.good()) return std::string("no layout");
+    int saved = 0;
+    for (uint64_t step = 1; step <= 6 && own.Save(step); ++step) {
+      ++saved;
+      const uint32_t slot = own.grant.slot;
+      if (!own.AwaitCaptured(step)) return "step " + std::to_string(step) + " was not captured";
+      if (ftruncate(own.slot(slot), 0) != 0) return std::string(strerror(errno));
+    }
+    return "saved " + std::to_string(saved) + (own.fresh_slots >= 4 ? ", into new files" : "");
+  });
+  EndAndCount(nullptr);
+}
+
 TEST_F(Strangers, RewriteTheBellWhileTheAgentReadsIt) {
   ExpectHears("bell", "rewritten", [socket = socket_] {
     RawHolder own(socket, "enemy");

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,9 @@ struct RawHolder {
   LoadMessage load{};
   LayoutReadyMessage ready{};
   std::vector<UniqueFd> fds;  // ctl, bell, hint, slots
+  GrantMessage grant{};       // the newest
+  int fresh_slots = 0;        // new files of slots that came
+  uint64_t last_epoch = 0;    // of the grant that was used
 
   RawHolder(const std::string& socket, const std::string& job, uint64_t ticket = 77) : trainer(socket) {
     trainer.Join(job, 0, 1, ticket);
@@ -35,12 +39,28 @@ struct RawHolder {
   [[nodiscard]] int bell() const { return fds[1].get(); }
   [[nodiscard]] int hint() const { return fds[2].get(); }
   [[nodiscard]] int slot(uint32_t index) const { return fds[3 + index].get(); }
+  // What comes while something else is waited for: a slot's new file, a grant.
+  void Take(MessageType type, Packet& packet) {
+    SlotMessage fresh{};
+    if (type == MessageType::kSlot && packet.bytes.size() >= sizeof fresh && packet.fds.size() == 1) {
+      std::memcpy(&fresh, packet.bytes.data(), sizeof fresh);
+      if (fresh.slot < ready.slot_count) fds[3 + fresh.slot] = std::move(packet.fds[0]);
+      ++fresh_slots;
+    }
+    if (type == MessageType::kGrant && packet.bytes.size() >= sizeof grant)
+      std::memcpy(&grant, packet.bytes.data(), sizeof grant);
+  }
+  std::optional<Packet> Next(MessageType type) {
+    return trainer.Next(type, kLong, [this](MessageType other, Packet& packet) { Take(other, packet); });
+  }
   // Captures the step; false when no slot was lent.
   bool Save(uint64_t step) {
-    const auto packet = trainer.Next(MessageType::kGrant);
-    GrantMessage grant{};
-    if (!packet || packet->bytes.size() < sizeof grant) return false;
-    std::memcpy(&grant, packet->bytes.data(), sizeof grant);
+    if (grant.epoch <= last_epoch) {
+      auto packet = Next(MessageType::kGrant);
+      if (packet) Take(MessageType::kGrant, *packet);
+    }
+    if (grant.epoch <= last_epoch) return false;
+    last_epoch = grant.epoch;
     PassSave(bell(), grant.attempt, step);
     const FillOrder order{grant.epoch, grant.attempt,    step, ready.slot_bytes, ready.chunk_bytes,
                           grant.slot,  ready.chunk_count};
@@ -49,10 +69,12 @@ struct RawHolder {
     return true;
   }
   // Until the agent says so; false: it never did.
-  bool AwaitDurable(uint64_t step) {
+  bool AwaitDurable(uint64_t step) { return Await(step, &NewsMessage::durable_step); }
+  bool AwaitCaptured(uint64_t step) { return Await(step, &NewsMessage::captured_step); }
+  bool Await(uint64_t step, uint64_t NewsMessage::*told) {
     NewsMessage news{};
-    while (news.durable_step < step) {
-      const auto packet = trainer.Next(MessageType::kNews);
+    while (news.*told < step) {
+      const auto packet = Next(MessageType::kNews);
       if (!packet || packet->bytes.size() < sizeof news) return false;
       std::memcpy(&news, packet->bytes.data(), sizeof news);
     }

@@ -90,7 +90,7 @@ void RawTrainer::Devices(uint32_t count) {
   Say(MessageType::kDevices, devices);
 }
 
-std::optional<Packet> RawTrainer::Next(MessageType type, Millis timeout) {
+std::optional<Packet> RawTrainer::Next(MessageType type, Millis timeout, const OnOther& other) {
   const TimePoint deadline = std::chrono::steady_clock::now() + timeout;
   Packet packet;
   for (Millis left = timeout; left > Millis(0) && Readable(fd_.get(), left);
@@ -99,6 +99,7 @@ std::optional<Packet> RawTrainer::Next(MessageType type, Millis timeout) {
     MessageHead head{};
     std::memcpy(&head, packet.bytes.data(), std::min(sizeof head, packet.bytes.size()));
     if (head.type == static_cast<uint16_t>(type)) return packet;
+    if (other) other(static_cast<MessageType>(head.type), packet);
   }
   return std::nullopt;
 }

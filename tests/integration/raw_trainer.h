@@ -52,8 +52,9 @@ class RawTrainer {
     if (packet && fds != nullptr) *fds = std::move(packet->fds);
     return message;
   }
-  // The next packet of this type; what comes before it is dropped. nullopt: none came in time.
-  std::optional<Packet> Next(MessageType type, Millis timeout = kLong);
+  using OnOther = std::function<void(MessageType type, Packet& packet)>;
+  // The next packet of this type; what comes before it is told to `other`. nullopt: none came in time.
+  std::optional<Packet> Next(MessageType type, Millis timeout = kLong, const OnOther& other = nullptr);
   // The sentence of the next ERROR; "" when none came.
   std::string NextError(Millis timeout = kLong);
   // The agent has closed the connection; what came before is dropped.

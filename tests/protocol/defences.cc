@@ -70,7 +70,7 @@ void World::CheckActedUpon(const v1::State& state) {
 
 void World::NoteReport(const Agent& coordinator, const v1::Report& report) {
   if (report.answers() != coordinator.incarnation || report.lacks() != 0) return;
-  if (copying()) answered_in_[report.seen()].insert(report.agent());
+  if (copying()) answered_in_[{report.seen(), coordinator.incarnation}].insert(report.agent());
   answered_[coordinator.incarnation].insert(report.agent());
   if (!copying()) return;
   Heard& heard = heard_[{coordinator.incarnation, report.seen()}];

@@ -79,7 +79,7 @@ const std::vector<Mutant>& Mutants() {
        [](Rules* r) { r->job.every_stripe_rebuilds = false; }, Worlds::kParity},
       {"parity: protected only when every group has it", "I9", 300000,
        [](Rules* r) { r->job.all_ranks_protect = false; }, Worlds::kParity},
-      {"parity before stays until the new one is complete", "I9", 100000,
+      {"parity before stays until the new one is complete", "I9", 1000000,
        [](Rules* r) { r->parity_before_stays = false; }, Worlds::kParity},
       {"parity: pieces are taken for groups that STATE makes", "I9", 0,
        [](Rules* r) { r->pieces_of_known_groups = false; }, Worlds::kParity},

@@ -112,16 +112,19 @@ bool World::Outlived(const Promise& promise) const {
   });
 }
 
-bool World::EveryoneAnswered(AttemptId attempt) const {
-  const auto answered = answered_in_.find(attempt);
+bool World::EveryoneAnswered(AttemptId attempt, uint64_t incarnation) const {
+  const auto answered = answered_in_.find({attempt, incarnation});
   return answered != answered_in_.end() && answered->second.size() == nodes_.size();
 }
 
-// What `before` promised to the attempt that follows it; null: nothing that binds it.
-const World::Promise* World::PromiseTo(AttemptId attempt, const v1::DecisionRecord& before) const {
+// What `before` promised to the attempt that follows it; null: nothing that binds it. A coordinator that restarts asks
+// anew, and may not see the members that answered the one before.
+const World::Promise* World::PromiseTo(AttemptId attempt, uint64_t incarnation,
+                                       const v1::DecisionRecord& before) const {
   const auto promise = promises_.find(before.attempt());
   if (promise == promises_.end() || late_decisions_.count(before.attempt()) != 0) return nullptr;
-  if (store_.records.at(attempt).want().kind() != v1::Want::NEWEST || !EveryoneAnswered(attempt)) return nullptr;
+  if (store_.records.at(attempt).want().kind() != v1::Want::NEWEST || !EveryoneAnswered(attempt, incarnation))
+    return nullptr;
   const auto stored = store_.steps.find(promise->second.id);
   if (stored != store_.steps.end() && stored->second.marker != 0) return nullptr;  // its end was wanted
   return Outlived(promise->second) ? &promise->second : nullptr;
@@ -133,7 +136,7 @@ void World::CheckPromise(const v1::DecisionRecord& decision) {
   if (self == store_.decisions.begin()) return;
   const v1::DecisionRecord& before = std::prev(self)->second;
   const SnapshotId parent = ToId(decision.parent());
-  if (const Promise* promise = PromiseTo(decision.attempt(), before)) {
+  if (const Promise* promise = PromiseTo(decision.attempt(), decided_by_[decision.attempt()], before)) {
     if (parent < promise->id) {
       Fail("I9", "attempt " + std::to_string(decision.attempt()) + " took " + ToString(parent) + ", and " +
                      ToString(promise->id) + " was protected");
@@ -155,7 +158,7 @@ void World::CheckRefused(const v1::State& state) {
   });
   const v1::DecisionRecord* before = store_.NewestDecision();
   if (!nothing || before->attempt() >= state.attempt() || !refused_in_.insert(state.attempt()).second) return;
-  if (const Promise* promise = PromiseTo(state.attempt(), *before)) {
+  if (const Promise* promise = PromiseTo(state.attempt(), state.incarnation(), *before)) {
     Fail("I9", "attempt " + std::to_string(state.attempt()) + " finds nothing, and " + ToString(promise->id) +
                    " was protected");
   }

@@ -66,8 +66,8 @@ void World::RunJobOp(const StoreOp& op, const job::Effect& effect) {
   if (const auto* create = std::get_if<job::CreateDecision>(&effect)) {
     bool created = false;
     const job::DecisionCreated answer = store_.Create(*create, &created);
-    if (created) CheckDecision(create->decision);
     if (created) decided_by_[create->decision.attempt()] = op.incarnation;
+    if (created) CheckDecision(create->decision);
     if (created) StrikeAtDecision(op.node);
     Answer(op, answer);
   }

@@ -151,8 +151,9 @@ class World {
   [[nodiscard]] bool Outlived(const Promise& promise) const;
   [[nodiscard]] bool MayBeLost(const Promise& promise, uint32_t lost) const;
   void CheckSurvives(const v1::State& state);
-  [[nodiscard]] bool EveryoneAnswered(AttemptId attempt) const;
-  [[nodiscard]] const Promise* PromiseTo(AttemptId attempt, const v1::DecisionRecord& before) const;
+  [[nodiscard]] bool EveryoneAnswered(AttemptId attempt, uint64_t incarnation) const;
+  [[nodiscard]] const Promise* PromiseTo(AttemptId attempt, uint64_t incarnation,
+                                         const v1::DecisionRecord& before) const;
   void CheckPromise(const v1::DecisionRecord& decision);
   void CheckRefused(const v1::State& state);
 
@@ -287,7 +288,7 @@ class World {
   std::set<SnapshotId> heard_durable_;  // by an agent
   std::set<SnapshotId> told_dropped_;
   std::map<uint64_t, std::set<std::string>> answered_;  // by the coordinator's incarnation: agents that answered it
-  std::map<AttemptId, std::set<std::string>> answered_in_;
+  std::map<std::pair<AttemptId, uint64_t>, std::set<std::string>> answered_in_;  // and by the attempt
   std::map<AttemptId, uint64_t> decided_by_;  // incarnation that made the decision file
   std::set<uint64_t> out_of_patience_;        // incarnations whose decide_timeout has passed
   // What a coordinator of an attempt has heard, with copies on.

@@ -61,7 +61,7 @@ def test_what_failed_tests_said_last_can_be_shown(tmp_path):
     said = "".join(f"line {i}\n" for i in range(100))
     inside = f"<failure/><system-out>{said}</system-out>"
     count(tmp_path, ctest("good", inside="<system-out>fine</system-out>") + ctest("a_test", "fail", inside))
-    assert (tmp_path / "failures").read_text().splitlines() == ["---- a_test", *said.splitlines()[-60:]]
+    assert (tmp_path / "failures").read_text().splitlines() == ["---- a_test", "-- system-out", *said.splitlines()[-60:]]
 
 
 def test_pytest(tmp_path):
