@@ -55,8 +55,8 @@ v1::RankStatus::TicketState ToTicket(const snapshot::View& view) {
 
 v1::JobStatus::State ToState(const job::View& view, bool connected) {
   if (!connected) return v1::JobStatus::IDLE;
-  if (view.phase == job::Phase::kRun) return v1::JobStatus::RUN;
-  return view.phase == job::Phase::kLoad ? v1::JobStatus::LOAD : v1::JobStatus::GATHER;
+  if (view.told == v1::State::RUN) return v1::JobStatus::RUN;
+  return view.told == v1::State::LOAD ? v1::JobStatus::LOAD : v1::JobStatus::GATHER;
 }
 
 void FillSlot(const snapshot::SlotView& slot, const region::LayoutSet* set, v1::SlotStatus* out) {

@@ -67,6 +67,7 @@ class Coordinator {
 
   [[nodiscard]] Phase phase() const { return phase_; }
   void FillView(View* view) const;
+  [[nodiscard]] v1::State::Phase ToldPhase() const;
 
  private:
   // opening.cc

@@ -19,9 +19,8 @@ class Machine::Impl {
 
   [[nodiscard]] View view() const {
     View view;
-    view.seen = member_.seen();
-    if (member_.state() != nullptr) view.coordinator = member_.state()->coordinator();
-    coordinator_.FillView(&view);
+    member_.FillView(&view);
+    coordinator_.FillView(&view);  // which knows more, where it is here
     return view;
   }
 

@@ -123,9 +123,10 @@ inline constexpr size_t kMaxUnprotected = 16;
 // A copy for StatusView.
 struct View {
   AttemptId seen = 0;
-  std::string coordinator;     // of `seen`, empty while unknown
-  Phase phase = Phase::kIdle;  // of this agent as coordinator
-  AttemptId attempt = 0;       // it coordinates
+  std::string coordinator;                    // of `seen`, empty while unknown
+  Phase phase = Phase::kIdle;                 // of this agent as coordinator
+  v1::State::Phase told = v1::State::GATHER;  // by the coordinator, wherever it is; and so is what follows
+  AttemptId attempt = 0;                      // it coordinates
   SnapshotId parent;
   SnapshotId watermark;
   StepId floor = 0;

@@ -47,6 +47,8 @@ class Member {
   // here for a first attempt wait in vain; where one of this user's is known, the name is theirs.
   void StayOut(const v1::State& state);
 
+  // What its coordinator told of the job.
+  void FillView(View* view) const;
   [[nodiscard]] AttemptId seen() const { return seen_; }
   [[nodiscard]] const StatePtr& state() const { return state_; }
   [[nodiscard]] bool Waiting(Rank rank, Ticket ticket) const;

@@ -315,11 +315,10 @@ void Coordinator::Publish() {
   state->set_incarnation(context_.config.incarnation);
   state->set_version(++version_);
   state->set_world_size(world_size_);
-  const bool decided = (phase_ == Phase::kLoad || phase_ == Phase::kRun) && !surveying_;
-  state->set_phase(phase_ == Phase::kRun ? v1::State::RUN : decided ? v1::State::LOAD : v1::State::GATHER);
+  state->set_phase(ToldPhase());
   for (const v1::Refusal& refusal : refusals_) *state->add_refusals() = refusal;
   brief_ = nullptr;
-  if (decided) {
+  if (ToldPhase() != v1::State::GATHER) {
     SetRef(grants_.watermark(), state->mutable_watermark());
     state->set_floor(grants_.floor());
     SetRef(committer_.durable(), state->mutable_durable());
@@ -336,9 +335,15 @@ void Coordinator::Publish() {
   Resend();
 }
 
+v1::State::Phase Coordinator::ToldPhase() const {
+  if (phase_ == Phase::kRun) return v1::State::RUN;
+  return phase_ == Phase::kLoad && !surveying_ ? v1::State::LOAD : v1::State::GATHER;
+}
+
 void Coordinator::FillView(View* view) const {
   view->phase = phase_;
   if (phase_ == Phase::kIdle || phase_ == Phase::kStopped) return;
+  view->told = ToldPhase();
   view->attempt = attempt_;
   view->world_size = world_size_;
   view->stored = steps_;

@@ -88,7 +88,7 @@ struct View {
   SnapshotId protected_;
   bool protected_now = false;
   AttemptId fenced_by = 0;
-  bool owes_flush = false;  // draining, and the newest snapshot has not had its turn yet, or one is still being checked
+  bool owes_flush = false;  // draining, and the newest snapshot is not on storage, or one is still being checked
   bool lent = false;        // a save now would find a grant
   std::string last_error;
   std::vector<SlotView> slots;

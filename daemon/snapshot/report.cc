@@ -96,8 +96,7 @@ View Machine::Impl::view() const {
     out = {slot.id,       slot.state,     slot.epoch,    slot.snapshot,
            slot.captured, slot.persisted, slot.flushing, slot.read_pins};
     const bool newest = slot.state == SlotStateCode::kSealed && slot.snapshot == watermark_;
-    if (draining_ && select_flush_ && newest && !slot.persisted) view.owes_flush = !flush_blocked_;
-    if (draining_ && slot.unchecked && !slot.persisted) view.owes_flush = true;
+    if (draining_ && (newest || slot.unchecked) && !slot.persisted) view.owes_flush = true;
     if (slot.state != SlotStateCode::kFilling) continue;
     out.snapshot = {slot.owner.attempt, slot.step};
     view.lent = view.lent || (slot.step == 0 && slot.owner.attempt == seen_ && !slot.giving_up && !slot.abandoned);

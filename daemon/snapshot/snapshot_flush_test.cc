@@ -63,6 +63,20 @@ TEST_F(SnapshotTest, WhatARestartFoundIsCheckedBeforeItIsFlushed) {
   EXPECT_THAT(All<StartFlush>(), IsEmpty()) << "that was another snapshot's";
   Feed(Checked{{1, 0}, {1, 10}});
   EXPECT_EQ(All<StartFlush>().size(), 1u);
+  Feed(FlushEnded{{1, 0}, {1, 10}, absl::OkStatus()});
+  EXPECT_FALSE(machine_.view().owes_flush);
+}
+
+TEST_F(SnapshotTest, AnAgentThatEndsWaitsForTheNewestStepAlsoWhileTheStorageFails) {
+  const OpenGrant grant = Run();
+  Feed(Bell(grant, CaptureState::kComplete, 10));
+  Feed(JobState{State(1, v1::State::RUN, {}, {1, 10}, 11)});
+  Feed(FlushEnded{grant.slot, {1, 10}, absl::UnavailableError("disk")});
+  EXPECT_FALSE(machine_.view().owes_flush);
+  Feed(Draining{true});
+  EXPECT_TRUE(machine_.view().owes_flush) << "it is tried again when the pause is over";
+  Feed(RetryTimer{});
+  Feed(FlushEnded{grant.slot, {1, 10}, absl::OkStatus()});
   EXPECT_FALSE(machine_.view().owes_flush);
 }
 

@@ -75,6 +75,20 @@ TEST_F(NodesTest, AJobOnTwoNodesGoesOnFromMemory) {
   EXPECT_GE(TrainToTheEnd({0, 1, 0, 1}, captured + 30, kRegion), captured);
 }
 
+TEST_F(NodesTest, EveryNodeTellsOfTheJobWhatItsCoordinatorKnows) {
+  ASSERT_NO_FATAL_FAILURE(Make({}));
+  Ranks ranks = TrainUntilCaptured({0, 1});
+  for (size_t node : {0, 1}) {
+    const Said flushed = cluster_->Ctl(node, "flush trainer --wait");
+    EXPECT_EQ(flushed.code, 0) << flushed;
+    EXPECT_TRUE(flushed.Has("durable")) << flushed;
+    const Said said = cluster_->Ctl(node, "status -o json");
+    EXPECT_TRUE(said.Has("\"state\": \"RUN\"")) << said;
+    EXPECT_TRUE(said.Has("\"world_size\": 2")) << said;
+    EXPECT_FALSE(said.Has("\"durable_step\": \"0\"")) << said;
+  }
+}
+
 TEST_F(NodesTest, AnAgentThatDiesHoldsUpNobodyForLong) {
   ASSERT_NO_FATAL_FAILURE(Make({}));
   Ranks ranks = TrainUntilCaptured({0, 1});
