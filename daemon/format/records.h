@@ -17,7 +17,8 @@ namespace ckptd {
 
 inline constexpr size_t kMaxManifestBytes = 64u << 20;
 inline constexpr size_t kMaxSidecarBytes = 64u << 20;
-inline constexpr size_t kMaxRecordBytes = 4u << 20;
+// A decision names each of up to 65,536 ranks, with an agent of up to 253 characters: what is written can be read.
+inline constexpr size_t kMaxRecordBytes = 64u << 20;
 
 // JSON text whose last member is the CRC32C of everything before it. Sets format versions and the checksum.
 [[nodiscard]] std::string SidecarText(v1::Sidecar sidecar);

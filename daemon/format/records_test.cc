@@ -145,6 +145,24 @@ TEST(Records, SumsDoNotOverflow) {
   EXPECT_EQ(CodeOf(ParseManifest(ManifestText(manifest), "m").status()), ErrorCode::CORRUPT);
 }
 
+TEST(Records, ADecisionOfTheLargestJobCanBeRead) {
+  v1::DecisionRecord decision;
+  decision.set_job(std::string(128, 'j'));
+  decision.set_attempt(UINT64_MAX);
+  for (uint32_t rank = 0; rank < 65536; ++rank) {
+    v1::RankClaim* claim = decision.add_ranks();
+    claim->set_rank(rank);
+    claim->set_ticket(UINT64_MAX);
+    claim->set_agent(std::string(253, 'n'));
+    claim->set_region_id(UINT64_MAX);
+  }
+  const std::string text = DecisionText(decision);
+  EXPECT_LT(text.size(), kMaxRecordBytes);
+  const auto read = ParseDecisionText(text, "decision");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->ranks_size(), 65536);
+}
+
 TEST(Records, Marker) {
   EXPECT_EQ(ParseMarkerText(MarkerText(7), "deleting").value(), 7u);
   EXPECT_FALSE(ParseMarkerText("", "deleting").ok());
