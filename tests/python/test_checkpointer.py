@@ -5,11 +5,14 @@ import time
 import warnings
 
 import ckptd
+import numpy as np
 import pytest
 import torch
-from ckptd import selfcheck
+from ckptd import _lib, selfcheck
 from ckptd.identity import job_name, place
 from ckptd.session import error
+from ckptd.torch._link import Deadline, Link
+from ckptd.torch._pieces import Pieces
 from conftest import BUILD, require_build
 from torch import nn
 
@@ -90,6 +93,40 @@ def test_a_forked_child_does_nothing(agent):
     step = until_ready(checkpointer, 1)
     assert checkpointer.save(step).durable(30)
     assert checkpointer.close()
+
+
+def closed_is_told(function):
+    with pytest.raises(ckptd.RestoreError, match="is closed, or this is a forked child; make a new one"):
+        function()
+    return True
+
+
+def test_a_closed_checkpointer_restores_nothing(agent):
+    checkpointer = ckptd.Checkpointer(list(trainee()), job="j")
+    assert checkpointer.restore() == 0
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if closed_is_told(checkpointer.restore) else 1)
+        finally:
+            os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    checkpointer._begin_restore()
+    assert checkpointer.close()
+    closed_is_told(checkpointer._finish_restore)  # its second half alone
+    closed_is_told(checkpointer.restore)
+    assert not checkpointer._session._handle  # libckpt would refuse it as well
+
+
+def test_a_closed_link_of_dcp_uses_no_handle(agent):
+    closed = Link("j", 0, 1, None)
+    deadline = Deadline(10)
+    closed.join(_lib.WANT_NEWEST, 0, deadline, 10)
+    assert closed.close(10) and not closed.alive
+    closed_is_told(lambda: closed.read(np.zeros((0, 3), dtype=np.uint64)))
+    closed_is_told(closed.settle)
+    closed_is_told(lambda: closed.join(_lib.WANT_NEWEST, 0, deadline, 10))
+    closed.pass_over(1, Pieces.nothing(0))
 
 
 @pytest.mark.parametrize("stays", [False, True])

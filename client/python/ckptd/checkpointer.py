@@ -130,6 +130,7 @@ class Checkpointer:
         self, step: int | None = None, strict: bool = True, timeout: float = 120.0, connect_timeout: float = 10.0
     ) -> int:
         """The first half of `restore`, for frameworks that must know the step before they make optimizers."""
+        self._session.require_alive()
         want = _lib.WANT_FRESH if self._restart else _lib.WANT_NEWEST if step is None else _lib.WANT_STEP
         self.release()
         self._restorer = Restorer(self._session, self._state, self._with_generators, strict)

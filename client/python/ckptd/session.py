@@ -65,7 +65,7 @@ class Session:
         status = self._lib.ckpt_open(ctypes.byref(options), ctypes.byref(handle))
         if status:
             raise error(status)
-        self.handle = handle
+        self._handle = handle
         self._pid = os.getpid()
         self._stays = storages_stay
         self._saved = ctypes.c_int32()
@@ -77,12 +77,23 @@ class Session:
         """Whether the handle is open, in the process that opened it."""
         return self._finalizer.alive and os.getpid() == self._pid
 
+    @property
+    def handle(self) -> ctypes.c_void_p:
+        """For calls that this class does not have. RestoreError once it is closed: its memory is free then."""
+        self.require_alive()
+        return self._handle
+
+    def require_alive(self) -> None:
+        """RestoreError when closed, or in a forked child."""
+        if not self.alive:
+            raise _errors.make("REFUSED", "the checkpointer is closed, or this is a forked child; make a new one")
+
     def register(self, table: Table, extra_bytes: int) -> int:
         """Makes `table` the layout. libckpt copies everything but the tensors' memory."""
         if not self.alive:
             return CANCELLED
         view, kept = table_view(table, extra_bytes, self._stays)
-        status = self._lib.ckpt_register(self.handle, ctypes.byref(view))
+        status = self._lib.ckpt_register(self._handle, ctypes.byref(view))
         del kept
         return status
 
@@ -90,56 +101,56 @@ class Session:
         """Starts the capture of `step`; eager tensors and `document` are copied when it returns."""
         if not self.alive:
             return CANCELLED
-        return self._lib.ckpt_save(self.handle, step, document, len(document), None, flags)
+        return self._lib.ckpt_save(self._handle, step, document, len(document), None, flags)
 
     def tick(self, step: int, document: bytes | None = None, flags: int = 0) -> int:
         """A step that is not saved. With `document` it may be captured post mortem."""
         if not self.alive:
             return CANCELLED
         size = len(document) if document is not None else 0
-        return self._lib.ckpt_step(self.handle, step, document, size, None, flags, ctypes.byref(self._saved))
+        return self._lib.ckpt_step(self._handle, step, document, size, None, flags, ctypes.byref(self._saved))
 
     def use_streams(self, streams: list[tuple[int, int]]) -> int:
         """(GPU, stream) of each: what is enqueued there now is what the next save captures, or a restore overwrites."""
         if not self.alive:
             return CANCELLED
-        return next(filter(None, (self._lib.ckpt_stream(self.handle, *pair) for pair in streams)), 0)
+        return next(filter(None, (self._lib.ckpt_stream(self._handle, *pair) for pair in streams)), 0)
 
     def gate(self, streams: Iterable[int] = ()) -> int:
         """Returns when captured memory may be changed; with streams, when they wait for that themselves."""
         if not self.alive:
             return 0
-        statuses = [self._lib.ckpt_gate_stream(self.handle, stream, 0) for stream in streams]
-        return next(filter(None, statuses), 0) if statuses else self._lib.ckpt_gate(self.handle, 0)
+        statuses = [self._lib.ckpt_gate_stream(self._handle, stream, 0) for stream in streams]
+        return next(filter(None, statuses), 0) if statuses else self._lib.ckpt_gate(self._handle, 0)
 
     def unexport(self, timeout: float) -> int:
         """Returns when no other process has registered memory open: then it may be freed."""
-        return self._lib.ckpt_unexport(self.handle, nanoseconds(timeout)) if self.alive else 0
+        return self._lib.ckpt_unexport(self._handle, nanoseconds(timeout)) if self.alive else 0
 
     def torn(self) -> np.ndarray:
         """Columns of the table that changed before the gate, after a save was dropped as TORN."""
-        count = self._lib.ckpt_torn(self.handle, None, 0) if self.alive else 0
+        count = self._lib.ckpt_torn(self._handle, None, 0) if self.alive else 0
         indices = np.zeros(count, dtype=np.uint64)
         if count:
-            self._lib.ckpt_torn(self.handle, indices.ctypes.data_as(ctypes.c_void_p), count)
+            self._lib.ckpt_torn(self._handle, indices.ctypes.data_as(ctypes.c_void_p), count)
         return indices
 
     def poll(self, step: int) -> StepState | None:
         """State of a save of this handle; None when it is no longer remembered."""
         view = _lib.StepState()
-        if not self.alive or self._lib.ckpt_poll(self.handle, step, ctypes.byref(view)):
+        if not self.alive or self._lib.ckpt_poll(self._handle, step, ctypes.byref(view)):
             return None
         return StepState(view.flags, view.code, view.blocked_ns / 1e9, view.eager_bytes)
 
     def wait(self, step: int, level: int, timeout: float | None) -> int:
         """Waits until `step` has `level`: 0, TIMEOUT, or why it was dropped."""
-        return self._lib.ckpt_wait(self.handle, step, level, nanoseconds(timeout)) if self.alive else CANCELLED
+        return self._lib.ckpt_wait(self._handle, step, level, nanoseconds(timeout)) if self.alive else CANCELLED
 
     def info(self) -> _lib.InfoView:
         """What libckpt knows of its connection and layout; zeros after `close`."""
         view = _lib.InfoView()
         if self.alive:
-            self._lib.ckpt_info(self.handle, ctypes.byref(view))
+            self._lib.ckpt_info(self._handle, ctypes.byref(view))
         return view
 
     def close(self, timeout: float) -> int:
@@ -147,7 +158,8 @@ class Session:
         if not self.alive:
             return 0
         self._finalizer.detach()
-        return self._lib.ckpt_close(self.handle, nanoseconds(timeout))
+        handle, self._handle = self._handle, ctypes.c_void_p()  # libckpt refuses null; what was freed it cannot know
+        return self._lib.ckpt_close(handle, nanoseconds(timeout))
 
 
 def _close(lib: ctypes.CDLL, handle: ctypes.c_void_p, pid: int) -> None:
