@@ -205,9 +205,41 @@ def test_writes_without_a_gate_are_caught_named_and_made_eager(agent):
     checkpointer.close()
 
 
-def save_is_good(save):
+def saved_then_written(checkpointer, step, model):
+    """The save, and what it must hold; the weights are changed right behind it, and nothing waits."""
+    weight, save = model.weight.detach().clone(), checkpointer.save(step)
+    with torch.no_grad():
+        model.weight.add_(1)
+    return save, weight
+
+
+def test_a_loop_that_only_saves_is_torn_once_and_whole_from_then_on(agent):
+    model, optimizer = trainee(256)
+    state = {"m": model, "o": optimizer}
+    checkpointer = ckptd.Checkpointer(state, job="j", selfcheck="always")
+    checkpointer.restore()
+    train(model, optimizer)
+    step, torn = until_ready(checkpointer, 1), False
+    while not torn:
+        assert step < 50, "each copy came before the write"
+        save, _ = saved_then_written(checkpointer, step, model)
+        train(model, optimizer)
+        torn, step = not save_is_good(save, "durable") and save.dropped_because == "TORN", step + 1
+    with pytest.warns(UserWarning, match="m.weight changed"):
+        save = checkpointer.save(step)
+    save_is_good(save, "durable")  # or its memory is being prepared
+    step = until_ready(checkpointer, step + 1)
+    save, weight = saved_then_written(checkpointer, step, model)
+    train(model, optimizer)
+    assert save.durable(30) and checkpointer.dropped["TORN"] == 1
+    checkpointer.close()
+    with ckptd.Checkpointer(state, job="j", on_error="raise") as again:
+        assert again.restore() == step and torch.equal(model.weight, weight)
+
+
+def save_is_good(save, level="captured"):
     try:
-        return save.captured(30)
+        return getattr(save, level)(30)
     except ckptd.SaveError:
         return False
 

@@ -81,6 +81,53 @@ def test_torn_tensors_are_named_and_made_eager(make):
     assert ck.dropped == {"TORN": 1}
 
 
+def tear(double, step, columns):
+    double.fate[step], double.torn_columns = (_lib.DROPPED, "TORN"), columns
+
+
+def test_a_loop_that_only_saves_hears_of_torn_tensors_too(make):
+    model, optimizer = trainee()
+    ck, double = make({"m": model, "o": optimizer})
+    train(model, optimizer)
+    ck.save(100)
+    lazy = [i for i, column in enumerate(double.tables[-1]) if not column.eager]
+    name = double.tables[-1][lazy[0]].name
+    tear(double, 100, lazy[:1])
+    train(model, optimizer)
+    with pytest.warns(UserWarning, match=f"{name} changed between"):
+        ck.save(200)
+    assert name in double.eager() and double.log[-2:] == ["register", "save 200 checked"]
+    assert ck.dropped == {"TORN": 1}
+
+
+@pytest.mark.parametrize("save", [ckptd.Checkpointer.step, ckptd.Checkpointer.save])
+def test_torn_tensors_that_have_no_name_are_looked_for_again(make, save):
+    model, optimizer = trainee()
+    ck, double = make({"m": model, "o": optimizer}, every=1)
+    for step in (1, 2):
+        train(model, optimizer)
+        save(ck, step)
+    tear(double, 1, [])
+    train(model, optimizer)
+    with pytest.warns(UserWarning, match="tensors changed between .* the next save is checked again"):
+        save(ck, 3)
+    assert double.log[-1] == "save 3 checked" and double.log.count("register") == 1
+    train(model, optimizer)
+    save(ck, 4)
+    assert double.log[-1] == "save 4" and ck.dropped == {"TORN": 1}
+
+
+@pytest.mark.parametrize("save", [ckptd.Checkpointer.step, ckptd.Checkpointer.save])
+def test_a_save_looks_back_once(make, save):
+    model, optimizer = trainee()
+    ck, _ = make({"m": model, "o": optimizer}, every=1)
+    looks, look = [], ck._review
+    ck._review = lambda: looks.append(look())
+    train(model, optimizer)
+    save(ck, 1)
+    assert len(looks) == 1
+
+
 class Silent(torch.optim.SGD):
     """No hook ever fires: torch takes `step` for hooked already."""
 

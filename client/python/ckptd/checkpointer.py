@@ -160,13 +160,17 @@ class Checkpointer:
         due = self._deferred or (self._every is not None and n % self._every == 0)
         updates, self._updates_seen = self._updates_seen, self._fired.updates
         if due and not self._guard(self._defer, updates):
-            return self.save(n)
+            return self._save(n)
         if self._session.alive:
             self._guard(self._tick, n, self._fired.sees_updates() and updates == self._fired.updates)
         return None
 
     def save(self, n: int) -> Save:
         """Starts a save now. The result tells how far it came; a dropped one says why."""
+        self._review()
+        return self._save(n)
+
+    def _save(self, n: int) -> Save:
         began = time.perf_counter()
         found = self._guard(self._start, n)
         status, sentence = found or (-34, "the state could not be read; see the warning")
@@ -358,9 +362,11 @@ class Checkpointer:
         if reason == "TORN" and self._table is not None:
             columns = self._table.columns
             names = [columns[int(index)].name for index in self._session.torn() if index < len(columns)]
-            self._state.forced_eager.update(names)
             sentence = torn_sentence(names)
-            self._retire()
+            self._check.new_layout()
+            if names:
+                self._state.forced_eager.update(names)
+                self._retire()
         self._told(reason, sentence)
 
     def _guard(self, function: Any, *arguments: Any) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 MODES = ("first", "always", "off")
 _SAMPLE = 100
+_REMEDY = "If your code updates parameters without a torch optimizer, call ck.gate() before it does."
 
 
 class SelfCheck:
@@ -22,7 +23,7 @@ class SelfCheck:
         self._saves = 0
 
     def new_layout(self) -> None:
-        """The next save is the first of a layout."""
+        """The next save is the first of a layout, or must prove again what the last one could not."""
         self._saves = 0
 
     def due(self) -> bool:
@@ -37,10 +38,14 @@ class SelfCheck:
 
 
 def torn_sentence(names: list[str]) -> str:
-    """One sentence for the user about tensors that changed before the gate."""
+    """One sentence for the user about tensors that changed before the gate. Without names: the next check finds them."""
+    if not names:
+        return (
+            "the save was dropped: tensors changed between step() and the next optimizer step, and which ones is not "
+            "known any more; the next save is checked again. " + _REMEDY
+        )
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     return (
         f"the save was dropped: {shown} changed between step() and the next optimizer step; captured eagerly "
-        "from now on. "
-        "If your code updates parameters without a torch optimizer, call ck.gate() before it does."
+        "from now on. " + _REMEDY
     )
