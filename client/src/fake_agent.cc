@@ -100,9 +100,10 @@ void FakeAgent::Handle(Packet& packet) {
     reply.back_pressure = static_cast<uint16_t>(back_pressure.load());
     Send(reply, MessageType::kHelloReply);
   } else if (type == MessageType::kJoin) {
-    auto join = Parse<JoinMessage>(packet);
-    if (join.ticket != ticket_) attempt_ += 1;
-    ticket_ = join.ticket;
+    join_ = Parse<JoinMessage>(packet);
+    if (refuse_with != 0) return Refuse(type, refuse_with, "not now");
+    if (join_.ticket != ticket_) attempt_ += 1;
+    ticket_ = join_.ticket;
     Load();
   } else if (type == MessageType::kLoaded) {
     loaded_ = Parse<LoadedMessage>(packet);
@@ -115,6 +116,7 @@ void FakeAgent::Handle(Packet& packet) {
   } else if (type == MessageType::kResume) {
     ResumeRefusedMessage refused = {};
     refused.code = 5;
+    if (refuse_with != 0) return Refuse(type, refuse_with, "not now");
     if (refuse_resume) return Send(refused, MessageType::kResumeRefused);
     EXPECT_EQ(Parse<ResumeMessage>(packet).bell_id, ready_.bell_id);
     bell_fd_ = std::move(packet.fds.at(0));
@@ -177,6 +179,10 @@ void FakeAgent::SendNews(const NewsMessage& news) {
 
 void FakeAgent::SendError(MessageType answers, uint32_t code, const std::string& sentence) {
   std::lock_guard lock(mutex_);
+  Refuse(answers, code, sentence);
+}
+
+void FakeAgent::Refuse(MessageType answers, uint32_t code, const std::string& sentence) {
   ErrorMessage message = {};
   message.code = code;
   message.answers = static_cast<uint32_t>(answers);
@@ -191,6 +197,11 @@ int FakeAgent::Count(MessageType type) {
 
 void FakeAgent::WaitForCount(MessageType type, int count) {
   while (Count(type) < count) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+JoinMessage FakeAgent::last_join() {
+  std::lock_guard lock(mutex_);
+  return join_;
 }
 
 LoadedMessage FakeAgent::last_loaded() {

@@ -59,6 +59,7 @@ class FakeAgent {
 
   // What LOAD, GO and RESUME answer.
   std::atomic<bool> refuse_resume{false};
+  std::atomic<uint32_t> refuse_with{0};  // JOIN and RESUME: an ERROR of this number
   std::atomic<bool> hold_go{false};
   std::atomic<bool> offer_verified{false};  // what LOAD says of the slot
   std::atomic<BackPressure> back_pressure{BackPressure::kSkip};
@@ -70,6 +71,7 @@ class FakeAgent {
 
   // Messages received so far, of one type.
   [[nodiscard]] int Count(MessageType type);
+  [[nodiscard]] JoinMessage last_join();
   [[nodiscard]] LoadedMessage last_loaded();
   [[nodiscard]] CaptureMessage last_drop();
   void WaitForCount(MessageType type, int count);
@@ -78,6 +80,7 @@ class FakeAgent {
   void Serve();
   void Handle(Packet& packet);
   void Load();
+  void Refuse(MessageType answers, uint32_t code, const std::string& sentence);
   void AnswerCopier(const CopierMessage& message);
   void Prepare(const LayoutMessage& message, int headers);
   void BuildCtl(const LayoutMessage& message);
@@ -105,6 +108,7 @@ class FakeAgent {
 
   std::mutex mutex_;
   std::vector<int> counts_ = std::vector<int>(64);
+  JoinMessage join_ = {};
   LoadedMessage loaded_ = {};
   CaptureMessage drop_ = {};
   bool has_layout_ = false;

@@ -53,6 +53,7 @@ bool Session::WaitForEvent(bool* readable) {
 void Session::OnTimer() {
   if (!socket_.valid()) return Connect();
   connection_.layout = nullptr;
+  if (connection_.refused) connection_.joined_ticket = 0;
   MutexLock lock(state_.mutex);
   Claim& claim = state_.claim;
   if (claim.stage != Claim::Stage::kFailed || !claim.implicit) return;

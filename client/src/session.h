@@ -32,6 +32,7 @@ class Session {
   struct Connection {
     bool greeted = false;
     bool resuming = false;          // RESUME waits for its answer
+    bool refused = false;           // JOIN or RESUME of a trainer that runs: the timer asks again
     bool blocked = false;           // the socket was full: go on when it is writable
     uint64_t joined_ticket = 0;     // of JOIN or RESUME
     uint64_t offered_attempt = 0;   // of the last LOAD
@@ -77,6 +78,7 @@ class Session {
   bool OnLoad(const LoadMessage& message, std::span<UniqueFd> fds);
   void OnGo(const GoMessage& message);
   void OnError(const ErrorMessage& message);
+  void OnRefusedWhileRunning(int32_t number);
   void OnLayoutState(const LayoutStateMessage& message);
   bool OnLayoutReady(const LayoutReadyMessage& message, std::span<UniqueFd> fds);
   void OnSlot(const SlotMessage& message, std::span<UniqueFd> fds);

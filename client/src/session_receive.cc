@@ -193,8 +193,18 @@ void Session::OnError(const ErrorMessage& from) {
     if (claim.implicit) ArmTimer(kAskAgainNs);
   } else {
     state_.Remember(-number, message.sentence);
+    if (answers == MessageType::kJoin || answers == MessageType::kResume) OnRefusedWhileRunning(number);
   }
   state_.changed.NotifyAll();
+}
+
+// Training goes on, and with it the wish to save: what the agent cannot now (its storage hangs, other ranks are not
+// back yet) it may later. Not at once: an agent that refuses would be asked without end. With the mutex held.
+void Session::OnRefusedWhileRunning(int32_t number) {
+  const bool for_good = number == code::FENCED || number == code::JOB_OWNED || state_.fenced_by != 0;
+  if (state_.claim.stage != Claim::Stage::kRunning || for_good) return;
+  connection_.refused = true;
+  ArmTimer(kAskAgainNs);
 }
 
 void Session::OnLayoutState(const LayoutStateMessage& message) {

@@ -96,6 +96,7 @@ bool Session::SendResume() {
   if (!Send(resume, MessageType::kResume, {&bell, 1})) return false;
   connection_.joined_ticket = resume.ticket;
   connection_.resuming = true;
+  connection_.refused = false;
   return true;
 }
 
@@ -111,13 +112,16 @@ bool Session::SendJoin() {
     join.want = static_cast<uint32_t>(claim.want);
     join.implicit = claim.implicit ? 1 : 0;
     join.want_step = claim.want_step;
-    join.timeout_ms = RemainingMs(claim.deadline_ns);
+    // The deadline was the restore's. Who trains already only comes back, and nobody waits for that.
+    const bool running = claim.stage == Claim::Stage::kRunning;
+    join.timeout_ms = running ? kImplicitTimeoutMs : RemainingMs(claim.deadline_ns);
   }
   join.rank = state_.rank;
   join.world = state_.world;
   if (!Send(join, MessageType::kJoin)) return false;
   connection_.joined_ticket = join.ticket;
   connection_.resuming = false;
+  connection_.refused = false;
   return true;
 }
 

@@ -66,6 +66,67 @@ TEST_F(SessionTest, ARefusedResumeStartsOverWithTheLayout) {
   EXPECT_EQ(trainer->Save(2), 0) << ckpt_error();
 }
 
+// Its layout was still being prepared when the agent was restarted; the deadline of its restore is long past.
+void RunWithoutLayout(FakeAgent& agent, TestTrainer& trainer) {
+  agent.hold_layout = true;
+  ckpt_want want = {};
+  want.struct_bytes = sizeof want;
+  want.timeout_ns = 300 * kMs;
+  ckpt_restored restored = {};
+  restored.struct_bytes = sizeof restored;
+  ASSERT_EQ(ckpt_restore_begin(trainer.handle, &want, &restored), 0) << ckpt_error();
+  ASSERT_EQ(ckpt_restore_end(trainer.handle, 0, nullptr, &restored), 0) << ckpt_error();
+  trainer.MakeTensors({1000});
+  ASSERT_EQ(trainer.Register(), 0) << ckpt_error();
+  agent.WaitForCount(MessageType::kLayout, 1);
+  std::this_thread::sleep_for(std::chrono::nanoseconds(want.timeout_ns));
+}
+
+void RestartRefusing(FakeAgent& agent, int32_t code) {
+  agent.Kill();
+  agent.refuse_with = static_cast<uint32_t>(-code);
+  agent.Start();
+}
+
+TEST_F(SessionTest, ARefusedJoinOfARunningTrainerIsRepeatedUnlessItIsFenced) {
+  agent.Start();
+  trainer = std::make_unique<TestTrainer>(agent.socket());
+  RunWithoutLayout(agent, *trainer);
+  FakeAgent fencing;
+  fencing.Start();
+  TestTrainer fenced(fencing.socket());
+  RunWithoutLayout(fencing, fenced);
+  RestartRefusing(fencing, CKPT_E_FENCED);
+  RestartRefusing(agent, CKPT_E_RANKS_MISSING);
+  ASSERT_TRUE(Eventually([&] { return fencing.Count(MessageType::kJoin) == 2; }));
+  ASSERT_TRUE(Eventually([&] { return agent.Count(MessageType::kJoin) == 2; }));
+  EXPECT_GE(agent.last_join().timeout_ms, 60'000u) << "not what is left of its restore";
+  ASSERT_TRUE(Eventually([&] { return trainer->Info().last_code == CKPT_E_RANKS_MISSING; }));
+  agent.hold_layout = false;
+  agent.refuse_with = 0;
+  ASSERT_TRUE(Eventually([&] { return agent.Count(MessageType::kJoin) == 3; }));
+  trainer->WaitReady();
+  agent.Grant(0);
+  EXPECT_EQ(trainer->Save(1), 0) << ckpt_error();
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_EQ(fencing.Count(MessageType::kJoin), 2) << "a newer attempt runs, for good";
+}
+
+TEST_F(SessionTest, AResumeAnsweredByAnErrorIsRepeated) {
+  Start({100'000});
+  RestartRefusing(agent, CKPT_E_STORAGE_IO);
+  agent.WaitForCount(MessageType::kResume, 1);
+  ASSERT_TRUE(Eventually([&] { return trainer->Info().last_code == CKPT_E_STORAGE_IO; }));
+  EXPECT_STREQ(trainer->Info().last_sentence, "not now");
+  agent.refuse_with = 0;
+  ASSERT_TRUE(Eventually([&] { return agent.Count(MessageType::kResume) == 2; }));
+  agent.Grant(0);
+  EXPECT_EQ(trainer->Save(1), 0) << ckpt_error();
+  trainer->MakeTensors({100'000, 300'000});
+  ASSERT_EQ(trainer->Register(), 0);
+  ASSERT_TRUE(Eventually([&] { return agent.Count(MessageType::kLayout) == 2; }));
+}
+
 TEST_F(SessionTest, ARefusedLayoutIsTheReasonOfTheDrops) {
   agent.Start();
   trainer = std::make_unique<TestTrainer>(agent.socket());
