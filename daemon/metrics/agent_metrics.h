@@ -1,10 +1,11 @@
 // Every metric of the agent. Names follow Prometheus: base units, `_total` for counters; the label for a job is
 // `training_job`, because `job` is Prometheus' own. No step numbers, paths or pids in labels.
 //
-// Values of labels: tier is "region" or "storage" (what is written or read back: "storage"); source is "region",
-// "rescued" or "storage"; outcome is "captured", "none" (nothing was sealed), "xid" (the kernel told of an error of a
-// GPU) or "late" (its hold was over); result is "captured" or "dropped" (saves), "ok" or "failed" (restores); path is
-// "push" or "pull"; state is "up" or "down"; reason and kind are names in proto/local/errors.def.
+// Values of labels: tier is "region", "peers" or "storage" (what is read back: "storage", "peers" or "parity"); source
+// is "region", "rescued", "replica", "parity" or "storage"; outcome is "captured", "none" (nothing was sealed), "xid"
+// (the kernel told of an error of a GPU) or "late" (its hold was over); result is "captured" or "dropped" (saves), "ok"
+// or "failed" (restores, copies); path is "push" or "pull"; state is "up" or "down"; reason and kind are names in
+// proto/local/errors.def.
 #ifndef CKPTD_DAEMON_METRICS_AGENT_METRICS_H_
 #define CKPTD_DAEMON_METRICS_AGENT_METRICS_H_
 
@@ -114,11 +115,11 @@ struct AgentMetrics {
   void ForEachFamily(const Visitor& visit) const {
     auto visit_all = [&visit](const auto&... families) { (visit(families), ...); };
     visit_all(build_info, saves, saves_dropped, save_stall, capture_duration, captured_bytes, persist_duration,
-              written_bytes, read_bytes, flushes_queued, flushes_superseded, restores, restore_duration,
-              last_success_timestamp, last_success_step, tier_lag_steps, region_size, region_used, members,
-              members_source_up, may_speak, clients, pinned, gpus, copiers, copier_starts, copier_deaths, rescues,
-              verify_failures, scrubbed_bytes, mended, errors, log_lines_dropped, process_cpu, process_resident,
-              process_fds, process_start);
+              written_bytes, read_bytes, copies, copied_bytes, peers_memory_used, path_speed, flushes_queued,
+              flushes_superseded, restores, restore_duration, last_success_timestamp, last_success_step, tier_lag_steps,
+              region_size, region_used, members, members_source_up, may_speak, links, clients, pinned, gpus, copiers,
+              copier_starts, copier_deaths, rescues, verify_failures, scrubbed_bytes, mended, errors, log_lines_dropped,
+              process_cpu, process_resident, process_fds, process_start);
   }
 };
 
