@@ -56,6 +56,7 @@ job::Listed JobStorage::operator()(const job::List& request) const {
   listed.status = listing.status();
   if (!listing.ok()) return listed;
   listed.decisions = std::move(listing->decisions);
+  listed.unreadable = std::move(listing->unreadable);
   for (const StepListing& step : listing->steps) {
     if (!step.damage.empty()) Log(kError, "storage.damaged").Job(job_).Snapshot(step.id).Field("error", step.damage);
     listed.steps.push_back(ToStored(step));

@@ -84,6 +84,18 @@ TEST_F(JobStorageTest, ADecisionThatCannotBeMadeDurableIsAnError) {
   EXPECT_EQ(CodeOf(storage(job::ReadNewest{1}).status), ErrorCode::STORAGE_IO);
 }
 
+TEST_F(JobStorageTest, AListingNamesTheDecisionsThatAreDamaged) {
+  auto store = OpenStore(files_);
+  v1::DecisionRecord decision;
+  decision.set_job(kJob);
+  decision.set_attempt(2);
+  ASSERT_TRUE(store->CreateExclusive(DecisionPath(kJob, 1), "{").ok());
+  ASSERT_TRUE(store->CreateExclusive(DecisionPath(kJob, 2), DecisionText(decision)).ok());
+  const job::Listed listed = JobStorage(*store, metrics_, kJob)(job::List{1});
+  ASSERT_TRUE(listed.status.ok()) << listed.status;
+  EXPECT_EQ(listed.unreadable, std::vector<AttemptId>{1});
+}
+
 TEST_F(JobStorageTest, AJobWithoutAnAttemptHasNothingToMakeDurable) {
   const job::NewestRead read = ReadNewest();
   EXPECT_TRUE(read.status.ok()) << read.status;

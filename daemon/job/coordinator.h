@@ -160,6 +160,7 @@ class Coordinator {
   bool gather_over_ = false;  // decide_timeout passed
   v1::DecisionRecord decision_;
   std::vector<v1::DecisionRecord> decisions_;
+  std::vector<AttemptId> unreadable_;  // whose decision is damaged
   std::vector<StoredStep> steps_;
   std::vector<SnapshotId> late_;  // to be committed
   bool listed_ = false;

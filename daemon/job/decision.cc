@@ -62,9 +62,15 @@ class Chooser {
     return nullptr;
   }
 
+  // 0 = not known. All of an attempt is of one world size: where its decision is damaged, what it committed tells.
   uint32_t WorldOf(AttemptId attempt) const {
     const v1::DecisionRecord* decision = DecisionOf(attempt);
-    return decision == nullptr ? 0 : static_cast<uint32_t>(decision->ranks_size());
+    if (decision != nullptr) return static_cast<uint32_t>(decision->ranks_size());
+    if (in_.unreadable.count(attempt) == 0) return 0;
+    for (const StoredStep& step : in_.steps) {
+      if (step.id.attempt == attempt && step.committed) return step.world_size;
+    }
+    return 0;
   }
 
   void CollectKnown() {
@@ -102,6 +108,7 @@ class Chooser {
   Obstacle ObstacleTo(const Known& known) const {
     const SnapshotId& id = known.id;
     if (BeingDeleted(id)) return {ErrorCode::REFUSED, "it is being deleted", {}};
+    if (in_.unreadable.count(id.attempt) != 0 && WorldOf(id.attempt) == 0) return UnknownWorld(id);
     if (known.ranks.size() >= (rules_.intersection ? in_.world_size : 1)) return {};
     if (const auto it = in_.excluded.find(id); it != in_.excluded.end()) return it->second;
     if (known.committed) return {};
@@ -112,6 +119,13 @@ class Chooser {
     const auto it = in_.elsewhere.find(id);
     if (it != in_.elsewhere.end()) absl::StrAppend(&out.reason, "; agent ", it->second, " has a part too");
     return out;
+  }
+
+  // Ranks 0 and 1 of four look like both ranks of two.
+  static Obstacle UnknownWorld(const SnapshotId& id) {
+    return {ErrorCode::CORRUPT,
+            absl::StrCat("the decision of attempt ", id.attempt, " is damaged, and nothing else tells its world size"),
+            {}};
   }
 
   // Parts that are nowhere are no damage, unless one was found damaged.
@@ -275,13 +289,14 @@ class Chooser {
       if (in_.answered.count(claim.agent()) == 0) silent.insert(claim.agent());
     }
     const std::set<std::string> lossy = Lossy();
-    const bool certain = silent.empty() && lossy.empty() && NothingExists();
+    const bool certain = silent.empty() && lossy.empty() && in_.unreadable.empty() && NothingExists();
     if (certain || !rules_.all_agents_before_zero) return Taken({});
     return Error(ErrorCode::RESTORE_FAILED,
                  absl::StrCat("job ", in_.job, ": no step can be restored, but it is not certain that none exists",
                               silent.empty() ? "" : "; no answer from agents ", absl::StrJoin(silent, ", "),
                               lossy.empty() ? "" : "; memory was found damaged by agents ", absl::StrJoin(lossy, ", "),
-                              Obstacles()));
+                              in_.unreadable.empty() ? "" : "; damaged on storage: the decision of attempt ",
+                              absl::StrJoin(in_.unreadable, ", "), Obstacles()));
   }
 
   const Inventory& in_;

@@ -41,6 +41,7 @@ struct Inventory {
   v1::Want want;
   uint32_t world_size = 0;
   std::vector<v1::DecisionRecord> decisions;
+  std::set<AttemptId> unreadable;  // whose decision is damaged: what it said is not known
   std::vector<StoredStep> steps;
   std::vector<std::set<SnapshotId>> sealed;  // by rank
   std::vector<std::set<SnapshotId>> copied;  // by rank: any agent has it and can give it; empty as a whole: no copies

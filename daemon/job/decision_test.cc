@@ -203,6 +203,37 @@ TEST(Choose, AnotherWorldSizeIsNamed) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("world size 2"));
 }
 
+// Ranks 0 and 1 of four look like both ranks of two.
+TEST(Choose, OfAnAttemptWhoseDecisionIsDamagedTheWorldSizeMustBeKnown) {
+  Inventory inventory = TwoRanks();
+  inventory.attempt = 4;
+  inventory.decisions.push_back(Decision(3, {{2, 20}, {1, 10}}, 2));
+  inventory.sealed = {{{2, 20}}, {{2, 20}}};
+  inventory.steps = {Committed({1, 10})};
+  inventory.unreadable = {2};
+  const auto choice = Choose(inventory, {});
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  EXPECT_EQ(choice->parent, (SnapshotId{1, 10}));
+  EXPECT_EQ(CodesOf(*choice), "CORRUPT");
+  EXPECT_THAT(choice->skipped.at(0).reason(), HasSubstr("the decision of attempt 2 is damaged"));
+  inventory.steps.push_back(Committed({2, 15}));
+  EXPECT_EQ(Choose(inventory, {})->parent, (SnapshotId{2, 20})) << "what it committed tells";
+  inventory.steps.back().world_size = 4;
+  EXPECT_EQ(Choose(inventory, {})->parent, (SnapshotId{1, 10}));
+}
+
+// It may have gone on from a step that is nowhere any more.
+TEST(Choose, ADamagedDecisionIsNoProofForAFreshStart) {
+  Inventory inventory = TwoRanks();
+  inventory.attempt = 4;
+  inventory.decisions.push_back(Decision(3, {{1, 10}}, 2));
+  EXPECT_TRUE(Choose(inventory, {})->parent.none());
+  inventory.unreadable = {2};
+  const absl::Status status = Choose(inventory, {}).status();
+  EXPECT_EQ(CodeOf(status), ErrorCode::RESTORE_FAILED);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("damaged on storage: the decision of attempt 2"));
+}
+
 TEST(Choose, AFirstSaveWithoutRestoreIsRefusedWhenSomethingExists) {
   Inventory inventory = TwoRanks();
   inventory.want.set_kind(v1::Want::IMPLICIT);

@@ -154,6 +154,7 @@ struct Listed {  // every decision, every step directory; incomplete listings ar
   absl::Status status;
   std::vector<v1::DecisionRecord> decisions;
   std::vector<StoredStep> steps;
+  std::vector<AttemptId> unreadable{};  // whose decision is there and damaged; never one that may void a marker
 };
 struct DecisionCreated {  // ok also when it existed: `decision` is what the file holds
   OpId op = 0;

@@ -139,6 +139,7 @@ Inventory Coordinator::TakeInventory() const {
   inventory.want = want_;
   inventory.world_size = world_size_;
   inventory.decisions = decisions_;
+  inventory.unreadable = {unreadable_.begin(), unreadable_.end()};
   inventory.steps = steps_;
   inventory.excluded = excluded_;
   inventory.excluded_copies = excluded_copies_;

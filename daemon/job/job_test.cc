@@ -257,6 +257,20 @@ TEST_F(JobTest, RanksOfAnotherWorldSizeAreNoneOfThisOne) {
   EXPECT_FALSE(Has<Refuse>());
 }
 
+TEST_F(JobTest, ADamagedDecisionOnStorageIsNoProofForAFreshStart) {
+  JoinRankZero();
+  NewestRead read{Last<ReadNewest>().op, absl::OkStatus(), true, {}, true, {}};
+  read.record.set_attempt(2);
+  read.record.set_coordinator("A");
+  Feed(read);
+  Feed(AttemptCreated{Last<CreateAttempt>().op, absl::OkStatus()});
+  Feed(Listed{Last<List>().op, absl::OkStatus(), {Decision(2, {{1, 10}})}, {}, {1}});
+  Rank(v1::RankReport::WAIT);
+  EXPECT_FALSE(Has<CreateDecision>());
+  ASSERT_EQ(state_->refusals_size(), 1);
+  EXPECT_THAT(state_->refusals(0).message(), testing::HasSubstr("the decision of attempt 1"));
+}
+
 // removal.h: rm was killed, and the agent starts again.
 TEST_F(JobTest, AnAttemptThatOnlyDeletedIsNotResumed) {
   Machine again(MakeConfig());

@@ -115,6 +115,7 @@ void Coordinator::On(const Listed& event) {
   if (event.op != op_ || (phase_ != Phase::kListing && phase_ != Phase::kCreating)) return;
   if (!event.status.ok()) return StoreFailed(event.status, "listing attempts and checkpoints");
   decisions_ = event.decisions;
+  unreadable_ = event.unreadable;
   steps_ = event.steps;
   for (StoredStep& step : steps_) {
     if (!MarkerHolds(step, decisions_, context_.config.rules.void_markers)) step.marker = 0;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/core/copy/crc32c.h"
 #include "daemon/base/errors.h"
+#include "daemon/base/log.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/format/paths.h"
 #include "daemon/format/records.h"
@@ -66,21 +67,63 @@ absl::StatusOr<v1::Sidecar> TakeSidecar(const std::string& text, const std::stri
   return sidecar;
 }
 
-// By attempt. The newest that can be read below `before` comes first: it keeps its lineage.
+// By attempt. The newest below `before` comes first: it keeps its lineage, which is the history, so that the listing is
+// nothing without it. Of an older one that is damaged there is only a name: what it said of the world size of its
+// attempt, and that it chose a step, is missing, and who needs that looks at `unreadable`.
 absl::Status AddDecisions(Store& store, const std::string& job, std::vector<AttemptId> attempts, AttemptId before,
-                          JobListing* listing) {
+                          JobListing* listing, absl::Status* damage) {
   std::sort(attempts.begin(), attempts.end());
   bool kept = false;
   for (auto attempt = attempts.rbegin(); attempt != attempts.rend(); ++attempt) {
-    CKPTD_ASSIGN_OR_RETURN(auto decision, ReadDecision(store, job, *attempt));
-    if (!decision) continue;
+    auto decision = ReadDecision(store, job, *attempt);
+    if (kept && CodeOf(decision.status()) == ErrorCode::CORRUPT) {
+      if (listing->unreadable.empty()) *damage = decision.status();
+      listing->unreadable.push_back(*attempt);
+      continue;
+    }
+    if (!decision.ok()) return decision.status();
+    if (!*decision) continue;
     const bool keep = !kept && *attempt < before;
     kept = kept || keep;
-    if (!keep) google::protobuf::RepeatedPtrField<v1::LineageEntry>().Swap(decision->mutable_lineage());
-    listing->decisions.push_back(*std::move(decision));
+    if (!keep) google::protobuf::RepeatedPtrField<v1::LineageEntry>().Swap((*decision)->mutable_lineage());
+    listing->decisions.push_back(**std::move(decision));
   }
   std::reverse(listing->decisions.begin(), listing->decisions.end());
   return absl::OkStatus();
+}
+
+// Some decision above the marker chose the step: then no other is needed to know that the marker is void.
+bool IsVoid(const StepListing& step, const std::vector<v1::DecisionRecord>& decisions) {
+  return std::any_of(decisions.begin(), decisions.end(), [&](const v1::DecisionRecord& decision) {
+    return decision.attempt() > step.marker && decision.parent().attempt() == step.id.attempt &&
+           decision.parent().step() == step.id.step;
+  });
+}
+
+// A damaged decision above a marker may be the one that made it void. Neither guess is safe: whoever takes the marker
+// for valid deletes a step that a run went back to, and whoever takes it for void restores what is being deleted.
+absl::Status CheckMarkers(const std::string& job, const JobListing& listing) {
+  for (const StepListing& step : listing.steps) {
+    if (step.marker == 0 || listing.unreadable.empty() || IsVoid(step, listing.decisions)) continue;
+    const AttemptId above = listing.unreadable.front();  // the highest
+    if (above <= step.marker) continue;
+    return Error(
+        ErrorCode::CORRUPT,
+        absl::StrCat(DecisionPath(job, above), " is damaged, and only it can say whether step ", step.id.step,
+                     " is still to be deleted. Put a copy of it back; or, if ", InStep(job, step.id, kManifestName),
+                     " is there and the step is to stay, remove ", InStep(job, step.id, kDeletingName)));
+  }
+  return absl::OkStatus();
+}
+
+void TellUnreadable(const std::string& job, const JobListing& listing, const absl::Status& damage) {
+  if (listing.unreadable.empty()) return;
+  Log(kWarning, "storage.decision_damaged")
+      .Job(job)
+      .Error(damage)
+      .Field("file", DecisionPath(job, listing.unreadable.front()))
+      .Field("files", uint64_t{listing.unreadable.size()})
+      .Field("text", "the job goes on without it; put a copy of the file back if there is one, and look at the disk");
 }
 
 }  // namespace
@@ -105,7 +148,8 @@ absl::StatusOr<JobListing> ListJob(Store& store, const std::string& job, Attempt
       decisions.push_back(*decided);
     }
   }
-  CKPTD_RETURN_IF_ERROR(AddDecisions(store, job, std::move(decisions), before, &listing));
+  absl::Status damage;
+  CKPTD_RETURN_IF_ERROR(AddDecisions(store, job, std::move(decisions), before, &listing, &damage));
   CKPTD_ASSIGN_OR_RETURN(auto entries, store.List(job));
   for (const DirEntry& entry : entries) {
     auto id = ParseStepDirectoryName(entry.name);
@@ -113,6 +157,8 @@ absl::StatusOr<JobListing> ListJob(Store& store, const std::string& job, Attempt
     CKPTD_ASSIGN_OR_RETURN(auto step, ListStep(store, job, *id));
     listing.steps.push_back(std::move(step));
   }
+  CKPTD_RETURN_IF_ERROR(CheckMarkers(job, listing));
+  TellUnreadable(job, listing, damage);
   return listing;
 }
 

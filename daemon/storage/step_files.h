@@ -37,12 +37,14 @@ struct JobListing {
   std::vector<StepListing> steps;
   std::vector<v1::DecisionRecord> decisions;  // by attempt
   AttemptId newest_attempt = 0;               // highest attempt record
+  std::vector<AttemptId> unreadable;          // whose decision is there, damaged, and left out
 };
 
 // Names of jobs on this storage, sorted.
 [[nodiscard]] absl::StatusOr<std::vector<std::string>> ListJobs(Store& store);
 // Complete, or an error: never a short answer. A job that is not there is empty. Of the decisions only the newest below
 // `before` keeps its lineage: each names all attempts before it, so that together they grow with their square.
+// An older decision that is damaged is left out and told, but where only it could say whether a marker is void.
 [[nodiscard]] absl::StatusOr<JobListing> ListJob(Store& store, const std::string& job, AttemptId before = UINT64_MAX);
 [[nodiscard]] absl::StatusOr<StepListing> ListStep(Store& store, const std::string& job, const SnapshotId& id);
 [[nodiscard]] absl::StatusOr<AttemptId> NewestAttempt(Store& store, const std::string& job);

@@ -4,11 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
+
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
 #include "daemon/format/paths.h"
 #include "daemon/format/records.h"
 #include "daemon/os/posix_files.h"
+#include "daemon/os/testing/sim_files.h"
 #include "daemon/os/testing/temp_dir.h"
 #include "daemon/storage/posix_store.h"
 
@@ -57,6 +60,19 @@ class StepFilesTest : public ::testing::Test {
   void Commit(const SnapshotId& id) {
     for (Rank rank = 0; rank < kWorld; ++rank) PutSidecar(rank, id);
     Put(InStep("gpt", id, kManifestName), ManifestText(*MakeManifest({Sidecar(0, id), Sidecar(1, id)})));
+  }
+  void PutDecision(AttemptId attempt, const SnapshotId& parent = {}) {
+    v1::DecisionRecord decision;
+    decision.set_job("gpt");
+    decision.set_attempt(attempt);
+    decision.mutable_parent()->set_attempt(parent.attempt);
+    decision.mutable_parent()->set_step(parent.step);
+    decision.add_lineage()->set_attempt(attempt - 1);
+    Put(DecisionPath("gpt", attempt), DecisionText(decision));
+  }
+  void Replace(const std::string& name, const std::string& text) {
+    ASSERT_TRUE(store_->Delete(name).ok());
+    Put(name, text);
   }
   StepListing Only() {
     auto listing = ListJob(*store_, "gpt");
@@ -200,6 +216,73 @@ TEST_F(StepFilesTest, OnlyTheDecisionThatIsAskedForKeepsItsLineage) {
   EXPECT_THAT(with_lineage(UINT64_MAX), ElementsAre(5));
   EXPECT_THAT(with_lineage(4), ElementsAre(3));
   EXPECT_THAT(with_lineage(2), IsEmpty());
+}
+
+TEST_F(StepFilesTest, AnOldDecisionThatIsDamagedIsLeftOutAndNamed) {
+  for (AttemptId attempt = 2; attempt <= 5; ++attempt) PutDecision(attempt);
+  Replace(DecisionPath("gpt", 2), "{");
+  Replace(DecisionPath("gpt", 3), "");
+  Commit(kId);
+  const auto listing = ListJob(*store_, "gpt");
+  ASSERT_TRUE(listing.ok()) << listing.status();
+  std::vector<AttemptId> order;
+  for (const auto& decision : listing->decisions) order.push_back(decision.attempt());
+  EXPECT_THAT(order, ElementsAre(4, 5));
+  EXPECT_THAT(listing->unreadable, ElementsAre(3, 2));
+  EXPECT_EQ(listing->decisions.back().lineage_size(), 1);
+  EXPECT_EQ(listing->steps.size(), 1u);
+}
+
+// It is the history: what goes on from an older one leaves it.
+TEST_F(StepFilesTest, TheNewestDecisionIsNeverLeftOut) {
+  for (AttemptId attempt = 2; attempt <= 5; ++attempt) PutDecision(attempt);
+  Replace(DecisionPath("gpt", 3), "{");
+  EXPECT_TRUE(ListJob(*store_, "gpt", 5).ok());
+  const absl::Status asked_for = ListJob(*store_, "gpt", 4).status();
+  EXPECT_EQ(CodeOf(asked_for), ErrorCode::CORRUPT);
+  EXPECT_THAT(std::string(asked_for.message()), HasSubstr("a0003.decided.json"));
+  Replace(DecisionPath("gpt", 5), "{");
+  EXPECT_EQ(CodeOf(ListJob(*store_, "gpt").status()), ErrorCode::CORRUPT);
+}
+
+// Whichever call it is that fails: what the storage does not give is not damaged.
+TEST_F(StepFilesTest, AnOldDecisionThatTheStorageDoesNotGiveIsAnError) {
+  SimFiles files;
+  ASSERT_TRUE(files.Mkdir("/store", 0755).ok());
+  PosixStoreOptions options;
+  options.root = "/store";
+  options.make_queue = [] { return MakeInlineIoQueue(4); };
+  store_ = *OpenPosixStore(files, options);
+  for (AttemptId attempt = 3; attempt <= 5; ++attempt) PutDecision(attempt);
+  const size_t before = files.CallCount();
+  ASSERT_TRUE(ListJob(*store_, "gpt").ok());
+  const size_t calls = files.CallCount() - before;
+  EXPECT_GT(calls, 5u);
+  for (size_t call = 0; call < calls; ++call) {
+    files.FailCall(call, EIO);
+    EXPECT_EQ(CodeOf(ListJob(*store_, "gpt").status()), ErrorCode::STORAGE_IO) << call;
+  }
+}
+
+TEST_F(StepFilesTest, ADamagedDecisionThatMayHaveVoidedAMarkerIsAnError) {
+  for (AttemptId attempt = 3; attempt <= 6; ++attempt) PutDecision(attempt);
+  Commit(kId);
+  const std::string marker = InStep("gpt", kId, kDeletingName);
+  Put(marker, MarkerText(4));
+  EXPECT_TRUE(ListJob(*store_, "gpt").ok());
+  Replace(DecisionPath("gpt", 5), "{");
+  const absl::Status status = ListJob(*store_, "gpt").status();
+  EXPECT_EQ(CodeOf(status), ErrorCode::CORRUPT);
+  for (const std::string& named : {DecisionPath("gpt", 5), marker, std::string("step 1000 ")}) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr(named));
+  }
+  Replace(marker, MarkerText(5));
+  EXPECT_TRUE(ListJob(*store_, "gpt").ok()) << "only a decision above the marker voids it";
+  Replace(marker, "torn");
+  EXPECT_TRUE(ListJob(*store_, "gpt").ok()) << "never void";
+  Replace(marker, MarkerText(4));
+  PutDecision(7, kId);
+  EXPECT_TRUE(ListJob(*store_, "gpt").ok()) << "void by another one";
 }
 
 TEST_F(StepFilesTest, OnlyTheSidecarThatWasCommittedCounts) {
