@@ -5,8 +5,11 @@
 
 namespace ckptd {
 
-void ScrubPlan::Present(const std::map<ScrubItem, Nanos>& made) {
+void ScrubPlan::Present(const std::map<ScrubItem, Nanos>& made, const std::set<std::string>& unlisted) {
   std::map<ScrubItem, Last> last;
+  for (const auto& [item, when] : last_) {
+    if (item.tier == ScrubItem::Tier::kStorage && unlisted.count(item.job) != 0) last.emplace(item, when);
+  }
   for (const auto& [item, when] : made) {
     auto known = last_.find(item);
     last.emplace(item, known == last_.end() ? Last{when} : known->second);

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "daemon/base/clock.h"
@@ -35,8 +36,8 @@ inline constexpr Nanos kBadAgain = std::chrono::hours(1);
 class ScrubPlan {
  public:
   // All there is, each with the time (monotonic) when it was made, which may be before 0. What is known keeps the time
-  // when it was last read; what is missing is forgotten.
-  void Present(const std::map<ScrubItem, Nanos>& made);
+  // when it was last read; what is missing is forgotten, but for the steps of jobs that could not be listed.
+  void Present(const std::map<ScrubItem, Nanos>& made, const std::set<std::string>& unlisted = {});
   void Read(const ScrubItem& item, Nanos now);
   // The same, and it is bad: somebody may mend it, so it is read again after kBadAgain at the latest.
   void FoundBad(const ScrubItem& item, Nanos now);

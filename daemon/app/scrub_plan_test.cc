@@ -57,6 +57,18 @@ TEST(ScrubPlan, WhatWasMadeLongAgoIsDueAtOnce) {
   EXPECT_EQ(plan.Next(Nanos(1), kDaily), kStep);
 }
 
+TEST(ScrubPlan, TheStepsOfAJobThatCouldNotBeListedStay) {
+  const ScrubItem other{ScrubItem::Tier::kStorage, "other", {1, 10}, 0};
+  ScrubPlan plan;
+  plan.Present({{kSlot, hours(0)}, {kStep, hours(0)}, {other, hours(1)}});
+  plan.FoundBad(kStep, hours(168));
+  plan.Present({}, {"job"});
+  EXPECT_FALSE(plan.Next(hours(168) + kBadAgain - Nanos(1), kDaily)) << "slots are not of the listing";
+  EXPECT_EQ(plan.Next(hours(168) + kBadAgain, kDaily), kStep) << "and it is still known to be bad";
+  plan.Present({});
+  EXPECT_FALSE(plan.Next(hours(1000), kDaily));
+}
+
 TEST(ScrubPlan, WhatIsKnownKeepsItsTimeAndWhatIsGoneIsForgotten) {
   ScrubPlan plan;
   plan.Present({{kSlot, hours(0)}, {kStep, hours(0)}});

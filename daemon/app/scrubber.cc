@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/app/job_runner.h"
 #include "daemon/app/storage_watch.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/format/paths.h"
 #include "daemon/persist/mend.h"
 #include "daemon/recover/step_check.h"
@@ -66,6 +68,19 @@ absl::StatusOr<StoredResult> ReadRank(Store& store, const ScrubItem& item, Pace&
   }
   if (!result.bad.empty() && !StillCounts(store, item)) result.bad.clear();
   return result;
+}
+
+// The steps that are read of one job: `mine` are the ranks of this agent.
+absl::Status AddSteps(Store& store, const Clock& clock, const std::string& job, const std::vector<Rank>& mine,
+                      std::map<ScrubItem, Nanos>* made) {
+  CKPTD_ASSIGN_OR_RETURN(const JobListing listing, ListJob(store, job));
+  for (const StepListing& step : listing.steps) {
+    if (!step.committed || step.marker != 0 || step.newer) continue;
+    for (Rank rank : mine) {
+      if (rank < step.world) (*made)[{Tier::kStorage, job, step.id, rank}] = WhenMade(clock, step.created_unix_ns);
+    }
+  }
+  return absl::OkStatus();
 }
 
 bool AllAreImages(const std::vector<BadChunk>& bad) {
@@ -136,28 +151,39 @@ void Scrubber::Round() {
     for (const auto& [number, rank] : job->ranks()) ranks[name].push_back(number);
   }
   auto list = [&store = services_.store, &clock = services_.clock, ranks = std::move(ranks),
-               made = SlotsHere()]() mutable -> absl::StatusOr<Made> {
+               listing = Listing{SlotsHere(), {}}]() mutable -> absl::StatusOr<Listing> {
     for (const auto& [job, mine] : ranks) {
-      auto listing = ListJob(store, job);
-      if (!listing.ok()) return listing.status();
-      for (const StepListing& step : listing->steps) {
-        if (!step.committed || step.marker != 0 || step.newer) continue;
-        for (Rank rank : mine) {
-          if (rank < step.world) made[{Tier::kStorage, job, step.id, rank}] = WhenMade(clock, step.created_unix_ns);
-        }
-      }
+      const absl::Status status = AddSteps(store, clock, job, mine, &listing.made);
+      if (!status.ok()) listing.unlisted.emplace(job, status);
     }
-    return std::move(made);
+    return std::move(listing);
   };
-  RunAsync<absl::StatusOr<Made>>(services_.loop, worker_, std::move(list), [this](const absl::StatusOr<Made>& made) {
-    Listed(made.ok() ? *made : SlotsHere());  // a storage that does not answer says so elsewhere
+  RunAsync<absl::StatusOr<Listing>>(services_.loop, worker_, std::move(list), [this](const auto& listing) {
+    if (!listing.ok()) return Rest();  // the worker is busy for ever: that is told elsewhere
+    Listed(*listing);
   });
 }
 
-void Scrubber::Listed(const Made& made) {
-  plan_.Present(made);
-  std::erase_if(damage_, [&](const auto& entry) { return !made.contains(entry.first); });
+// Of a job that was not listed, what was known before is still the best that is known.
+void Scrubber::Listed(const Listing& listing) {
+  std::set<std::string> unlisted;
+  for (const auto& [job, why] : listing.unlisted) unlisted.insert(job);
+  plan_.Present(listing.made, unlisted);
+  std::erase_if(damage_, [&](const auto& entry) {
+    return !listing.made.contains(entry.first) && !unlisted.contains(entry.first.job);
+  });
+  TellUnlisted(listing.unlisted);
   Advance();
+}
+
+// Once, and again when it is another failure: rounds come every few minutes.
+void Scrubber::TellUnlisted(const std::map<std::string, absl::Status>& unlisted) {
+  for (const auto& [job, why] : unlisted) {
+    auto before = unlisted_.find(job);
+    if (before != unlisted_.end() && before->second == why) continue;
+    Log(kWarning, "scrub.not_listed").Job(job).Error(why);
+  }
+  unlisted_ = unlisted;
 }
 
 void Scrubber::Advance() {

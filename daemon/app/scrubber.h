@@ -48,10 +48,15 @@ class Scrubber {
 
  private:
   using Made = std::map<ScrubItem, Nanos>;
+  struct Listing {
+    Made made;
+    std::map<std::string, absl::Status> unlisted;  // jobs, and why storage did not list them
+  };
   enum class Mend { kMayTry, kTried };
 
   void Round();
-  void Listed(const Made& made);
+  void Listed(const Listing& listing);
+  void TellUnlisted(const std::map<std::string, absl::Status>& unlisted);
   void Advance();
   void Rest();
   void ReadSlot(const ScrubItem& item);
@@ -69,6 +74,7 @@ class Scrubber {
   const Jobs& jobs_;
   ScrubPlan plan_;
   std::map<ScrubItem, absl::Status> damage_;
+  std::map<std::string, absl::Status> unlisted_;  // in the last round
   bool stopped_ = false;
   Pace pace_;
   ThreadPool worker_{"ckptd-scrub", 1, 4};

@@ -131,6 +131,24 @@ TEST_F(ScrubTest, ASidecarThatWentBadIsTold) {
   EXPECT_TRUE(told.Has("rank-00000-of-00001.json")) << told;
 }
 
+// The first in the order of names is the one that storage cannot list.
+TEST_F(ScrubTest, AJobThatCannotBeListedKeepsNobodyElseFromBeingRead) {
+  ASSERT_NO_FATAL_FAILURE(Restart());
+  ASSERT_NO_FATAL_FAILURE(Train("bad"));
+  ASSERT_NO_FATAL_FAILURE(Train("gpt"));
+  FlipByte(StepDir("bad", 20) + "/rank-00000-of-00001.json", 30);  // a record: nobody puts it back
+  ASSERT_EQ(Await(1).code, 1);
+  std::ofstream(node_->storage() + "/bad/attempts/a0001.decided.json", std::ios::trunc) << "{";
+  ASSERT_TRUE(Logged("scrub.not_listed")) << node_->AgentLog();
+  Flip(Image(StepDir("gpt", 20)), "");
+  ASSERT_TRUE(Logged("scrub.mended")) << node_->AgentLog();
+  Said told = Run("status");
+  EXPECT_TRUE(told.Has("job bad: step 20 is damaged on storage")) << told;
+  usleep(1'000'000);
+  const std::string log = node_->AgentLog();
+  EXPECT_EQ(log.find("scrub.not_listed"), log.rfind("scrub.not_listed")) << "told once: " << log;
+}
+
 // The page cache still has the right bytes: only who reads past it can know.
 TEST_F(ScrubTest, ADiskThatWentBadUnderAHotCacheIsFound) {
   LoopDisk disk(64);
