@@ -177,6 +177,7 @@ void TransferSender::Tick(Nanos now) {
   if (AnswerIsOwed() && now - heard_ >= limits_.silence) hang_up_ = rules_.Keeps(Rule::kEndSilence);
 }
 
+// A chunk that may go at once is no deadline: it goes, or the connection cannot take it and tells when it can.
 Nanos TransferSender::NextDeadline(Nanos now) {
   if (state_ != TransferState::kRunning) return Nanos::max();
   Nanos next = limits_.deadline;
@@ -184,7 +185,8 @@ Nanos TransferSender::NextDeadline(Nanos now) {
   const std::optional<uint32_t> head = Head();
   if (connection_ == 0 || !welcomed_ || !head.has_value()) return next;
   const uint64_t bytes = shape_.Length(*head);
-  if (in_flight_ + bytes <= window_) next = std::min(next, bucket_.ReadyAt(bytes, now));
+  const Nanos ready = bucket_.ReadyAt(bytes, now);
+  if (in_flight_ + bytes <= window_ && ready > now) next = std::min(next, ready);
   return next;
 }
 
