@@ -59,6 +59,15 @@ ckpt_status OnHandle(ckpt* ck, Body body) noexcept {
   return Guarded(body);
 }
 
+// Of the calls that may be under way in other threads when the handle is closed.
+template <typename Body>
+ckpt_status FromAnyThread(ckpt* ck, Body body) noexcept {
+  return OnHandle(ck, [&] {
+    const ckptd::Caller caller(ck->state);
+    return caller.late() ? ckptd::FailClosed() : body();
+  });
+}
+
 }  // namespace
 
 extern "C" {
@@ -103,11 +112,11 @@ ckpt_status ckpt_unexport(ckpt* ck, uint64_t timeout_ns) {
 }
 
 ckpt_status ckpt_gate(ckpt* ck, uint64_t timeout_ns) {
-  return OnHandle(ck, [&] { return ckptd::PassGate(ck->state, timeout_ns, nullptr); });
+  return FromAnyThread(ck, [&] { return ckptd::PassGate(ck->state, timeout_ns, nullptr); });
 }
 
 ckpt_status ckpt_gate_stream(ckpt* ck, void* stream, uint64_t timeout_ns) {
-  return OnHandle(ck, [&] { return ckptd::PassGateOnStream(ck->state, stream, timeout_ns); });
+  return FromAnyThread(ck, [&] { return ckptd::PassGateOnStream(ck->state, stream, timeout_ns); });
 }
 
 ckpt_status ckpt_stream(ckpt* ck, int32_t device, void* stream) {
@@ -128,7 +137,7 @@ uint64_t ckpt_torn(ckpt* ck, uint64_t* indices, uint64_t capacity) {
 }
 
 ckpt_status ckpt_poll(ckpt* ck, uint64_t step, ckpt_step_state* out) {
-  return OnHandle(ck, [&] {
+  return FromAnyThread(ck, [&] {
     ckpt_step_state state = {};
     int32_t rc = ckptd::PollStep(ck->state, step, &state);
     return rc != 0 || GiveStruct(state, out) ? rc : BadStruct("out");
@@ -136,7 +145,7 @@ ckpt_status ckpt_poll(ckpt* ck, uint64_t step, ckpt_step_state* out) {
 }
 
 ckpt_status ckpt_wait(ckpt* ck, uint64_t step, uint32_t level, uint64_t timeout_ns) {
-  return OnHandle(ck, [&] {
+  return FromAnyThread(ck, [&] {
     if (level != CKPT_CAPTURED && level != CKPT_PROTECTED && level != CKPT_DURABLE) {
       return Fail(code::INVALID_ARGUMENT, "level is %u", level);
     }
@@ -211,7 +220,7 @@ const char* ckpt_skipped_why(ckpt* ck, uint32_t index) {
 }
 
 ckpt_status ckpt_info(ckpt* ck, ckpt_info_view* out) {
-  return OnHandle(ck, [&] {
+  return FromAnyThread(ck, [&] {
     ckpt_info_view view = {};
     ckptd::FillInfo(ck->state, &view);
     return GiveStruct(view, out) ? 0 : BadStruct("out");

@@ -1,4 +1,6 @@
 // Saves of tensors on a GPU, with the host device in its place (client/core/device/testing/fake_cuda.h).
+#include <atomic>
+
 #include "client/src/test_device.h"
 #include "client/src/test_image.h"
 
@@ -330,6 +332,24 @@ TEST_F(DeviceSaveTest, TheHostsGateEndsAtItsDeadline) {
   ASSERT_EQ(trainer->Save(1), 0) << ckpt_error();
   EXPECT_EQ(ckpt_gate(trainer->handle, 50 * kMs), CKPT_E_GATE_DEADLINE);
   fakecuda_hang(0);
+}
+
+TEST_F(DeviceSaveTest, CloseEndsTheGateOfAnotherThread) {
+  MakeTensors({kMiB});
+  Register();
+  agent.Grant(0);
+  fakecuda_hang(1);
+  ASSERT_EQ(trainer->Save(1), 0) << ckpt_error();
+  std::atomic<ckpt_status> gated{1};
+  std::thread gate([&gated, handle = trainer->handle] {
+    gated = ckpt_gate(handle, kLong);
+    fakecuda_hang(0);  // only now: the copy does not end before the gate
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(gated, 1);
+  EXPECT_EQ(trainer->Close(0), CKPT_E_TIMEOUT) << "not durable";
+  gate.join();
+  EXPECT_EQ(gated, CKPT_E_CANCELLED);
 }
 
 // In a process of its own: what is left behind there ends with it.

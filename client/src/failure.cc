@@ -19,6 +19,8 @@ int32_t Fail(int32_t number, const char* format, ...) {
   return -number;
 }
 
+int32_t FailClosed() { return Fail(code::CANCELLED, "the handle was closed"); }
+
 const char* LastSentence() { return sentence; }
 
 const char* CodeName(int32_t number) {

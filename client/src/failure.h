@@ -19,6 +19,8 @@ enum : int32_t {
 // Keeps the sentence for LastSentence() and returns -number.
 [[gnu::format(printf, 2, 3)]] int32_t Fail(int32_t number, const char* format, ...);
 
+int32_t FailClosed();  // CANCELLED
+
 [[nodiscard]] const char* LastSentence();                // of this thread; never null
 [[nodiscard]] const char* CodeName(int32_t number);      // "REGION_FULL"; never null
 [[nodiscard]] const char* CodeNextStep(int32_t number);  // what to do about it; never null

@@ -80,8 +80,14 @@ int32_t WaitAtGate(State& state, uint64_t timeout_ns, const DeviceStream* stream
     uint64_t epoch = capture.epoch;
     uint64_t step = capture.step;
     bool in_time = true;
-    while (in_time && MustWait(capture, epoch, stream)) in_time = state.changed.WaitUntil(state.mutex, deadline);
-    if (MustWait(capture, epoch, stream)) rc = GiveUpAtDeadline(state);
+    while (in_time && !state.stopping && MustWait(capture, epoch, stream)) {
+      in_time = state.changed.WaitUntil(state.mutex, deadline);
+    }
+    if (state.stopping) {
+      rc = FailClosed();  // whoever closes has given the capture up
+    } else if (MustWait(capture, epoch, stream)) {
+      rc = GiveUpAtDeadline(state);
+    }
     waits = WaitsOf(capture, epoch, stream, deadline);
     if (capture.phase == Capture::Phase::kHeld && capture.epoch == epoch) {
       completed = CompleteCapture(state);

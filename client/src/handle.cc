@@ -24,6 +24,8 @@ bool StopThreads(ckpt& handle) {
     MutexLock lock(handle.state.mutex);
     handle.state.stopping = true;
     handle.state.copy_wanted.NotifyAll();
+    handle.state.changed.NotifyAll();
+    while (handle.state.callers != 0) handle.state.changed.Wait(handle.state.mutex);
     const Capture& capture = handle.state.capture;
     uint64_t deadline = DeadlineAfter(std::min(kMostDrainNs, handle.state.gate_timeout_ns));
     bool in_time = true;
@@ -148,6 +150,7 @@ int32_t WaitForStep(State& state, uint64_t step, uint32_t level, uint64_t timeou
   for (;;) {
     int32_t rc = Reached(state, step, level);
     if (rc <= 0) return rc;
+    if (state.stopping) return FailClosed();
     if (state.changed.WaitUntil(state.mutex, deadline)) continue;
     bool held = state.capture.phase == Capture::Phase::kHeld && state.capture.step == step;
     return Fail(code::TIMEOUT, "step %" PRIu64 " is not there yet%s", step,
@@ -208,6 +211,7 @@ int32_t CloseHandle(ckpt* raw, uint64_t timeout_ns) {
     state.DropRescue("the handle is closed");
     rc = AwaitLastSave(state, timeout_ns == 0 ? 0 : DeadlineAfter(timeout_ns));
     if (state.capture.busy()) GiveUp(state, code::CANCELLED, "the handle was closed before the copy was done");
+    state.stopping = true;  // in one with it: a gate that ends by it knows why
   }
   if (!StopThreads(*handle)) {
     (void)handle.release();  // the thread in there may wake up: what it uses stays

@@ -1,6 +1,7 @@
 #include <dlfcn.h>
 #include <sys/mman.h>
 
+#include <atomic>
 #include <fstream>
 #include <iterator>
 
@@ -190,6 +191,40 @@ TEST_F(SaveTest, NewsTellTheLevels) {
   ASSERT_TRUE(Eventually([&] { return trainer->Info().fenced_by == 2; }));
   EXPECT_EQ(trainer->Save(5), CKPT_E_FENCED);
   EXPECT_EQ(trainer->Close(0), CKPT_E_FENCED);
+}
+
+// What one call in another thread came to.
+struct Outcome {
+  std::atomic<ckpt_status> status{1};
+  std::string sentence;
+};
+
+template <typename Call>
+std::thread InAnotherThread(Outcome* outcome, Call call) {
+  std::thread thread([outcome, call] {
+    outcome->status = call();
+    outcome->sentence = ckpt_error();
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // inside by then
+  EXPECT_EQ(outcome->status, 1) << outcome->sentence;
+  return thread;
+}
+
+TEST_F(SaveTest, CloseEndsTheWaitsOfOtherThreads) {
+  Register({100'000});
+  agent.Grant(0);
+  ASSERT_EQ(ckpt_gate(trainer->handle, 0), 0);
+  ASSERT_EQ(trainer->Save(1), 0) << ckpt_error();
+  ASSERT_TRUE(trainer->Copied(1));
+  ckpt* handle = trainer->handle;
+  Outcome outcome;
+  std::thread waiter = InAnotherThread(&outcome, [handle] { return ckpt_wait(handle, 1, CKPT_PROTECTED, kLong); });
+  uint64_t begin = MonotonicNs();
+  EXPECT_EQ(trainer->Close(0), CKPT_E_TIMEOUT) << "not durable";
+  EXPECT_LT(MonotonicNs() - begin, kLong / 4);
+  waiter.join();
+  EXPECT_EQ(outcome.status, CKPT_E_CANCELLED);
+  EXPECT_EQ(outcome.sentence, "the handle was closed");
 }
 
 }  // namespace

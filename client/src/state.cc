@@ -72,6 +72,19 @@ void State::Remember(int32_t number, const char* sentence) {
   snprintf(last_sentence, sizeof last_sentence, "%s", sentence);
 }
 
+Caller::Caller(State& state) : state_(state) {
+  MutexLock lock(state_.mutex);
+  state_.callers += 1;
+  late_ = state_.stopping;
+}
+
+// The mutex is the last that it touches: behind that the state may be gone.
+Caller::~Caller() {
+  MutexLock lock(state_.mutex);
+  state_.callers -= 1;
+  if (state_.stopping) state_.changed.NotifyAll();
+}
+
 uint64_t RandomNumber() {
   uint64_t number = 0;
   if (getrandom(&number, sizeof number, GRND_NONBLOCK) != sizeof number || number == 0) {

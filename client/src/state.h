@@ -52,9 +52,10 @@ struct State {
   UniqueFd wake;                     // eventfd: the session thread has something to look at
 
   Mutex mutex;
-  CondVar changed;      // any change that an API call may wait for
-  CondVar copy_wanted;  // the copy thread waits here
-  bool stopping = false;
+  CondVar changed;        // any change that an API call may wait for
+  CondVar copy_wanted;    // the copy thread waits here
+  bool stopping = false;  // the handle is being closed: waits end
+  uint32_t callers = 0;   // see Caller
 
   // The session.
   bool connected = false;    // HELLO_REPLY was received on this connection
@@ -109,6 +110,21 @@ struct State {
   void DropRescue(const char* why);
   [[nodiscard]] const char* RescueWhy() const;  // why there is no Rescuer()
   void Remember(int32_t number, const char* sentence);
+};
+
+// A call that any thread may make, while it lasts: closing the handle ends its waits and waits for its end.
+class Caller {
+ public:
+  explicit Caller(State& state);
+  Caller(const Caller&) = delete;
+  Caller& operator=(const Caller&) = delete;
+  ~Caller();
+
+  [[nodiscard]] bool late() const { return late_; }  // the handle was being closed already
+
+ private:
+  State& state_;
+  bool late_ = false;
 };
 
 // A number nobody else has: for tickets and traces. Falls back to the clock when the kernel has none yet.

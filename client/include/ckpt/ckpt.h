@@ -7,7 +7,8 @@
  *  - Nothing allocated here is freed by the caller, nothing the caller allocated is freed here. Structs begin with
  * their size, so that older callers keep working; fill the rest with zero.
  *  - No thread runs before ckpt_open. Calls on one handle come from one thread at a time, except ckpt_gate, ckpt_poll,
- *    ckpt_wait and ckpt_info, which any thread may call at any time before ckpt_close.
+ *    ckpt_wait and ckpt_info, which any thread may call at any time before ckpt_close. These may still be under way
+ *    when ckpt_close is called, which ends their waits with CKPT_E_CANCELLED; no other call may, and none may begin.
  *  - After fork() the child's handle is dead: every call returns CKPT_E_CANCELLED and touches nothing.
  *  - Except in ckpt_restore_*, a failure never means that training must stop: the save is dropped, counted, told.
  *
