@@ -334,16 +334,17 @@ void Agent::OnDisconnected(SessionId session) {
 void Agent::OnFlushed(const FlushOutcome& outcome) {
   storage_watch_->Flushed(outcome);
   const std::string& job = outcome.key.job;
+  JobRunner* runner = FindJob(job);
   double seconds = static_cast<double>(outcome.duration.count()) / 1e9;
   if (outcome.status.ok()) {
     metrics_.written_bytes.With({"storage"}).Add(static_cast<double>(outcome.bytes));
-    metrics_.persist_duration.With({job, "storage"}).Observe(seconds);
+    if (runner != nullptr) metrics_.persist_duration.With({job, "storage"}).Observe(seconds);  // else it was forgotten
     Log(kInfo, "flush.done").Job(job).Rank(outcome.key.rank).Snapshot(outcome.id).Field("seconds", seconds);
   } else {
     metrics_.errors.With({InfoOf(CodeOf(outcome.status)).name}).Add();
     Log(kWarning, "flush.failed").Job(job).Rank(outcome.key.rank).Snapshot(outcome.id).Error(outcome.status);
   }
-  if (JobRunner* runner = FindJob(job)) runner->OnFlushed(outcome);
+  if (runner != nullptr) runner->OnFlushed(outcome);
 }
 
 bool Agent::flushing() const {

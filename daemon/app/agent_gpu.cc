@@ -84,8 +84,6 @@ void Agent::EndCopiersOf(const std::string& job) {
     copiers_->Release(process);
     rescuer_->Forget(process);
   }
-  metrics_.pinned.With({job}).Set(0);
-  for (const char* path : {"push", "pull"}) metrics_.gpus.With({job, path}).Set(0);
 }
 
 }  // namespace ckptd

@@ -92,6 +92,7 @@ absl::Status Agent::ForgetJob(const std::string& job) {
     std::erase_if(abandoned_, [](const auto& asking) { return *asking == 0; });
     if (auto asking = found->second->asking(); *asking != 0) abandoned_.push_back(std::move(asking));
     jobs_.erase(found);
+    metrics_.ForgetJob(job);  // the runner had references into them
   }
   claims_.Forget(job);
   return region_->RemoveJob(job);

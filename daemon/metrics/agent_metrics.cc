@@ -46,4 +46,8 @@ void AgentMetrics::AddJob(absl::string_view job) {
   (void)tier_lag_steps.With({name, "storage"});
 }
 
+void AgentMetrics::ForgetJob(absl::string_view job) {
+  VisitFamilies(*this, [job](auto& family) { family.Release("training_job", job); });
+}
+
 }  // namespace ckptd

@@ -110,16 +110,27 @@ struct AgentMetrics {
   // Makes the job's known series at zero, so that rates and alerts work from its first save on. Again = no effect.
   void AddJob(absl::string_view job);
 
+  // Takes its series away again. Nobody keeps a reference to one of them any more.
+  void ForgetJob(absl::string_view job);
+
   // In order of declaration.
   template <typename Visitor>
   void ForEachFamily(const Visitor& visit) const {
-    auto visit_all = [&visit](const auto&... families) { (visit(families), ...); };
-    visit_all(build_info, saves, saves_dropped, save_stall, capture_duration, captured_bytes, persist_duration,
-              written_bytes, read_bytes, copies, copied_bytes, peers_memory_used, path_speed, flushes_queued,
-              flushes_superseded, restores, restore_duration, last_success_timestamp, last_success_step, tier_lag_steps,
-              region_size, region_used, members, members_source_up, may_speak, links, clients, pinned, gpus, copiers,
-              copier_starts, copier_deaths, rescues, verify_failures, scrubbed_bytes, mended, errors, log_lines_dropped,
-              process_cpu, process_resident, process_fds, process_start);
+    VisitFamilies(*this, visit);
+  }
+
+ private:
+  template <typename Self, typename Visitor>
+  static void VisitFamilies(Self& self, const Visitor& visit) {
+    auto visit_all = [&visit](auto&... families) { (visit(families), ...); };
+    visit_all(self.build_info, self.saves, self.saves_dropped, self.save_stall, self.capture_duration,
+              self.captured_bytes, self.persist_duration, self.written_bytes, self.read_bytes, self.copies,
+              self.copied_bytes, self.peers_memory_used, self.path_speed, self.flushes_queued, self.flushes_superseded,
+              self.restores, self.restore_duration, self.last_success_timestamp, self.last_success_step,
+              self.tier_lag_steps, self.region_size, self.region_used, self.members, self.members_source_up,
+              self.may_speak, self.links, self.clients, self.pinned, self.gpus, self.copiers, self.copier_starts,
+              self.copier_deaths, self.rescues, self.verify_failures, self.scrubbed_bytes, self.mended, self.errors,
+              self.log_lines_dropped, self.process_cpu, self.process_resident, self.process_fds, self.process_start);
   }
 };
 

@@ -1,10 +1,11 @@
 // Counters, gauges and histograms, kept in memory and shown by text.h. Updating one is a few atomic instructions, from
 // any thread; finding one by its labels takes a lock, so whoever updates often keeps the reference, which stays valid
-// as long as the registry, but for what Retain takes away. Relaxed order throughout: a scrape may see two metrics at
-// slightly different moments.
+// as long as the registry, but for what Retain and Release take away. Relaxed order throughout: a scrape may see two
+// metrics at slightly different moments.
 #ifndef CKPTD_DAEMON_METRICS_METRICS_H_
 #define CKPTD_DAEMON_METRICS_METRICS_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -91,6 +92,16 @@ class Family {
   void Retain(const std::function<bool(const LabelValues&)>& keep) CKPTD_EXCLUDES(mutex_) {
     MutexLock lock(mutex_);
     std::erase_if(series_, [&](const auto& entry) { return !keep(entry.first); });
+  }
+
+  // Takes away the series whose label `name` is `value`: nobody keeps a reference to them any more. What counts for all
+  // that came too late stays: others may count there too.
+  void Release(absl::string_view name, absl::string_view value) CKPTD_EXCLUDES(mutex_) {
+    const auto label = std::find(info_.labels.begin(), info_.labels.end(), name);
+    if (label == info_.labels.end()) return;
+    const auto index = static_cast<size_t>(label - info_.labels.begin());
+    const LabelValues others(info_.labels.size(), "other");
+    Retain([&](const LabelValues& values) { return values[index] != value || values == others; });
   }
 
   // In order of label values. The lock is held meanwhile: `visit` must not call With.

@@ -66,6 +66,24 @@ TEST(Family, AFloodOfLabelsIsBounded) {
   EXPECT_EQ(total, 5000);
 }
 
+TEST(Family, WhatIsReleasedMakesRoomAndWhatCountsForTheRestStays) {
+  Family<Counter> family({"x_total", "x", {"job"}});
+  for (size_t i = 0; i < Family<Counter>::kMaxSeries; ++i) family.With({absl::StrCat(i)}).Add();
+  Counter& late = family.With({"late"});
+  family.Release("job", "other");
+  family.Release("tier", "7");
+  late.Add();
+  EXPECT_EQ(family.With({"later"}).value(), 1) << "the two count in one";
+  family.Release("job", "7");
+  family.Release("job", "8");
+  family.With({"new"}).Add(5);
+  double shown = 0;
+  family.ForEach([&](const LabelValues& values, const Counter& counter) {
+    if (values[0] == "new") shown = counter.value();
+  });
+  EXPECT_EQ(shown, 5);
+}
+
 TEST(Family, ThreadsLoseNothing) {
   static constexpr std::array<double, 1> kBounds = {0.5};
   Family<Histogram> family({"x_seconds", "x", {"job"}}, [] { return std::make_unique<Histogram>(kBounds); });

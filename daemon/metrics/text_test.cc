@@ -36,6 +36,23 @@ TEST(Text, AJobStartsAtZeroWithoutFalseSuccess) {
   EXPECT_THAT(text, Not(HasSubstr("ckptd_last_success_step{")));
 }
 
+TEST(Text, OfJobsThatAreForgottenNothingIsLeft) {
+  AgentMetrics metrics("", "");
+  const std::string idle = MetricsText(metrics);
+  for (size_t i = 0; i <= Family<Counter>::kMaxSeries; ++i) {
+    const std::string job = "job-" + std::to_string(i);
+    metrics.AddJob(job);
+    metrics.last_success_step.With({job, "storage"}).Set(7);
+    metrics.ForgetJob(job);
+  }
+  EXPECT_EQ(MetricsText(metrics), idle);
+  metrics.AddJob("gpt");
+  EXPECT_THAT(MetricsText(metrics), HasSubstr("\nckptd_saves_total{training_job=\"gpt\",result=\"captured\"} 0\n"));
+  metrics.ForgetJob("gp");
+  metrics.ForgetJob("captured");
+  EXPECT_THAT(MetricsText(metrics), HasSubstr("\nckptd_saves_total{training_job=\"gpt\",result=\"captured\"} 0\n"));
+}
+
 TEST(Text, HistogramsAreCumulative) {
   AgentMetrics metrics("", "");
   Histogram& stall = metrics.save_stall.With({"gpt"});

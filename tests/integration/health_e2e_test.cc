@@ -305,6 +305,22 @@ TEST_F(HealthTest, MetricsAndPagesOfALiveAgent) {
   trainer->Kill();
 }
 
+TEST_F(HealthTest, MetricsOfAJobGoAndComeWithIt) {
+  const uint16_t port = FreePort();
+  ASSERT_NO_FATAL_FAILURE(Restart({{"metrics.listen", "\"127.0.0.1:" + std::to_string(port) + "\""}}));
+  for (int i = 0; i < 2; ++i) {
+    auto trainer = node_->Train(Args("--job gpt --want fresh --steps 20 --every 5 --step-ms 40"));
+    ASSERT_EQ(trainer->Wait(), 0) << trainer->Errors() << node_->AgentLog();
+    const Exposition there(Get(port, "/metrics").body);
+    EXPECT_GE(there.Value(R"(ckptd_saves_total{training_job="gpt",result="captured"})"), 1);
+    EXPECT_LE(there.Value(R"(ckptd_saves_total{training_job="gpt",result="captured"})"), 4) << "counted from before";
+    EXPECT_EQ(Run("gc gpt").code, 0);
+    const Answer gone = Get(port, "/metrics");
+    EXPECT_EQ(Exposition(gone.body).error(), "") << gone.body;
+    EXPECT_EQ(gone.body.find("gpt"), std::string::npos) << gone.body;
+  }
+}
+
 // --------------------------------------------------------------------------------------------------- who may connect
 
 TEST_F(HealthTest, TheSocketsGroupMayConnectAndOthersMayNot) {
