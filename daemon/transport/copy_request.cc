@@ -35,6 +35,14 @@ absl::Status CheckAttempt(const v1::CopyName& copy, uint64_t attempt) {
   return WrongCopy(copy, absl::StrCat("asked for under attempt ", attempt));
 }
 
+// They fence: a higher attempt than the one that may ask would end the job's copies here for good.
+absl::Status CheckMarks(const v1::CopyName& copy, uint64_t attempt, const v1::CopyMarks& marks) {
+  const bool own =
+      marks.attempt() == attempt && marks.protected_().attempt() <= attempt && marks.captured().attempt() <= attempt;
+  if (own) return absl::OkStatus();
+  return WrongCopy(copy, absl::StrCat("marks of attempt ", marks.attempt(), ", asked for under attempt ", attempt));
+}
+
 absl::Status CheckUser(const v1::CopyName& copy, const std::string& user) {
   uint32_t uid = 0;
   const bool digits =
@@ -143,6 +151,7 @@ absl::Status CheckRequest(const v1::OfferRequest& request) {
   CKPTD_RETURN_IF_ERROR(CheckUser(copy, request.user()));
   CKPTD_RETURN_IF_ERROR(CheckWorld(copy, request.world_size()));
   CKPTD_RETURN_IF_ERROR(CheckAttempt(copy, request.attempt()));
+  if (request.has_marks()) CKPTD_RETURN_IF_ERROR(CheckMarks(copy, request.attempt(), request.marks()));
   if (request.has_parity()) CKPTD_RETURN_IF_ERROR(CheckPiece(copy, request.parity()));
   return CheckLayout(copy, request.layout());
 }

@@ -20,6 +20,7 @@ v1::OfferRequest GoodOffer() {
   offer.set_user("1000");
   offer.set_world_size(8);
   offer.set_attempt(2);
+  offer.mutable_marks()->set_attempt(2);
   offer.mutable_layout()->set_chunk_bytes(1 << 20);
   offer.mutable_layout()->set_slot_bytes(5 << 20);
   for (const uint64_t bytes : {2 << 20, 3 << 20}) {
@@ -46,6 +47,10 @@ TEST(CopyRequestTest, EveryNumberOfAnOfferHasBounds) {
       [](auto& o) { o.set_world_size(3); },
       [](auto& o) { o.set_world_size((1 << 16) + 1); },
       [](auto& o) { o.set_attempt(1); },
+      [](auto& o) { o.set_attempt(3); },  // its marks are of 2
+      [](auto& o) { o.mutable_marks()->set_attempt(uint64_t{1} << 60); },
+      [](auto& o) { o.mutable_marks()->mutable_captured()->set_attempt(3); },
+      [](auto& o) { o.mutable_marks()->mutable_protected_()->set_attempt(3); },
       [](auto& o) { o.mutable_layout()->set_chunk_bytes(0); },
       [](auto& o) { o.mutable_layout()->set_chunk_bytes(3 << 20); },
       [](auto& o) { o.mutable_layout()->set_chunk_bytes(1 << 10); },
