@@ -72,6 +72,9 @@ absl::Status CreateManifest(Store& store, const std::string& job, const Snapshot
 
 absl::StatusOr<bool> PutMarker(Store& store, const std::string& job, const SnapshotId& id, AttemptId attempt) {
   CKPTD_RETURN_IF_ERROR(CreateMarker(store, job, id, attempt));
+  const absl::Status pin = store.Stat(InStep(job, id, kPinnedName)).status();
+  if (absl::IsNotFound(pin)) return true;
+  CKPTD_RETURN_IF_ERROR(pin);
   CKPTD_ASSIGN_OR_RETURN(auto step, ListStep(store, job, id));
   if (!step.pinned || !step.committed) return true;  // what is left of a deletion that was cut off is no checkpoint
   CKPTD_RETURN_IF_ERROR(store.Delete(InStep(job, id, kDeletingName)));
