@@ -1,14 +1,16 @@
 """The save side in one process: what is told, what goes on, what it costs."""
 
+import gc
 import os
 import time
 import warnings
+import weakref
 
 import ckptd
 import numpy as np
 import pytest
 import torch
-from ckptd import _lib, selfcheck
+from ckptd import _lib, selfcheck, session
 from ckptd.identity import job_name, place
 from ckptd.session import error
 from ckptd.torch._link import Deadline, Link
@@ -127,6 +129,47 @@ def test_a_closed_link_of_dcp_uses_no_handle(agent):
     closed_is_told(closed.settle)
     closed_is_told(lambda: closed.join(_lib.WANT_NEWEST, 0, deadline, 10))
     closed.pass_over(1, Pieces.nothing(0))
+
+
+@pytest.fixture
+def closed(monkeypatch, tmp_path):
+    """Handles that were closed because nobody had their session any more. No agent answers."""
+    library(monkeypatch, tmp_path)
+    seen, close = [], session._close
+    monkeypatch.setattr(session, "_close", lambda lib, handle, pid: (seen.append(handle), close(lib, handle, pid)))
+    return seen
+
+
+def handle_of_one_that_was_dropped(**options):
+    checkpointer = ckptd.Checkpointer(list(trainee()), job="j", **options)
+    handle, kept = checkpointer._session.handle, weakref.ref(checkpointer)
+    del checkpointer
+    gc.collect()
+    return handle, kept
+
+
+def test_who_drops_a_checkpointer_closes_it(closed):
+    handle, gone = handle_of_one_that_was_dropped()
+    assert closed == [handle] and gone() is None
+
+
+def test_with_postmortem_it_stays_open_until_close(closed):
+    _, kept = handle_of_one_that_was_dropped(postmortem=True)
+    assert closed == [] and kept()._session.alive
+    kept().close(0)
+    gc.collect()
+    assert kept() is None and closed == []
+
+
+def test_with_postmortem_the_next_of_its_rank_closes_it(closed):
+    _, kept = handle_of_one_that_was_dropped(postmortem=True)
+    other = ckptd.Checkpointer(list(trainee()), job="k", postmortem=True)
+    assert kept()._session.alive
+    again = ckptd.Checkpointer(list(trainee()), job="j", postmortem=True)
+    gc.collect()
+    assert kept() is None and again._session.alive and other._session.alive
+    again.close(0)
+    other.close(0)
 
 
 @pytest.mark.parametrize("stays", [False, True])

@@ -25,9 +25,10 @@ def committed(agent, step, deadline=20.0):
         time.sleep(0.01)
 
 
-def test_an_exception_between_two_updates_loses_no_step(pulling, undisturbed, tmp_path):  # noqa: F811
+@pytest.mark.parametrize("exception", ["exception", "handled"])
+def test_an_exception_between_two_updates_loses_no_step(pulling, undisturbed, tmp_path, exception):  # noqa: F811
     out = tmp_path / "out"
-    assert run(out, pulling, *DIES, "exception") == 1
+    assert run(out, pulling, *DIES, exception) == 1
     assert run(out, pulling, "--postmortem") == 0
     assert lines(out, "rescue")[0] == ["armed"]
     assert restored(out) == ["8", "rescued"]

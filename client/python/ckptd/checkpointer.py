@@ -34,6 +34,10 @@ _UNEXPORT_TIMEOUT = 30.0
 _PREPARING = "a copier is being prepared"  # of libckpt: no reason yet
 _NO_WAIT = 0.1  # seconds for an agent's answer inside a training step
 
+# With postmortem, until close(): what ends without it shall be captured, although nobody may know of it any more when the
+# process dies. Its memory must stay then, and updates must be seen. By job, rank and socket.
+_kept: dict[tuple[str, int, str | None], Checkpointer] = {}
+
 
 class Checkpointer:
     """Saves and restores `state`: dict, list or tuple of modules, optimizers, schedulers, loaders, tensors, live dicts.
@@ -48,7 +52,8 @@ class Checkpointer:
     `step()`.
     selfcheck: "first", "always" or "off": prove that lazy tensors did not change before the gate.
     postmortem: when this process dies between two updates, or ends without close(), the agent's copier captures the
-    last completed step from the GPU. Costs the copies of `step()` at every step, and a context on the GPU.
+    last completed step from the GPU. Costs the copies of `step()` at every step, and a context on the GPU. Until
+    `close()` this object and `state` stay in memory; another one of the same job and rank closes it.
     eager_host_limit: bytes of host tensors copied in `step()` in CUDA runs.
     gate_timeout: seconds that training waits for a capture at most; then the save is given up.
     gpu_path: "push": this process copies from its GPU; "pull": a process of the agent does, which needs a context of its
@@ -85,6 +90,9 @@ class Checkpointer:
         where = place(rank, world_size)
         name = job_name(job)
         socket = agents.ensure(storage) if agent == "auto" else agent
+        self._place = name, where.rank, socket
+        if self._place in _kept:  # as after an exception, when the script begins anew
+            _kept[self._place].close(0)
         self._session = Session(name, where.rank, where.world, socket, gate_timeout, gpu_path, postmortem, storages_stay)
         self._postmortem = postmortem
         self._rescue_told = False
@@ -102,6 +110,8 @@ class Checkpointer:
         self.restored = Restored()
         self.dropped: Counter[str] = Counter()  # saves that were dropped, by reason
         gate.watch(self)
+        if postmortem:
+            _kept[self._place] = self
 
     def __enter__(self) -> Checkpointer:
         return self
@@ -205,6 +215,8 @@ class Checkpointer:
         A second call, and a call in a forked child, does nothing and returns True.
         """
         gate.unwatch(self)
+        if _kept.get(self._place) is self:
+            del _kept[self._place]
         if not self._session.alive:
             return True
         status = self._session.close(_CLOSE_TIMEOUT if timeout is None else timeout)
