@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "client/src/sync.h"
 #include "client/src/test_image.h"
 #include "client/src/test_trainer.h"
 
