@@ -34,8 +34,8 @@ _UNEXPORT_TIMEOUT = 30.0
 _PREPARING = "a copier is being prepared"  # of libckpt: no reason yet
 _NO_WAIT = 0.1  # seconds for an agent's answer inside a training step
 
-# With postmortem, until close(): what ends without it shall be captured, although nobody may know of it any more when the
-# process dies. Its memory must stay then, and updates must be seen. By job, rank and socket.
+# With postmortem, until close(): what ends without it shall be captured, although nobody may know of it any more when
+# the process dies. Its memory must stay then, and updates must be seen. By job, rank and socket.
 _kept: dict[tuple[str, int, str | None], Checkpointer] = {}
 
 

@@ -38,7 +38,7 @@ class SelfCheck:
 
 
 def torn_sentence(names: list[str]) -> str:
-    """One sentence for the user about tensors that changed before the gate. Without names: the next check finds them."""
+    """One sentence for the user about tensors that changed before the gate. Without names: the next check is to."""
     if not names:
         return (
             "the save was dropped: tensors changed between step() and the next optimizer step, and which ones is not "
