@@ -263,14 +263,14 @@ void Member::JoinTimedOut(Ticket ticket, Phase phase) {
 
 void Member::FillView(View* view) const {
   view->seen = seen_;
+  view->watermark = watermark_;
+  view->floor = floor_;
   if (state_ == nullptr) return;
   view->coordinator = state_->coordinator();
   if (state_->attempt() != seen_ || state_->phase() == v1::State::GATHER) return;
   view->told = state_->phase();
   view->world_size = state_->world_size();
   view->parent = ToId(state_->decision().parent());
-  view->watermark = ToId(state_->watermark());
-  view->floor = state_->floor();
   view->durable = ToId(state_->durable());
 }
 

@@ -355,8 +355,9 @@ void Coordinator::FillView(View* view) const {
   }
   if (phase_ != Phase::kLoad && phase_ != Phase::kRun) return;
   view->parent = ToId(decision_.parent());
-  view->watermark = grants_.watermark();
-  view->floor = grants_.floor();
+  const bool told = view->seen == attempt_;  // what its predecessor told holds
+  view->watermark = told ? std::max(view->watermark, grants_.watermark()) : grants_.watermark();
+  view->floor = told ? std::max(view->floor, grants_.floor()) : grants_.floor();
   view->durable = committer_.durable();
   FillProtection(view);
 }

@@ -115,8 +115,8 @@ class Node {
   void CheckNumbers() {
     const View view = machine_.view();
     FUZZ_CHECK(view.seen >= seen_);
+    if (view.seen == seen_ && view.attempt == attempt_) FUZZ_CHECK(view.floor >= floor_);
     seen_ = view.seen;
-    if (view.attempt == attempt_) FUZZ_CHECK(view.floor >= floor_);
     attempt_ = view.attempt;
     floor_ = view.floor;
   }
