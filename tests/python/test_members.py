@@ -5,6 +5,7 @@ Real processes and a real agent; the processes are forked from a warm one, since
 
 import multiprocessing
 import os
+import time
 
 import pytest
 
@@ -39,6 +40,7 @@ def live(barrier, done, steps, timeout):
         held["x"].fill_(n)
         held["n"] = n
         captured = max(captured, n if was_captured(checkpointer.step(n)) else 0)
+        time.sleep(0.02)  # a step takes its time: the layout is prepared meanwhile, also on a busy machine
     done.wait(60)
     checkpointer.close(30)
     return start, captured
