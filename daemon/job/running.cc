@@ -344,6 +344,10 @@ void Coordinator::FillView(View* view) const {
   view->phase = phase_;
   if (phase_ == Phase::kIdle || phase_ == Phase::kStopped) return;
   view->told = ToldPhase();
+  if (view->seen != attempt_) {  // what was told is of the attempt before
+    view->watermark = {};
+    view->floor = 0;
+  }
   view->attempt = attempt_;
   view->world_size = world_size_;
   view->stored = steps_;
@@ -355,9 +359,8 @@ void Coordinator::FillView(View* view) const {
   }
   if (phase_ != Phase::kLoad && phase_ != Phase::kRun) return;
   view->parent = ToId(decision_.parent());
-  const bool told = view->seen == attempt_;  // what its predecessor told holds
-  view->watermark = told ? std::max(view->watermark, grants_.watermark()) : grants_.watermark();
-  view->floor = told ? std::max(view->floor, grants_.floor()) : grants_.floor();
+  view->watermark = std::max(view->watermark, grants_.watermark());  // what its predecessor told holds
+  view->floor = std::max(view->floor, grants_.floor());
   view->durable = committer_.durable();
   FillProtection(view);
 }
