@@ -17,7 +17,9 @@ v1::HeldCopies Held(Rank rank, const std::vector<SnapshotId>& ids) {
 // A has rank 0 of 1; B, another agent, is played by hand.
 class CopiesTest : public JobTest {
  protected:
-  CopiesTest() {
+  CopiesTest() { Start(0); }
+
+  void Start(AttemptId seen) {
     Config config = MakeConfig();
     config.members = {"A", "B"};
     config.copies = 2;
@@ -26,7 +28,19 @@ class CopiesTest : public JobTest {
       return Groups{agents};
     };
     machine_ = Machine(std::move(config));
-    Feed(Started{0, 7});
+    Feed(Started{seen, 7});
+  }
+  // This agent restarts in attempt 2, which it had decided; as far as asking what everybody has.
+  void Restart(const v1::DecisionRecord& decision) {
+    Start(2);
+    NewestRead read{Last<ReadNewest>().op, absl::OkStatus(), true, {}, true, decision};
+    read.record.set_attempt(2);
+    read.record.set_coordinator("A");
+    read.record.set_rank0_ticket(7);
+    read.record.set_world_size(1);
+    Feed(read);
+    Feed(Listed{Last<List>().op, absl::OkStatus(), {OfOne(), decision}, {}});
+    Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 2});
   }
 
   void FromB(const std::vector<v1::HeldCopies>& copies, AttemptId seen = 0) {
@@ -69,6 +83,7 @@ class CopiesTest : public JobTest {
   }
   void Decide() {
     const CreateDecision create = Last<CreateDecision>();
+    decision_ = create.decision;
     Feed(DecisionCreated{create.op, absl::OkStatus(), create.decision});
     Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), create.decision.attempt()});
   }
@@ -109,6 +124,7 @@ class CopiesTest : public JobTest {
   }
 
   Groups before_;
+  v1::DecisionRecord decision_;
   uint64_t seq_ = 0;
 };
 
@@ -204,6 +220,25 @@ TEST_F(CopiesTest, ProtectedIsToldWhenTheCopyIsThere) {
   Feed(MembersChanged{{"A"}});
   EXPECT_EQ(machine_.view().protected_, (SnapshotId{2, 12}));
   EXPECT_FALSE(machine_.view().protected_now) << "B left";
+}
+
+// It gave step 10 up and let A's slot be taken for step 12; then its process died, and B had not heard of it.
+TEST_F(CopiesTest, ACoordinatorThatRestartsTellsNothingThatItsRanksLack) {
+  for (const bool given_up : {true, false}) {
+    Start(0);
+    RunFromTen();
+    FromB({Held(0, {{1, 10}})});
+    ASSERT_TRUE(machine_.view().protected_now);
+    Restart(decision_);
+    Rank(v1::RankReport::RUN, given_up ? std::vector<SnapshotId>{{2, 12}} : std::vector<SnapshotId>{{1, 10}, {2, 12}});
+    auto report = ReportOf("B", {Held(0, {{1, 10}})}, 2, 1000);
+    SetRef({1, 10}, report->mutable_protected_());
+    SetRef({1, 10}, report->mutable_protecting());
+    Feed(ReportReceived{report});
+    ASSERT_EQ(machine_.view().phase, Phase::kRun) << "it has told";
+    EXPECT_EQ(machine_.view().protected_, (SnapshotId{1, 10}));
+    EXPECT_EQ(machine_.view().protected_now, !given_up);
+  }
 }
 
 TEST_F(CopiesTest, WhoIsSilentForLongHoldsNothing) {

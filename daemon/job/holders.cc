@@ -109,6 +109,7 @@ void Coordinator::TakeStock() {
     protection_.Raise(MarksOf(*report));
     grants_.Raise(ToId(report->watermark()), report->floor());
   }
+  if (context_.config.rules.given_up_stays_so) protection_.GiveUpLacking(holdings, context_.config.rules);
 }
 
 // Some rank's agent has no full group of living agents that could hold its copies; or, with parity, the rank is in a

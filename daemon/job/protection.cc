@@ -168,6 +168,10 @@ void Protection::Reset(const SnapshotId& parent, const SnapshotId& complete) {
   judged_ = {};
 }
 
+void Protection::GiveUpLacking(const Holdings& holdings, const Rules& rules) {
+  if (now() && !Lacking(holdings, marks_.complete, rules).empty()) marks_.GiveUp();
+}
+
 void Protection::Replace(AnyCoverage& coverage, const std::string& agent, const v1::Report* report) {
   std::visit([&](auto& of) { of.Replace(agent, report); }, coverage);
 }

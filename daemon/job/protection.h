@@ -101,6 +101,9 @@ class Protection {
   // A new attempt. `complete`: StillProtected.
   void Reset(const SnapshotId& parent, const SnapshotId& complete);
   void Raise(const ProtectionMarks& told) { marks_.Raise(told); }
+  // `complete` is told no more, where it was, because ranks lack copies of it. A coordinator that restarted calls it
+  // with all it knows: its predecessor may have given up what it told, and nobody that is left may have heard that.
+  void GiveUpLacking(const Holdings& holdings, const Rules& rules);
   // What is known of `agent` has changed: its REPORT, or whether it counts. Each such change, before Update().
   void Heard(const Holdings& holdings, const std::string& agent);
   // A STATE tells another target, or what was given up: nobody has heard it yet.

@@ -1,10 +1,16 @@
 #include "daemon/membership/dns_source.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
 
@@ -29,10 +35,31 @@ absl::StatusOr<std::vector<DnsRecord>> LookupMembers(const Resolver& resolver, c
 
 absl::string_view FirstLabel(absl::string_view name) { return name.substr(0, name.find('.')); }
 
+// As answers have it, however it was written; nothing where it is a name.
+std::optional<std::string> AddressIn(const std::string& host) {
+  for (const int family : {AF_INET, AF_INET6}) {
+    in6_addr bytes{};
+    std::array<char, INET6_ADDRSTRLEN> text{};
+    if (inet_pton(family, host.c_str(), &bytes) == 1 && inet_ntop(family, &bytes, text.data(), text.size()) != nullptr)
+      return text.data();
+  }
+  return std::nullopt;
+}
+
+// What is left of a service's name without "_peers._tcp.".
+absl::string_view DomainOf(absl::string_view dns_name) {
+  while (absl::StartsWith(dns_name, "_")) {
+    const size_t dot = dns_name.find('.');
+    dns_name = dot == absl::string_view::npos ? "" : dns_name.substr(dot + 1);
+  }
+  return absl::StripSuffix(dns_name, ".");
+}
+
 bool IsSelf(const Member& member, const Self& self) {
-  if (member.name == self.host || member.name == self.name) return true;
-  const bool by_label = member.name.find(':') == std::string::npos && !self.name.empty();
-  return by_label && FirstLabel(member.name) == self.name;
+  if (member.name == AddressIn(self.host).value_or(absl::AsciiStrToLower(self.host))) return true;
+  const std::string name = absl::AsciiStrToLower(self.name);
+  const bool by_label = member.name.find(':') == std::string::npos && !name.empty();
+  return member.name == name || (by_label && FirstLabel(member.name) == name);
 }
 
 }  // namespace
@@ -48,6 +75,14 @@ std::vector<Member> MembersOf(const std::vector<DnsRecord>& records, const Self&
   return members;
 }
 
+std::string OwnName(const Self& self, const std::string& dns_name) {
+  if (!absl::StartsWith(dns_name, "_")) return AddressIn(self.host).value_or(self.name);
+  if (absl::StrContains(self.name, '.')) return absl::AsciiStrToLower(self.name);
+  if (absl::StrContains(self.host, '.') && !AddressIn(self.host)) return absl::AsciiStrToLower(self.host);
+  const absl::string_view domain = DomainOf(dns_name);
+  return absl::AsciiStrToLower(absl::StrCat(self.name, domain.empty() ? "" : ".", domain));
+}
+
 const Member* FindSelf(const std::vector<Member>& members, const Self& self) {
   const auto found =
       std::find_if(members.begin(), members.end(), [&](const Member& member) { return IsSelf(member, self); });
@@ -56,7 +91,7 @@ const Member* FindSelf(const std::vector<Member>& members, const Self& self) {
 
 DnsSource::DnsSource(Loop& loop, Executor& worker, const Resolver& resolver, DnsSettings settings)
     : loop_(loop), worker_(worker), resolver_(resolver), settings_(std::move(settings)) {
-  standing_ = {settings_.self.name, settings_.self.incarnation,
+  standing_ = {OwnName(settings_.self, settings_.name), settings_.self.incarnation,
                Error(ErrorCode::REFUSED, absl::StrCat("DNS ", settings_.name, " has not answered yet"))};
 }
 
@@ -101,17 +136,23 @@ void DnsSource::Answered(const Answer& answer) {
 }
 
 void DnsSource::SetStanding(const std::vector<Member>& members) {
-  const Standing before = standing_;
-  if (const Member* self = FindSelf(members, settings_.self)) {
-    standing_.name = self->name;
-    standing_.status = absl::OkStatus();
-  } else {
-    standing_.status =
-        Error(ErrorCode::NOT_FOUND,
-              absl::StrCat("this node, ", settings_.self.name, ", is not among the ", members.size(), " of DNS ",
-                           settings_.name, ": set peers.address to its address (in Kubernetes status.podIP)"));
-  }
-  if (standing_.status != before.status || standing_.name != before.name) sink_->StandingChanged();
+  absl::Status status = StandingIn(members);
+  if (status == standing_.status) return;
+  standing_.status = std::move(status);
+  sink_->StandingChanged();
+}
+
+absl::Status DnsSource::StandingIn(const std::vector<Member>& members) const {
+  const Member* self = FindSelf(members, settings_.self);
+  if (self == nullptr)
+    return Error(ErrorCode::NOT_FOUND,
+                 absl::StrCat("this node, ", settings_.self.name, ", is not among the ", members.size(), " of DNS ",
+                              settings_.name, ": set peers.address to its address (in Kubernetes status.podIP)"));
+  if (self->name == standing_.name) return absl::OkStatus();
+  const char* const key = absl::StartsWith(settings_.name, "_") ? "agent.node_name" : "peers.address";
+  return Error(ErrorCode::INVALID_ARGUMENT,
+               absl::StrCat("DNS ", settings_.name, " names this node ", self->name, ", and it calls itself ",
+                            standing_.name, ": set ", key, " to ", self->name, " and restart the agent"));
 }
 
 }  // namespace ckptd::membership

@@ -43,6 +43,11 @@ struct DnsSettings {
 // The members in an answer. `self` has its domains; others have none. Pure.
 [[nodiscard]] std::vector<Member> MembersOf(const std::vector<DnsRecord>& records, const Self& self);
 
+// How this node is named among them, as far as its own settings tell: jobs begin before DNS has answered, and the name
+// by which they know an agent never changes. Its address; behind SRV agent.node_name, or peers.address, or the first
+// label of the one below the service ("ckptd-3.ckptd.ml.svc.cluster.local"). Pure.
+[[nodiscard]] std::string OwnName(const Self& self, const std::string& dns_name);
+
 // Which of them this node is: by its host or its name; of an SRV target the first label is enough ("ckptd-3").
 [[nodiscard]] const Member* FindSelf(const std::vector<Member>& members, const Self& self);
 
@@ -63,6 +68,7 @@ class DnsSource final : public Source {
   void Answered(const Answer& answer);
   void AskLater();
   void SetStanding(const std::vector<Member>& members);
+  [[nodiscard]] absl::Status StandingIn(const std::vector<Member>& members) const;
 
   Loop& loop_;
   Executor& worker_;

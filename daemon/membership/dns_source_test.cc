@@ -19,6 +19,8 @@ using ::testing::HasSubstr;
 
 constexpr char kName[] = "ckptd.ml.svc.test";
 constexpr char kSrvName[] = "_peers._tcp.ckptd.ml.svc.test";
+constexpr char kPodA[] = "pod-a.ckptd.ml.svc.test";
+constexpr char kPodB[] = "pod-b.ckptd.ml.svc.test";
 
 // A Membership over the resolver and a real server on loopback.
 class DnsSourceTest : public ::testing::Test {
@@ -98,11 +100,26 @@ TEST_F(DnsSourceTest, WhereThereIsNoIpv4TheOtherIsTaken) {
 }
 
 TEST_F(DnsSourceTest, ServicesNameTheirPodsAndPorts) {
-  server_.Set(kSrvName, kDnsSrv, {SrvData("pod-b.ckptd.test", 7001), SrvData("pod-a.ckptd.test", 7000)});
+  server_.Set(kSrvName, kDnsSrv, {SrvData(kPodB, 7001), SrvData(kPodA, 7000)});
   Start(kSrvName, Self{"pod-b", "", 9465, {}, 5});
-  ASSERT_TRUE(UntilNames({"pod-a.ckptd.test", "pod-b.ckptd.test"}));
-  EXPECT_EQ(membership_->view()->members[0].address, "pod-a.ckptd.test:7000");
-  EXPECT_EQ(membership_->self().name, "pod-b.ckptd.test");
+  EXPECT_EQ(membership_->self().name, kPodB) << "before any answer: jobs of this node begin now";
+  ASSERT_TRUE(UntilNames({kPodA, kPodB}));
+  EXPECT_EQ(membership_->view()->members[0].address, absl::StrCat(kPodA, ":7000"));
+  EXPECT_EQ(membership_->self().name, kPodB);
+  EXPECT_TRUE(membership_->self().status.ok()) << membership_->self().status;
+}
+
+// Other agents would refuse what it says under a name that they do not know, and it may not change the one it has.
+TEST_F(DnsSourceTest, AnotherNameThanItsOwnIsSaid) {
+  server_.Set(kSrvName, kDnsSrv, {SrvData("pod-b.elsewhere.test", 7001), SrvData(kPodA, 7000)});
+  Start(kSrvName, Self{"pod-b", "", 9465, {}, 5});
+  ASSERT_TRUE(UntilNames({kPodA, "pod-b.elsewhere.test"}));
+  EXPECT_EQ(membership_->self().name, kPodB);
+  EXPECT_EQ(CodeOf(membership_->self().status), ErrorCode::INVALID_ARGUMENT);
+  EXPECT_THAT(membership_->self().status.message(), HasSubstr("set agent.node_name to pod-b.elsewhere.test"));
+  server_.Set(kSrvName, kDnsSrv, {SrvData(kPodB, 7001), SrvData(kPodA, 7000)});
+  ASSERT_TRUE(UntilNames({kPodA, kPodB}));
+  EXPECT_TRUE(membership_->self().status.ok()) << membership_->self().status;
 }
 
 // 512 bytes hold 30 of them: the rest comes over TCP.
@@ -162,6 +179,19 @@ TEST_F(DnsSourceTest, GoesWhileAQuestionIsOpen) {
   membership_.reset();
   worker_.Stop();
   EXPECT_TRUE(loop_->RunOnce(Nanos(0)).ok());
+}
+
+TEST(DnsSource, ANodeKnowsItsNameBeforeDnsDoes) {
+  const auto name = [](const char* node, const char* address, const char* dns) {
+    return OwnName(Self{node, address, 9465, {}, 5}, dns);
+  };
+  EXPECT_EQ(name("pod-b", "10.0.0.2", "nodes.test"), "10.0.0.2");
+  EXPECT_EQ(name("pod-b", "FD00:0::2", "nodes.test"), "fd00::2") << "as answers write it";
+  EXPECT_EQ(name("pod-b", "", "nodes.test"), "pod-b") << "no member's name: it will be told so";
+  EXPECT_EQ(name("Pod-b", "10.0.0.2", "_peers._tcp.nodes.test."), "pod-b.nodes.test");
+  EXPECT_EQ(name("pod-b", "Pod-B.elsewhere.test", "_peers._tcp.nodes.test"), "pod-b.elsewhere.test");
+  EXPECT_EQ(name("pod-b.test", "x.elsewhere.test", "_peers._tcp.nodes.test"), "pod-b.test");
+  EXPECT_EQ(name("pod-b", "", "_peers"), "pod-b");
 }
 
 TEST(DnsSource, ItsNameMustBeGiven) {

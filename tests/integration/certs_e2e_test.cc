@@ -1,4 +1,5 @@
 // Agents of several nodes that know each other by certificates of `ckptctl certs`, as a user makes them.
+#include "daemon/membership/testing/dns_server.h"
 #include "tests/integration/cluster.h"
 
 namespace ckptd::harness {
@@ -37,7 +38,11 @@ class CertsTest : public testing::Test {
   }
   // A node's settings with the files of that authority; peers.tls is what it is when nobody says anything.
   [[nodiscard]] std::map<std::string, std::string> Settings(const std::string& authority, size_t number) const {
-    const std::string stem = dir_ + "/" + authority + "/nodes/" + Cluster::NameOf(number);
+    return SettingsOf(authority, Cluster::NameOf(number));
+  }
+  [[nodiscard]] std::map<std::string, std::string> SettingsOf(const std::string& authority,
+                                                              const std::string& name) const {
+    const std::string stem = dir_ + "/" + authority + "/nodes/" + name;
     return {{"peers.tls", Quoted("mutual")},
             {"peers.cluster", Quoted("ml")},
             {"peers.tls_ca", Quoted(dir_ + "/" + authority + "/ca.pem")},
@@ -81,6 +86,31 @@ TEST_F(CertsTest, AJobRunsOnNodesOfOneAuthorityAndAfterARotation) {
   const Said said = cluster_->AwaitStatus(0, [](const Said& each) { return each.Has("linked to 1\n"); });
   EXPECT_TRUE(said.Has("linked to 1\n")) << said;
   ExpectCaptures({0, 1});
+}
+
+// As behind a headless service: nodes are named by their addresses, which they know before DNS answers. Ranks begin
+// while it is still silent.
+TEST_F(CertsTest, NodesThatDnsNamesByAddressRunAJob) {
+  membership::DnsServer dns;
+  dns.Behave(membership::DnsServer::kSilent);
+  dns.Set("nodes.test", membership::kDnsA,
+          {membership::AddressData(Cluster::LoopbackOf(0)), membership::AddressData(Cluster::LoopbackOf(1))});
+  ASSERT_NO_FATAL_FAILURE(MakeAuthority("ours", Cluster::LoopbackOf(0) + "," + Cluster::LoopbackOf(1)));
+  ClusterOptions options;
+  options.settings = {{"peers.membership", Quoted("dns")},
+                      {"peers.members", Quoted("")},
+                      {"peers.dns_name", Quoted("nodes.test")},
+                      {"peers.dns_server", Quoted(dns.address())},
+                      {"peers.dns_refresh", Quoted("1s")}};
+  options.more = [&](size_t number) { return SettingsOf("ours", Cluster::LoopbackOf(number)); };
+  cluster_ = std::make_unique<Cluster>(options);
+  ASSERT_TRUE(cluster_->Start()) << cluster_->Logs();
+  Ranks ranks = cluster_->Train({0, 1}, "--every 5 --step-ms 5 --steps 100000");
+  dns.Behave(membership::DnsServer::kProper);
+  for (auto& rank : ranks) EXPECT_TRUE(rank->WaitFor("CAPTURED")) << rank->Errors() << cluster_->Logs();
+  const Said said = cluster_->Ctl(0, "status");
+  EXPECT_TRUE(said.Has("2 nodes by dns; this one is " + Cluster::LoopbackOf(0) + ", linked to 1\n")) << said;
+  for (auto& rank : ranks) rank->Kill();
 }
 
 // Node c says that it is node c, and an authority says so too: not ours.

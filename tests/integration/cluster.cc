@@ -15,9 +15,9 @@ std::string Quoted(const std::string& text) { return "\"" + text + "\""; }
 
 std::string Cluster::NameOf(size_t number) { return std::string("node-") + static_cast<char>('a' + number); }
 
-std::string Cluster::AddressOf(size_t number) const {
-  return address_ ? address_(number) : Network() + std::to_string(10 + number);
-}
+std::string Cluster::AddressOf(size_t number) const { return address_ ? address_(number) : LoopbackOf(number); }
+
+std::string Cluster::LoopbackOf(size_t number) { return Network() + std::to_string(10 + number); }
 
 Cluster::Cluster(const ClusterOptions& options) : address_(options.address) {
   char name[] = "/tmp/ckptd-nodes-XXXXXX";

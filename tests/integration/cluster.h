@@ -35,7 +35,8 @@ class Cluster {
   [[nodiscard]] Node& node(size_t number) { return *nodes_[number]; }
   [[nodiscard]] size_t size() const { return nodes_.size(); }
   [[nodiscard]] static std::string NameOf(size_t number);
-  [[nodiscard]] std::string AddressOf(size_t number) const;  // without a port
+  [[nodiscard]] std::string AddressOf(size_t number) const;    // without a port
+  [[nodiscard]] static std::string LoopbackOf(size_t number);  // where options.address is not given
   [[nodiscard]] const std::string& dir() const { return dir_; }
   [[nodiscard]] std::string Logs() const;
 

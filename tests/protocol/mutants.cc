@@ -58,6 +58,8 @@ const std::vector<Mutant>& Mutants() {
        [](Rules* r) { r->copies_frozen = r->orders_fenced = r->job.holders_know_target = false; }, Worlds::kStrikes},
       {"a coordinator that restarted asks before it tells", "D", 20000,
        [](Rules* r) { r->job.survey_after_restart = false; }, Worlds::kStrikes},
+      {"what was given up is not told again after a restart", "I9", 0,
+       [](Rules* r) { r->job.given_up_stays_so = false; }, Worlds::kCopies},
       {"protected only what all owners keep", "D", 20000, [](Rules* r) { r->job.target_before_protected = false; },
        Worlds::kStrikes},
       {"made good only what is captured last", "I9", 0, [](Rules* r) { r->job.made_good_only_captured = false; },
