@@ -55,6 +55,7 @@ struct JobEffects {
     runner.region_.journal().SetSeen(e.attempt);
     CKPTD_FP("job.after_seen");
   }
+  void operator()(const job::PersistMarks& e) const { runner.region_.journal().Raise(e.marks); }
   void operator()(const job::ForwardState& e) const { runner.Forward(e.state); }
   void operator()(const job::SendState& e) const {
     if (e.agent == runner.services_.agent_id) return runner.Post(job::StateReceived{e.state});

@@ -67,7 +67,8 @@ JobRunner::~JobRunner() {
 
 void JobRunner::Start(const region::AdoptedJob* adopted) {
   SweepLeftovers();
-  Push(job::Event(job::Started{region_.journal().seen(), services_.region.id(), region_.journal().lost()}));
+  const region::JobJournal& journal = region_.journal();
+  Push(job::Event(job::Started{journal.seen(), services_.region.id(), journal.lost(), journal.marks()}));
   OnCopies();
   if (adopted == nullptr) return;
   for (const region::AdoptedRank& rank : adopted->ranks) {

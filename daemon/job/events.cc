@@ -72,6 +72,11 @@ struct Printer {
   }
 
   std::string operator()(const PersistSeen& e) const { return absl::StrCat("PersistSeen a", e.attempt); }
+  std::string operator()(const PersistMarks& e) const {
+    const ProtectionMarks& marks = e.marks.marks;
+    return absl::StrCat("PersistMarks a", e.marks.attempt, " protected ", ToString(marks.complete), " protecting ",
+                        ToString(marks.target), " unprotected ", ToString(marks.given_up), " turns ", marks.turns);
+  }
   std::string operator()(const ForwardState& e) const {
     return absl::StrCat("ForwardState ", e.state->ShortDebugString());
   }

@@ -18,6 +18,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/ids.h"
+#include "daemon/base/marks.h"
 #include "proto/ckptd/v1/job.pb.h"
 
 namespace ckptd::job {
@@ -47,7 +48,8 @@ enum class TimerKind : uint8_t {
 struct Started {
   AttemptId seen = 0;  // from the job journal; 0 = new job
   uint64_t region_id = 0;
-  AttemptId lost = 0;  // up to it this region may have lost snapshots; 0 = none
+  AttemptId lost = 0;    // up to it this region may have lost snapshots; 0 = none
+  KeptMarks marks = {};  // from the job journal
 };
 
 // JOIN of a trainer on this node; repeated joins are harmless. `process` is alive now.
@@ -214,6 +216,11 @@ using Event = std::variant<Started, Join, Withdrawn, Reaped, Resumed, StateRecei
 struct PersistSeen {
   AttemptId attempt = 0;
 };
+// [sync] region: job journal; what it has is raised by this (KeptMarks::Raise). Before a coordinator tells of it, and
+// before a member obeys it.
+struct PersistMarks {
+  KeptMarks marks;
+};
 // [sync] snapshot::JobState for every rank of the job on this node, before the effects that follow. With copies on, the
 // holder's marks become {attempt, protected, watermark, floor} of it (region::Advance; floor 0 = not decided yet), and
 // when they did, CopiesChanged is fed. Who owes copies to whom is in `groups`, what is to be copied first `protecting`.
@@ -299,9 +306,9 @@ struct DeleteEnded {
   absl::Status status;
 };
 
-using Effect = std::variant<PersistSeen, ForwardState, SendState, SendReport, Refuse, AcceptJoin, StartTimer,
-                            ReadNewest, CreateAttempt, List, CreateDecision, CreateManifest, CheckNewest, VerifyStep,
-                            PutMarker, DeleteStep, DeleteEnded>;
+using Effect = std::variant<PersistSeen, PersistMarks, ForwardState, SendState, SendReport, Refuse, AcceptJoin,
+                            StartTimer, ReadNewest, CreateAttempt, List, CreateDecision, CreateManifest, CheckNewest,
+                            VerifyStep, PutMarker, DeleteStep, DeleteEnded>;
 using Effects = std::vector<Effect>;
 
 [[nodiscard]] std::string ToString(const Event& event);

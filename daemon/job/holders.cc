@@ -106,10 +106,11 @@ void Coordinator::TakeStock() {
   sources_ = SourcesOf(holdings, parent, context_.config.rules);
   protection_.Reset(parent, StillProtected(holdings, decision_, context_.config.rules));
   for (const auto& [agent, report] : reports_.by_agent()) {
-    protection_.Raise(MarksOf(*report));
+    const ProtectionMarks marks = MarksOf(*report);
+    protection_.Raise(marks);
     grants_.Raise(ToId(report->watermark()), report->floor());
+    grants_.Raise(std::max(marks.complete, marks.target), 0);  // both were W
   }
-  if (context_.config.rules.given_up_stays_so) protection_.GiveUpLacking(holdings, context_.config.rules);
 }
 
 // Some rank's agent has no full group of living agents that could hold its copies; or, with parity, the rank is in a
@@ -169,6 +170,7 @@ void Coordinator::PublishProtection(v1::State* state) {
   if (context_.config.parity == 0) state->set_copies(context_.config.copies);
   state->set_parity(context_.config.parity);
   const ProtectionMarks& marks = protection_.marks();
+  if (marks != told_ && context_.config.rules.persist_marks) context_.Emit(PersistMarks{{attempt_, marks}});
   told_.complete = marks.complete;
   if (marks != told_) {
     told_marks_ = version_;

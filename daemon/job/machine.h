@@ -66,7 +66,7 @@ struct Rules {
   bool only_other_agents_protect = true;   // I9
   bool copies_stated_under_seen = true;    // I9
   bool survey_after_restart = true;        // I9
-  bool given_up_stays_so = true;           // I9: a coordinator that restarts tells nothing that its ranks lack
+  bool persist_marks = true;               // I9: what was promised, and given up, outlives the agents' processes
   bool target_before_protected = true;     // I9
   bool ask_for_whole = true;               // a State that leaves out what is not known here is not taken
   bool made_good_only_captured = true;     // I9

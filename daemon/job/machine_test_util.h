@@ -54,6 +54,7 @@ class JobTest : public testing::Test {
         const auto* report = std::get_if<SendReport>(&effect);
         if (report != nullptr && report->agent == "A") queue.push_back(ReportReceived{report->report});
         if (const auto* forward = std::get_if<ForwardState>(&effect)) state_ = forward->state;
+        if (const auto* marks = std::get_if<PersistMarks>(&effect)) kept_.Raise(marks->marks);
         effects_.push_back(effect);
       }
     }
@@ -110,6 +111,7 @@ class JobTest : public testing::Test {
   Machine machine_;
   Effects effects_;
   StatePtr state_;
+  KeptMarks kept_;  // in the journal
 };
 
 }  // namespace ckptd::job

@@ -34,6 +34,8 @@ void Member::On(const Started& event) {
   seen_ = std::max(seen_, event.seen);
   region_id_ = event.region_id;
   lost_ = event.lost;
+  kept_ = event.marks;
+  if (kept_.attempt == seen_) marks_.Raise(kept_.marks);
   KeepResending();
 }
 
@@ -136,13 +138,19 @@ void Member::Learn(const StatePtr& state) {
     seen_ = state->attempt();
     watermark_ = {};
     floor_ = 0;
-    marks_ = {};
+    marks_ = kept_.attempt == seen_ ? kept_.marks : ProtectionMarks();
     if (context_.config.rules.persist_seen) context_.Emit(PersistSeen{seen_});
   }
   state_ = state;
   watermark_ = std::max(watermark_, ToId(state->watermark()));
   floor_ = std::max<StepId>(floor_, state->floor());
-  marks_.Raise(MarksOf(*state));
+  RaiseMarks(MarksOf(*state));
+}
+
+void Member::RaiseMarks(const ProtectionMarks& told) {
+  const ProtectionMarks before = marks_;
+  marks_.Raise(told);
+  if (marks_ != before && context_.config.rules.persist_marks) context_.Emit(PersistMarks{{seen_, marks_}});
 }
 
 void Member::TakeRefusals(const v1::State& state) {
@@ -181,7 +189,7 @@ void Member::On(const CopiesChanged& event) {
 
 void Member::On(const CopyRefused& event) {
   if (event.id != marks_.target || event.id <= marks_.given_up) return;
-  marks_.given_up = event.id;
+  RaiseMarks({{}, {}, event.id, 0});
   SendReport();
 }
 

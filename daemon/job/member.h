@@ -63,6 +63,7 @@ class Member {
   };
 
   void Learn(const StatePtr& state);
+  void RaiseMarks(const ProtectionMarks& told);
   void TakeRefusals(const v1::State& state);
   [[nodiscard]] bool FromItsCoordinator(const v1::State& state) const;
   void Ask(const v1::State& state);
@@ -81,6 +82,7 @@ class Member {
   SnapshotId watermark_;
   StepId floor_ = 0;
   ProtectionMarks marks_;
+  KeptMarks kept_;  // by the process before this one
   std::map<Rank, Seat> seats_;
   std::optional<CopiesChanged> copies_;  // none: nobody speaks of copies here
 };

@@ -86,18 +86,6 @@ std::vector<Said<v1::HeldParity>> OfTornGroups(const Had& had, const std::map<Ra
 
 }  // namespace
 
-void ProtectionMarks::Raise(const ProtectionMarks& told) {
-  complete = std::max(complete, told.complete);
-  target = std::max(target, told.target);
-  given_up = std::max(given_up, told.given_up);
-  turns = std::max(turns, told.turns);
-}
-
-void ProtectionMarks::GiveUp() {
-  given_up = std::max(given_up, complete);
-  turns += turns % 2;
-}
-
 ProtectionMarks MarksOf(const v1::State& state) {
   return {ToId(state.protected_()), ToId(state.protecting()), ToId(state.unprotected()), state.protection_turns()};
 }
@@ -166,10 +154,6 @@ void Protection::Reset(const SnapshotId& parent, const SnapshotId& complete) {
   marks_ = {complete, parent, {}, 0};
   coverages_.clear();
   judged_ = {};
-}
-
-void Protection::GiveUpLacking(const Holdings& holdings, const Rules& rules) {
-  if (now() && !Lacking(holdings, marks_.complete, rules).empty()) marks_.GiveUp();
 }
 
 void Protection::Replace(AnyCoverage& coverage, const std::string& agent, const v1::Report* report) {

@@ -13,11 +13,12 @@
 // A job may stand still, so what was given up is copied on, to whoever holds for the rank now. As long as it is W every
 // owner keeps it anyway; so it may be called protected once more.
 //
-// All of them only grow within an attempt, so messages may come in any order, and a coordinator that restarts learns
-// them from the REPORTs. What an owner keeps is W, P and the target. P may only become what every owner keeps already:
-// else a slot could be freed between the REPORT that tells of it and the STATE that says P. For the same reason only
-// REPORTs count whose agents had heard of these marks: who has not may give up its copy of the target for another
-// step's.
+// All of them only grow within an attempt, so messages may come in any order. An agent keeps what it tells or hears of
+// them before anybody counts on it, and a coordinator that restarts learns them from its own and the others' REPORTs: a
+// promise outlives the end of all agents at once, and what was given up is not promised again. What an owner keeps is
+// W, P and the target. P may only become what every owner keeps already: else a slot could be freed between the REPORT
+// that tells of it and the STATE that says P. For the same reason only REPORTs count whose agents had heard of these
+// marks: who has not may give up its copy of the target for another step's.
 #ifndef CKPTD_DAEMON_JOB_PROTECTION_H_
 #define CKPTD_DAEMON_JOB_PROTECTION_H_
 
@@ -39,19 +40,6 @@
 #include "daemon/protect/groups.h"
 
 namespace ckptd::job {
-
-struct ProtectionMarks {
-  SnapshotId complete;
-  SnapshotId target;
-  SnapshotId given_up;
-  uint64_t turns = 0;
-  bool operator==(const ProtectionMarks&) const = default;
-  [[nodiscard]] bool in_force() const { return IsInForce(complete, given_up, turns); }
-  // Up to `complete`.
-  void GiveUp();
-  // The maxima of both.
-  void Raise(const ProtectionMarks& told);
-};
 
 [[nodiscard]] ProtectionMarks MarksOf(const v1::State& state);
 [[nodiscard]] ProtectionMarks MarksOf(const v1::Report& report);
@@ -101,9 +89,6 @@ class Protection {
   // A new attempt. `complete`: StillProtected.
   void Reset(const SnapshotId& parent, const SnapshotId& complete);
   void Raise(const ProtectionMarks& told) { marks_.Raise(told); }
-  // `complete` is told no more, where it was, because ranks lack copies of it. A coordinator that restarted calls it
-  // with all it knows: its predecessor may have given up what it told, and nobody that is left may have heard that.
-  void GiveUpLacking(const Holdings& holdings, const Rules& rules);
   // What is known of `agent` has changed: its REPORT, or whether it counts. Each such change, before Update().
   void Heard(const Holdings& holdings, const std::string& agent);
   // A STATE tells another target, or what was given up: nobody has heard it yet.

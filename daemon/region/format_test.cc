@@ -156,19 +156,70 @@ TEST(Journal, GarbageIsRefused) {
   EXPECT_EQ(CodeOf(ParseJournal(std::as_bytes(std::span(file)), "gpt", 11).status()), ErrorCode::NEWER_VERSION);
 }
 
-// Minor 0 ends before `lost`: read as none, and made longer by who opens it.
+// Minor 0 ends before `lost`, minor 1 before the marks: read as none, and made longer by who opens it.
 TEST(Journal, AnOlderMinorIsExtended) {
+  for (const size_t bytes : {168, 176}) {
+    TempDir dir;
+    const std::string path = dir.path() + "/job";
+    ASSERT_TRUE(JobJournal::Create(PosixFiles(), dir.path(), "gpt", 11, {1000, 3, 0}).ok());
+    std::filesystem::resize_file(path, bytes);
+    const std::string old = *ReadSmall(PosixFiles(), path, 4096);
+    const auto content = ParseJournal(std::as_bytes(std::span(old)), "gpt", 11);
+    ASSERT_TRUE(content.ok()) << content.status();
+    EXPECT_EQ(content->lost, 0u);
+    EXPECT_EQ(content->marks, KeptMarks());
+    auto journal = JobJournal::Open(PosixFiles(), dir.path(), {1000, 3, 2});
+    ASSERT_TRUE(journal.ok()) << journal.status();
+    const KeptMarks marks{3, {{2, 10}, {3, 12}, {}, 0}};
+    (*journal)->Raise(marks);
+    const std::string now = *ReadSmall(PosixFiles(), path, 4096);
+    EXPECT_EQ(ParseJournal(std::as_bytes(std::span(now)), "gpt", 11)->lost, 2u);
+    EXPECT_EQ(ParseJournal(std::as_bytes(std::span(now)), "gpt", 11)->marks, marks);
+  }
+}
+
+TEST(Journal, KeepsTheMarksOfTheHighestAttempt) {
+  TempDir dir;
+  const auto kept = [&] {
+    const std::string file = *ReadSmall(PosixFiles(), dir.path() + "/job", 4096);
+    return ParseJournal(std::as_bytes(std::span(file)), "gpt", 11)->marks;
+  };
+  auto journal = *JobJournal::Create(PosixFiles(), dir.path(), "gpt", 11, {1000, 3, 0});
+  EXPECT_EQ(kept(), KeptMarks());
+  journal->Raise({3, {{2, 10}, {3, 12}, {}, 0}});
+  journal->Raise({3, {{3, 12}, {3, 12}, {2, 10}, 1}});
+  journal->Raise({3, {{2, 10}, {3, 12}, {}, 0}});
+  const KeptMarks all{3, {{3, 12}, {3, 12}, {2, 10}, 1}};
+  EXPECT_EQ(kept(), all);
+  EXPECT_EQ(journal->marks(), all);
+  journal->Raise({2, {{9, 9}, {9, 9}, {9, 9}, 9}});
+  EXPECT_EQ(kept(), all) << "of an older attempt";
+  journal->Raise({4, {{}, {3, 12}, {}, 0}});
+  const KeptMarks next{4, {{}, {3, 12}, {}, 0}};
+  EXPECT_EQ(kept(), next);
+  journal = *JobJournal::Open(PosixFiles(), dir.path(), {1000, 3, 0, next});
+  EXPECT_EQ(journal->marks(), next);
+  EXPECT_EQ(kept(), next) << "by the agent after this one";
+}
+
+// An agent that is killed while it writes has not made them count yet.
+TEST(Journal, MarksThatDoNotCheckAreNone) {
   TempDir dir;
   const std::string path = dir.path() + "/job";
-  ASSERT_TRUE(JobJournal::Create(PosixFiles(), dir.path(), "gpt", 11, {1000, 3, 0}).ok());
-  std::filesystem::resize_file(path, 168);
-  const std::string old = *ReadSmall(PosixFiles(), path, 4096);
-  const auto content = ParseJournal(std::as_bytes(std::span(old)), "gpt", 11);
-  ASSERT_TRUE(content.ok()) << content.status();
-  EXPECT_EQ(content->lost, 0u);
-  ASSERT_TRUE(JobJournal::Open(PosixFiles(), dir.path(), {1000, 3, 2}).ok());
-  const std::string now = *ReadSmall(PosixFiles(), path, 4096);
-  EXPECT_EQ(ParseJournal(std::as_bytes(std::span(now)), "gpt", 11)->lost, 2u);
+  auto journal = *JobJournal::Create(PosixFiles(), dir.path(), "gpt", 11, {1000, 3, 0});
+  journal->Raise({3, {{2, 10}, {3, 12}, {}, 0}});
+  const std::string good = *ReadSmall(PosixFiles(), path, 4096);
+  size_t none = 0;
+  size_t same = 0;
+  for (size_t at = offsetof(ckptd::JobJournal, marks); at < good.size(); ++at) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ 1);
+    const KeptMarks marks = ParseJournal(std::as_bytes(std::span(bad)), "gpt", 11)->marks;
+    none += marks == KeptMarks() ? 1 : 0;
+    same += marks == journal->marks() ? 1 : 0;
+  }
+  EXPECT_EQ(none, sizeof(JournalMarks)) << "each byte of those that count";
+  EXPECT_EQ(same, sizeof(JournalMarks)) << "and of the others";
 }
 
 // ------------------------------------------------------------------------------------------------------------- bell

@@ -176,7 +176,7 @@ absl::Status Region::AdoptJob(const ScannedJob& scanned) {
 }
 
 absl::Status Region::AdoptJournal(const ScannedJob& scanned, JobRegion& job) {
-  const JournalContent content{scanned.uid, scanned.seen, scanned.lost};
+  const JournalContent content{scanned.uid, scanned.seen, scanned.lost, scanned.marks};
   if (scanned.journal_valid) {
     CKPTD_ASSIGN_OR_RETURN(job.journal_, JobJournal::Open(files_, scanned.dir, content));
     return absl::OkStatus();

@@ -264,6 +264,7 @@ absl::Status ScanJournal(Files& files, uint64_t region_id, ScannedJob& job) {
     job.journal_valid = true;
     job.seen = content->seen;
     job.lost = content->lost;
+    job.marks = content->marks;
     job.uid = content->uid;
     return absl::OkStatus();
   }

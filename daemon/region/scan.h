@@ -26,6 +26,7 @@
 
 #include "absl/status/statusor.h"
 #include "daemon/base/ids.h"
+#include "daemon/base/marks.h"
 #include "daemon/os/files.h"
 #include "daemon/region/parity_record.h"
 #include "daemon/region/peer_key.h"
@@ -97,6 +98,7 @@ struct ScannedJob {
   bool journal_valid = false;
   AttemptId seen = 0;
   AttemptId lost = 0;  // see job_journal.h; what this scan found is in it
+  KeptMarks marks;
   uint32_t uid = 0;
   std::vector<ScannedRank> ranks;
   std::vector<ScannedPeer> peers;

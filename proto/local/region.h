@@ -29,8 +29,10 @@
 // behind the record. They are written before the record's head and hold its CRC, so that neither counts without the
 // other.
 //
-// `<job>/job` is one JobJournal: the highest attempt this agent has seen, stored before it is answered, and up to which
-// attempt parts of snapshots may have been destroyed in this region.
+// `<job>/job` is one JobJournal: the highest attempt this agent has seen, stored before it is answered, up to which
+// attempt parts of snapshots may have been destroyed in this region, and the marks of protection (job.proto, State)
+// that it told or heard last. Of those there are two: the one that does not count is written, then made the one that
+// counts.
 #ifndef CKPTD_PROTO_LOCAL_REGION_H_
 #define CKPTD_PROTO_LOCAL_REGION_H_
 
@@ -174,6 +176,20 @@ struct ParityMember {
 };
 static_assert(sizeof(ParityMember) == 24 && std::is_trivially_copyable_v<ParityMember>);
 
+struct JournalMarks {
+  uint64_t attempt;  // of which they are; 0 = none
+  uint64_t complete_attempt;
+  uint64_t complete_step;
+  uint64_t target_attempt;
+  uint64_t target_step;
+  uint64_t given_up_attempt;
+  uint64_t given_up_step;
+  uint64_t turns;
+  uint32_t reserved;
+  uint32_t crc;  // CRC32C of what is before it
+};
+static_assert(sizeof(JournalMarks) == 72 && std::is_trivially_copyable_v<JournalMarks>);
+
 struct JobJournal {
   uint64_t magic;
   uint16_t major;
@@ -181,10 +197,12 @@ struct JobJournal {
   uint32_t uid;
   uint64_t region_id;
   char job[kJobNameBytes];
-  std::atomic<uint64_t> seen;  // highest attempt; only grows
-  std::atomic<uint64_t> lost;  // since minor 1: up to this attempt a snapshot may have been destroyed; only grows
+  std::atomic<uint64_t> seen;      // highest attempt; only grows
+  std::atomic<uint64_t> lost;      // since minor 1: up to this attempt a snapshot may have been destroyed; only grows
+  std::atomic<uint64_t> marks_at;  // since minor 2: marks[marks_at % 2] count; only grows. 0 = none yet
+  JournalMarks marks[2];
 };
-static_assert(sizeof(JobJournal) == 176);
+static_assert(sizeof(JobJournal) == 328);
 
 }  // namespace ckptd
 

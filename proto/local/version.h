@@ -14,7 +14,7 @@ inline constexpr uint16_t kProtocolMajorMin = 1;  // oldest socket protocol this
 inline constexpr uint16_t kProtocolMajorMax = 1;
 inline constexpr uint16_t kRegionMajor = 1;  // an agent adopts its own and the previous major
 inline constexpr uint16_t kRegionMajorMin = 1;
-inline constexpr uint16_t kRegionMinor = 1;
+inline constexpr uint16_t kRegionMinor = 2;
 inline constexpr uint32_t kFormatMajor = 1;  // manifest, sidecar and records on storage
 inline constexpr uint32_t kFormatMinor = 0;
 

@@ -37,7 +37,7 @@ void World::StartAgent(int node) {
   nodes_[node].agent = std::make_unique<Agent>(config.incarnation, config);
   Region& region = nodes_[node].region;
   if (options_.cut_slots && !healing_) CutSlots(region);
-  Feed(node, job::Started{region.seen, region.id, region.lost});
+  Feed(node, job::Started{region.seen, region.id, region.lost, region.marks});
   AdoptCopies(node);
   for (auto& [rank, slots] : region.ranks) {
     RankMachine(node, rank);
@@ -124,6 +124,8 @@ void World::Execute(int node, const job::Effect& effect) {
   if (const auto* persist = std::get_if<job::PersistSeen>(&effect)) {
     CheckSeen(node, persist->attempt);
     nodes_[node].region.seen = persist->attempt;
+  } else if (const auto* marks = std::get_if<job::PersistMarks>(&effect)) {
+    nodes_[node].region.marks.Raise(marks->marks);
   } else if (const auto* forward = std::get_if<job::ForwardState>(&effect)) {
     NoteMarks(node, *forward->state);
     for (auto& [rank, machine] : agent.ranks) StepRank(node, rank, snapshot::JobState{forward->state});

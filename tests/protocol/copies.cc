@@ -94,12 +94,14 @@ void World::NoteMarks(int node, const v1::State& state) {
   agent.protection_turns = std::max(agent.protection_turns, state.protection_turns());
 }
 
-// Another thread may have the copies: then they are frozen a little later, and CopiesChanged says when.
+// Another thread may have the copies: then they are frozen for a new attempt a little later, and CopiesChanged says
+// when. What is told of an attempt that it knows it obeys at once, as protect::CopyKeeper::Heard does: `heard` counts
+// on it.
 void World::HearMarks(int node, const job::StatePtr& state) {
   if (!copying()) return;
   Agent& agent = *nodes_[node].agent;
   agent.state = state;
-  if (random_.Chance(200)) {
+  if (state->attempt() > agent.marks.attempt && random_.Chance(200)) {
     agent.late = state;
   } else {
     TakeMarks(node, state);

@@ -56,6 +56,7 @@ struct ParityLayout {
 struct Region {
   uint64_t id = 0;
   AttemptId seen = 0;
+  KeptMarks marks;
   AttemptId lost = 0;
   std::map<Rank, std::vector<RegionSlot>> ranks;
   std::map<Rank, std::vector<CopySlot>> copies;
