@@ -31,6 +31,7 @@ struct Claim {
 
   Stage stage = Stage::kNone;
   bool implicit = false;  // by ckpt_register of a process that did not restore; the session thread answers LOAD itself
+  uint64_t since_ns = 0;  // of an implicit one: when ckpt_register made it
   uint64_t ticket = 0;
   Want want = Want::kNewest;
   uint64_t want_step = 0;

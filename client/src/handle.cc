@@ -41,12 +41,21 @@ bool StopThreads(ckpt& handle) {
   return ended;
 }
 
-// A process that registers without having restored starts afresh; the agent refuses when something exists.
-void JoinImplicitly(State& state) {
-  if (state.claim.stage != Claim::Stage::kNone) return;
-  state.claim.stage = Claim::Stage::kJoining;
-  state.claim.implicit = true;
-  state.claim.ticket = RandomNumber();
+// A process that registers without having restored starts afresh; the agent refuses when something exists, unless the
+// job is to be restarted. Then it starts afresh as well where its restore came to nothing: nobody else would answer the
+// agent. With the mutex held.
+void JoinImplicitly(State& state, bool restoring) {
+  Claim& old = state.claim;
+  const bool in_vain = state.restart && !restoring && !old.implicit && old.stage != Claim::Stage::kRunning;
+  if (old.stage != Claim::Stage::kNone && !in_vain) return;
+  Claim claim;
+  claim.stage = Claim::Stage::kJoining;
+  claim.implicit = true;
+  claim.since_ns = MonotonicNs();
+  claim.ticket = RandomNumber();
+  claim.want = state.restart ? Want::kFresh : Want::kNewest;
+  claim.answered = state.connected;
+  std::swap(state.claim, claim);
 }
 
 // Whether `step` has `level`; with the mutex held. 1 = not yet.
@@ -125,7 +134,7 @@ int32_t RegisterTable(ckpt& handle, const ckpt_table& from) {
     state.DropRescue("a copier is being prepared");
     if (!same) state.layout_code = 0;
     state.pull.paused = false;
-    JoinImplicitly(state);
+    JoinImplicitly(state, handle.restore.loading());
     state.changed.NotifyAll();
   }
   state.Wake();

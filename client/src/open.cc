@@ -47,9 +47,10 @@ int32_t TakeOptions(const ckpt_options& options, State* state) {
   state->world = options.world;
   state->every = options.every;
   if (options.gpu_path > CKPT_AUTO) return Fail(code::INVALID_ARGUMENT, "gpu_path %u is unknown", options.gpu_path);
-  if ((options.flags & ~uint32_t{CKPT_POSTMORTEM}) != 0) {
+  if ((options.flags & ~uint32_t{CKPT_POSTMORTEM | CKPT_RESTART}) != 0) {
     return Fail(code::INVALID_ARGUMENT, "flags 0x%x are unknown", options.flags);
   }
+  state->restart = (options.flags & CKPT_RESTART) != 0;
   state->rescue_wanted = (options.flags & CKPT_POSTMORTEM) != 0;
   state->rescue_why = "a copier is being prepared";
   if (state->rescue_wanted) state->lanes.ShareCopies();

@@ -136,7 +136,9 @@ int32_t Restore::Begin(const ckpt_want& want, ckpt_restored* out) {
   begun_ = true;
   why_.clear();
   state_.Wake();
-  return AwaitOffer(out);
+  int32_t rc = AwaitOffer(out);
+  loading_ = rc == 0;
+  return rc;
 }
 
 int32_t Restore::WaitForGo() {
@@ -158,7 +160,7 @@ int32_t Restore::End(int32_t result, const char* reason, ckpt_restored* out) {
     rc = AwaitOffer(out);
     if (rc == 0) return CKPT_RELOAD;
   }
-  begun_ = false;
+  begun_ = loading_ = false;
   return rc;
 }
 

@@ -22,6 +22,9 @@ class Restore {
   int32_t Begin(const ckpt_want& want, ckpt_restored* out);
   int32_t End(int32_t result, const char* reason, ckpt_restored* out);
 
+  // Something was offered, and End has not told what became of it.
+  [[nodiscard]] bool loading() const { return loading_; }
+
   // Of skipped[index] of what was described last; never null.
   [[nodiscard]] const char* Why(uint32_t index) const { return index < why_.size() ? why_[index].c_str() : ""; }
 
@@ -39,6 +42,7 @@ class Restore {
   std::unique_ptr<Snapshot> snapshot_;
   std::vector<std::string> why_;
   bool begun_ = false;
+  bool loading_ = false;
 };
 
 }  // namespace ckptd

@@ -42,6 +42,20 @@ bool ReadGrant(const Attachment& attachment, Granted* out) {
   return false;
 }
 
+// Joined, and not told to go yet. At first that is as short as preparing memory; then somebody is missing.
+int32_t WhyNotRunning(const State& state) {
+  constexpr uint64_t kSoonNs = 1'000'000'000;  // a second
+  const uint64_t waited = MonotonicNs() - state.claim.since_ns;
+  if (state.world == 1 || !state.claim.implicit || waited < kSoonNs) {
+    return Fail(code::LAYOUT_PREPARING, "job %s rank %u joins; memory is prepared then", state.job.c_str(), state.rank);
+  }
+  const auto seconds = static_cast<unsigned>(waited / kSoonNs);
+  return Fail(code::RANKS_MISSING,
+              "job %s rank %u has waited %u s for the other ranks, of %u in all; until every one of them has joined "
+              "nothing is saved, and training goes on",
+              state.job.c_str(), state.rank, seconds, state.world);
+}
+
 int32_t WhyNotReady(const State& state) {
   if (state.registration == nullptr) return Fail(code::INVALID_ARGUMENT, "call ckpt_register before ckpt_save");
   if (state.claim.stage == Claim::Stage::kFailed) {
@@ -50,6 +64,7 @@ int32_t WhyNotReady(const State& state) {
   if (state.connect_code != 0) return Fail(state.connect_code, "%s", state.connect_sentence.c_str());
   if (!state.connected) return Fail(code::AGENT_UNREACHABLE, "no agent answers: %s", state.tried.c_str());
   if (state.layout_code != 0) return Fail(state.layout_code, "%s", state.layout_sentence.c_str());
+  if (state.claim.stage != Claim::Stage::kRunning) return WhyNotRunning(state);
   return Fail(code::LAYOUT_PREPARING, "memory for this layout is being prepared (%" PRIu64 " of %" PRIu64 " bytes)",
               state.prepared_bytes, state.prepare_total);
 }

@@ -110,7 +110,7 @@ bool Session::SendJoin() {
     CopyText(state_.job.c_str(), join.job);
     join.ticket = claim.ticket;
     join.want = static_cast<uint32_t>(claim.want);
-    join.implicit = claim.implicit ? 1 : 0;
+    join.implicit = claim.implicit && claim.want != Want::kFresh ? 1 : 0;  // refused where snapshots exist
     join.want_step = claim.want_step;
     // The deadline was the restore's. Who trains already only comes back, and nobody waits for that.
     const bool running = claim.stage == Claim::Stage::kRunning;

@@ -48,6 +48,7 @@ struct State {
   uint64_t gate_timeout_ns = 0;
   bool pull_wanted = false;          // CKPT_PULL or CKPT_AUTO, or
   bool rescue_wanted = false;        // CKPT_POSTMORTEM
+  bool restart = false;              // CKPT_RESTART
   std::vector<std::string> sockets;  // tried in this order
   UniqueFd wake;                     // eventfd: the session thread has something to look at
 

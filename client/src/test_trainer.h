@@ -34,16 +34,16 @@ template <typename Condition>
 class TestTrainer {
  public:
   explicit TestTrainer(const std::string& socket, uint64_t gate_timeout_ns = 0, uint32_t gpu_path = CKPT_PUSH,
-                       uint32_t open_flags = 0) {
-    Open(socket, gate_timeout_ns, gpu_path, open_flags);
+                       uint32_t open_flags = 0, uint32_t world = 1) {
+    Open(socket, gate_timeout_ns, gpu_path, open_flags, world);
   }
   ~TestTrainer() { Close(0); }
 
   void Open(const std::string& socket, uint64_t gate_timeout_ns = 0, uint32_t gpu_path = CKPT_PUSH,
-            uint32_t open_flags = 0) {
+            uint32_t open_flags = 0, uint32_t world = 1) {
     ckpt_options options = {};
     options.struct_bytes = sizeof options;
-    options.world = 1;
+    options.world = world;
     options.every = 10;
     options.job = "job";
     options.socket = socket.c_str();

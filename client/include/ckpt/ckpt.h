@@ -99,11 +99,17 @@ enum {
  * between calls of ckpt_step or ckpt_save: one of them at every step then. */
 enum { CKPT_PUSH = 0, CKPT_PULL = 1, CKPT_AUTO = 2 };
 
-/* When this process dies without ckpt_close, the agent's copier takes the state of the last completed step out of the
- * GPU memory that it holds open (a context on that GPU, whatever the path), if no update was under way. ckpt_step with
- * `extra` at every step then: host memory of the state (at most 64 MiB) is copied there each time. Tensors on one GPU,
- * in memory that another process can keep (PyTorch: expandable_segments). ckpt_info says whether it is so. */
-enum { CKPT_POSTMORTEM = 1 };
+/* Flags of ckpt_options.
+ * Postmortem: when this process dies without ckpt_close, the agent's copier takes the state of the last completed step
+ * out of the GPU memory that it holds open (a context on that GPU, whatever the path), if no update was under way.
+ * ckpt_step with `extra` at every step then: host memory of the state (at most 64 MiB) is copied there each time.
+ * Tensors on one GPU, in memory that another process can keep (PyTorch: expandable_segments). ckpt_info says whether it
+ * is so.
+ * Restart: the job starts afresh. A process that registers without a restore joins as one that asked for
+ * CKPT_WANT_FRESH, instead of being refused as NOT_RESTORED where snapshots exist. The session thread does it, as for
+ * every process that does not restore: no call waits for the other ranks, and until all have come saves are dropped
+ * (RANKS_MISSING). It joins like that as well where a restore was begun and failed. */
+enum { CKPT_POSTMORTEM = 1, CKPT_RESTART = 2 };
 
 typedef struct ckpt_options {
   uint32_t struct_bytes;
@@ -114,7 +120,7 @@ typedef struct ckpt_options {
   const char* socket;       /* NULL: $CKPTD_SOCKET, then /run/ckptd/ckptd.sock, then the per-user agent's */
   uint64_t gate_timeout_ns; /* a capture slower than this is given up at the gate; 0 = 30 s */
   uint32_t gpu_path;        /* CKPT_PUSH, CKPT_PULL, CKPT_AUTO */
-  uint32_t flags;           /* CKPT_POSTMORTEM */
+  uint32_t flags;           /* CKPT_POSTMORTEM, CKPT_RESTART */
   uint64_t reserved[3];
 } ckpt_options;
 

@@ -14,8 +14,8 @@ from ctypes import POINTER, c_char_p, c_int32, c_uint32, c_uint64, c_void_p
 
 EAGER, DEVICE, STAYS = 1, 2, 4
 SELFCHECK, WAIT_FOR_SLOT, UNCHANGED = 1, 2, 4
-POSTMORTEM = 1
-CAPTURED, PROTECTED, DURABLE, DROPPED, COPIED = 1, 2, 4, 8, 16
+POSTMORTEM, RESTART = 1, 2
+CAPTURED, PROTECTED, DURABLE, DROPPED, COPIED, STILL = 1, 2, 4, 8, 16, 32
 WANT_NEWEST, WANT_STEP, WANT_FRESH = 0, 1, 2
 RELOAD = 1
 SOURCES = ("none", "region", "replica", "parity", "local", "storage", "rescued")

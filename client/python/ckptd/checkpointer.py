@@ -32,7 +32,6 @@ _HOOKS_LOST = (
 _GATE_IN_GRAPH = "ck.gate() does nothing in a CUDA graph's replays; call it before each graph.replay() instead"
 _UNEXPORT_TIMEOUT = 30.0
 _PREPARING = "a copier is being prepared"  # of libckpt: no reason yet
-_NO_WAIT = 0.1  # seconds for an agent's answer inside a training step
 
 # With postmortem, until close(): what ends without it shall be captured, although nobody may know of it any more when
 # the process dies. Its memory must stay then, and updates must be seen. By job, rank and socket.
@@ -58,7 +57,7 @@ class Checkpointer:
     gate_timeout: seconds that training waits for a capture at most; then the save is given up.
     gpu_path: "push": this process copies from its GPU; "pull": a process of the agent does, which needs a context of its
     own there; "auto": the one that costs training less.
-    restart: start this job afresh although snapshots exist.
+    restart: start this job afresh although snapshots exist. Without restore() no step waits for ranks that are missing.
     on_error: "warn" (once per kind, training goes on) or "raise" (for tests).
     storages_stay: the promise that no storage of a host tensor is freed, resized or moved into shared memory between
     `step()` and the gate. It is read directly then, up to four times as fast; a broken promise kills the process.
@@ -93,7 +92,9 @@ class Checkpointer:
         self._place = name, where.rank, socket
         if self._place in _kept:  # as after an exception, when the script begins anew
             _kept[self._place].close(0)
-        self._session = Session(name, where.rank, where.world, socket, gate_timeout, gpu_path, postmortem, storages_stay)
+        self._session = Session(
+            name, where.rank, where.world, socket, gate_timeout, gpu_path, postmortem, storages_stay, restart
+        )
         self._postmortem = postmortem
         self._rescue_told = False
         self._table: Table | None = None
@@ -105,7 +106,6 @@ class Checkpointer:
         self._patience = _MOST_DEFERRED
         self._deferred = 0  # steps since a save was due that waits for an update
         self._retired = Retired(self._session)
-        self._joined = False
         self._pending: deque[Save] = deque(maxlen=4)
         self.restored = Restored()
         self.dropped: Counter[str] = Counter()  # saves that were dropped, by reason
@@ -149,7 +149,6 @@ class Checkpointer:
     def _finish_restore(self) -> int:
         """The second half: everything that was saved must be in `state` by now."""
         self.restored = self._restorer.finish()
-        self._joined = True
         self._versions = self._state.versions()
         if self.restored.step:
             for sentence in self._state.after_restart():
@@ -186,7 +185,7 @@ class Checkpointer:
         status, sentence = found or (-34, "the state could not be read; see the warning")
         save = Save(self._session, n, status, sentence, time.perf_counter() - began)
         if status and found:
-            self._told(_errors.code_name(status), sentence or f"the save of step {n} was dropped")
+            self._told(_errors.code_name(status), str(save.error))
         elif status == 0:
             self._pending.append(save)
         return save
@@ -332,9 +331,6 @@ class Checkpointer:
 
     def _register(self) -> bytes:
         """Surveys the state and makes it the layout of this rank. Returns the extra document."""
-        if self._restart and not self._joined:
-            Restorer(self._session, self._state, False, True).run(_lib.WANT_FRESH, 0, 120.0, _NO_WAIT)
-            self._joined = True
         self._retire()
         self._hooks_known = self._fired.changes
         with gc_paused():
@@ -395,6 +391,6 @@ class Checkpointer:
         """Counts, and warns once per reason."""
         self.dropped[reason] += 1
         if self._raise:
-            raise _errors.make(reason, sentence, _errors.SaveError)
+            raise _errors.make(reason, sentence.partition(" Next step: ")[0], _errors.SaveError)
         if self.dropped[reason] == 1:
             warnings.warn(f"ckptd: {reason}: {sentence} (told once; Checkpointer.dropped counts)", stacklevel=4)

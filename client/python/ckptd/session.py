@@ -53,13 +53,13 @@ class Session:
 
     def __init__(
         self, job: str, rank: int, world: int, socket: str | None, gate_timeout: float | None, gpu_path: str = "push",
-        postmortem: bool = False, storages_stay: bool = False,
+        postmortem: bool = False, storages_stay: bool = False, restart: bool = False,
     ) -> None:  # fmt: skip
         self._lib = _lib.library()
         options = _lib.Options(
             rank=rank, world=world, job=job.encode(), socket=socket.encode() if socket else None,
             gate_timeout_ns=0 if gate_timeout is None else nanoseconds(gate_timeout), gpu_path=PATHS.index(gpu_path),
-            flags=_lib.POSTMORTEM if postmortem else 0,
+            flags=(_lib.POSTMORTEM if postmortem else 0) | (_lib.RESTART if restart else 0),
         )  # fmt: skip
         handle = ctypes.c_void_p()
         status = self._lib.ckpt_open(ctypes.byref(options), ctypes.byref(handle))
