@@ -146,10 +146,12 @@ ckpt_status ckpt_poll(ckpt* ck, uint64_t step, ckpt_step_state* out) {
 
 ckpt_status ckpt_wait(ckpt* ck, uint64_t step, uint32_t level, uint64_t timeout_ns) {
   return FromAnyThread(ck, [&] {
-    if (level != CKPT_CAPTURED && level != CKPT_PROTECTED && level != CKPT_DURABLE) {
+    const bool still = (level & CKPT_STILL) != 0;
+    const uint32_t wanted = level & ~uint32_t{CKPT_STILL};
+    if (wanted != CKPT_CAPTURED && wanted != CKPT_PROTECTED && wanted != CKPT_DURABLE) {
       return Fail(code::INVALID_ARGUMENT, "level is %u", level);
     }
-    return ckptd::WaitForStep(ck->state, step, level, timeout_ns);
+    return ckptd::WaitForStep(ck->state, step, wanted, still, timeout_ns);
   });
 }
 

@@ -29,6 +29,25 @@ TEST_F(GateTest, UngatedCaptureIsHeldBackAndThenDropped) {
   EXPECT_EQ(agent.bell_slot(1).word, CaptureWord(second, CaptureState::kComplete));
 }
 
+// Waiting is no gate: it has no deadline but its own, gives nothing up, and vouches for no capture but this one.
+TEST_F(GateTest, WhoWaitsStillSealsWhatIsHeldAndNothingElse) {
+  Start({200'000});
+  uint64_t epoch = agent.Grant(0);
+  ASSERT_EQ(trainer->Save(1), 0);
+  EXPECT_EQ(ckpt_wait(trainer->handle, 1, CKPT_CAPTURED, 0), CKPT_E_TIMEOUT);
+  ASSERT_TRUE(Eventually([&] {
+    EXPECT_EQ(ckpt_wait(trainer->handle, 1, CKPT_CAPTURED | CKPT_STILL, kMs), CKPT_E_TIMEOUT) << "no news yet";
+    return agent.bell_slot(0).word == CaptureWord(epoch, CaptureState::kComplete);
+  }));
+  agent.Grant(1);
+  ASSERT_EQ(trainer->Save(2), 0) << ckpt_error();
+  EXPECT_EQ(trainer->Info().last_code, 0) << "step 1 was waited for";
+  EXPECT_EQ(trainer->Poll(1).flags, static_cast<uint32_t>(CKPT_COPIED));
+  ASSERT_TRUE(AllChunks(1, CaptureEpoch(agent.bell_slot(1).word)));
+  EXPECT_EQ(ckpt_wait(trainer->handle, 1, CKPT_CAPTURED | CKPT_STILL, 20 * kMs), CKPT_E_TIMEOUT);
+  EXPECT_EQ(Word(1), CaptureState::kOpen) << "step 2 was not";
+}
+
 TEST_F(GateTest, OnceSeenGatesAreTrustedUntilOneIsMissed) {
   Start({200'000});
   ASSERT_EQ(ckpt_gate(trainer->handle, 0), 0);  // before the first update

@@ -73,6 +73,26 @@ int32_t Reached(State& state, uint64_t step, uint32_t level) {
   return 1;
 }
 
+// Every byte of a held capture is in the slot; whoever calls this knows that none changed meanwhile. With the mutex
+// held.
+void SealHeld(State& state) {
+  Capture& capture = state.capture;
+  if (capture.phase != Capture::Phase::kHeld) return;
+  bool complete = CompleteCapture(state);
+  EndCapture(state);
+  if (complete) capture.attachment->Hint();
+  state.Wake();
+}
+
+// Who waits for `step` changes nothing meanwhile: for this capture that is a gate, once all of it is copied. Not for
+// those to come, which are trusted no more than before. With the mutex held.
+void StandStill(State& state, uint64_t step) {
+  Capture& capture = state.capture;
+  if (capture.step != step || capture.busy()) return;
+  capture.gate_seen = true;
+  SealHeld(state);
+}
+
 // What the last save came to at the end of the handle; with the mutex held.
 int32_t AwaitLastSave(State& state, uint64_t deadline_ns) {
   const StepState* newest = state.steps.Newest();
@@ -80,13 +100,7 @@ int32_t AwaitLastSave(State& state, uint64_t deadline_ns) {
   uint64_t step = newest->step;
   if (deadline_ns != 0) WantDurable(state, (newest->flags & CKPT_DROPPED) != 0 ? state.captured_step : step);
   for (;;) {
-    Capture& capture = state.capture;
-    if (capture.phase == Capture::Phase::kHeld) {
-      bool complete = CompleteCapture(state);
-      EndCapture(state);
-      if (complete) capture.attachment->Hint();
-      state.Wake();
-    }
+    SealHeld(state);
     int32_t rc = Reached(state, step, CKPT_DURABLE);
     if (rc <= 0) return rc;
     if (deadline_ns == 0 || !state.changed.WaitUntil(state.mutex, deadline_ns)) break;
@@ -152,11 +166,12 @@ int32_t PollStep(State& state, uint64_t step, ckpt_step_state* out) {
   return 0;
 }
 
-int32_t WaitForStep(State& state, uint64_t step, uint32_t level, uint64_t timeout_ns) {
+int32_t WaitForStep(State& state, uint64_t step, uint32_t level, bool still, uint64_t timeout_ns) {
   uint64_t deadline = DeadlineAfter(timeout_ns);
   MutexLock lock(state.mutex);
   if ((level & CKPT_DURABLE) != 0 && state.steps.Find(step) != nullptr) WantDurable(state, step);
   for (;;) {
+    if (still) StandStill(state, step);
     int32_t rc = Reached(state, step, level);
     if (rc <= 0) return rc;
     if (state.stopping) return FailClosed();

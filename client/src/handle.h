@@ -26,7 +26,7 @@ namespace ckptd {
 int32_t OpenHandle(const ckpt_options& options, ckpt** out);
 int32_t RegisterTable(ckpt& handle, const ckpt_table& table);
 int32_t PollStep(State& state, uint64_t step, ckpt_step_state* out);
-int32_t WaitForStep(State& state, uint64_t step, uint32_t level, uint64_t timeout_ns);
+int32_t WaitForStep(State& state, uint64_t step, uint32_t level, bool still, uint64_t timeout_ns);
 void FillInfo(State& state, ckpt_info_view* out);
 int32_t CloseHandle(ckpt* handle, uint64_t timeout_ns);
 

@@ -239,7 +239,8 @@ CKPT_API ckpt_status ckpt_unexport(ckpt* ck, uint64_t timeout_ns);
  * returns how many there are. */
 CKPT_API uint64_t ckpt_torn(ckpt* ck, uint64_t* indices, uint64_t capacity);
 
-enum { CKPT_CAPTURED = 1, CKPT_PROTECTED = 2, CKPT_DURABLE = 4, CKPT_DROPPED = 8, CKPT_COPIED = 16 };
+/* STILL: not told, but asked for; see ckpt_wait. */
+enum { CKPT_CAPTURED = 1, CKPT_PROTECTED = 2, CKPT_DURABLE = 4, CKPT_DROPPED = 8, CKPT_COPIED = 16, CKPT_STILL = 32 };
 
 typedef struct ckpt_step_state {
   uint32_t struct_bytes;
@@ -254,7 +255,10 @@ typedef struct ckpt_step_state {
 /* The state of a step saved by this handle (the last 64 are remembered; NOT_FOUND otherwise). */
 CKPT_API ckpt_status ckpt_poll(ckpt* ck, uint64_t step, ckpt_step_state* out);
 
-/* Waits until `step` has `level` (CAPTURED, PROTECTED or DURABLE). 0 = yes; TIMEOUT; a drop gives its code. */
+/* Waits until `step` has `level` (CAPTURED, PROTECTED or DURABLE). 0 = yes; TIMEOUT; a drop gives its code. Gives
+ * nothing up, whatever the handle's gate_timeout, and is no gate: a capture that waits for its gate is completed only
+ * with CKPT_STILL in `level`, the promise that nothing registered as lazy changes during the call. Call ckpt_gate
+ * before the next change all the same. */
 CKPT_API ckpt_status ckpt_wait(ckpt* ck, uint64_t step, uint32_t level, uint64_t timeout_ns);
 
 /* ---- Restore ---------------------------------------------------------------------------------------------------- */

@@ -63,20 +63,26 @@ class Save:
         return self._now().eager_bytes
 
     def captured(self, timeout: float | None = None) -> bool:
-        """Waits until the step is in this node's memory on every rank. SaveError when it was dropped."""
+        """Waits until the step is in this node's memory on every rank. SaveError when it was dropped.
+
+        timeout: seconds; None: as long as it takes. False when they are over: nothing is given up by that, the capture
+        goes on, and it may be asked again. `gate_timeout` counts where an update waits, not here.
+        Who waits changes nothing of `state` meanwhile: a promise, as of who calls `gate()`. The next update waits at
+        its own gate all the same."""
         return self._wait(_lib.CAPTURED, timeout)
 
     def protected(self, timeout: float | None = None) -> bool:
-        """Waits until the step survives the loss of nodes. SaveError when it was dropped."""
+        """Waits until the step survives the loss of nodes; otherwise as `captured`."""
         return self._wait(_lib.PROTECTED, timeout)
 
     def durable(self, timeout: float | None = None) -> bool:
-        """Waits until the step is committed on storage. SaveError when it was dropped, or stays in memory only."""
+        """Waits until the step is committed on storage; otherwise as `captured`. SaveError as well when it stays in
+        memory only, because a newer one took its place."""
         return self._wait(_lib.DURABLE, timeout)
 
     def _wait(self, level: int, timeout: float | None) -> bool:
-        self._session.gate()  # who waits here changes nothing meanwhile
-        status = self._refused or self._session.wait(self.step, level, timeout)
+        # No gate: that has a deadline of its own, gives the capture up at it, and announces an update.
+        status = self._refused or self._session.wait(self.step, level | _lib.STILL, timeout)
         if status == 0:
             return True
         if status == TIMEOUT:

@@ -143,7 +143,8 @@ class Session:
         return StepState(view.flags, view.code, view.blocked_ns / 1e9, view.eager_bytes)
 
     def wait(self, step: int, level: int, timeout: float | None) -> int:
-        """Waits until `step` has `level`: 0, TIMEOUT, or why it was dropped."""
+        """Waits until `step` has `level`: 0, TIMEOUT, or why it was dropped. With STILL in `level`, the promise that
+        nothing lazy changes meanwhile."""
         return self._lib.ckpt_wait(self._handle, step, level, nanoseconds(timeout)) if self.alive else CANCELLED
 
     def info(self) -> _lib.InfoView:
