@@ -61,7 +61,21 @@ void DropTorn(State& state) {
 
 }  // namespace
 
-bool CopyThread::Start() { return thread_.Start("ckpt-copy", &CopyThread::Run, this); }
+bool CopyThread::Start() { return thread_.Start("ckpt-copy", &CopyThread::Run, &CopyThread::Broke, this); }
+
+// A GPU or a copier may still write to the slot, and nobody is left to see the end of that: then the slot is not given
+// back, and closing the handle leaves its memory behind. Gates wait for none of it.
+void CopyThread::Broke(void* self, const char* why) noexcept {
+  State& state = static_cast<CopyThread*>(self)->state_;
+  MutexLock lock(state.mutex);
+  state.Break("ckpt-copy", why);
+  Capture& capture = state.capture;
+  if (capture.phase != Capture::Phase::kCopying) return;
+  (void)GiveUp(state, code::INTERNAL, state.broken_sentence);
+  capture.given_up = true;  // also where the slot's word was moved already
+  if (capture.link != nullptr) capture.link->Release(capture.line);
+  if (!capture.registration->devices.any()) EndCapture(state);
+}
 
 void CopyThread::Run(void* self) {
   auto* thread = static_cast<CopyThread*>(self);

@@ -17,6 +17,7 @@ class CopyThread {
 
  private:
   static void Run(void* self);
+  static void Broke(void* self, const char* why) noexcept;
   void CopyOne();
   void Finish(const CopyResult& result);
 

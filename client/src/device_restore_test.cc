@@ -1,4 +1,5 @@
 // Restores into memory of a GPU, with the host device in its place.
+#include "client/src/test_allocations.h"
 #include "client/src/test_device.h"
 #include "client/src/test_image.h"
 
@@ -90,6 +91,23 @@ TEST_F(DeviceRestoreTest, AFailingDeviceIsTold) {
     EXPECT_NE(std::string(ckpt_error()).find(call), std::string::npos) << ckpt_error();
     fakecuda_fail_none();
   }
+  ASSERT_EQ(ckpt_restore_read(trainer->handle, boxes.data(), boxes.size()), 0) << ckpt_error();
+  ExpectTensors();
+}
+
+// The calling thread reads as well, and may have read all before another one has begun: then again.
+TEST_F(DeviceRestoreTest, AThreadWithoutMemoryFailsTheReadAndNotTheProcess) {
+  if (!kAllocationsAreSeen || std::thread::hardware_concurrency() < 2) GTEST_SKIP();
+  SealAndBegin({20 * kMiB});
+  std::vector<ckpt_box> boxes = Boxes();
+  FailAllocationOf("ckpt-read");
+  ckpt_status read = 0;
+  for (int tries = 0; tries < 100 && read == 0; ++tries) {
+    read = ckpt_restore_read(trainer->handle, boxes.data(), boxes.size());
+  }
+  EXPECT_EQ(read, CKPT_E_INTERNAL);
+  EXPECT_NE(std::string(ckpt_error()).find("out of memory"), std::string::npos) << ckpt_error();
+  FailAllocationOf(nullptr);
   ASSERT_EQ(ckpt_restore_read(trainer->handle, boxes.data(), boxes.size()), 0) << ckpt_error();
   ExpectTensors();
 }

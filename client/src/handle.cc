@@ -67,6 +67,7 @@ int32_t Reached(State& state, uint64_t step, uint32_t level) {
     return Fail(-entry->code, "step %" PRIu64 " was dropped: %s", step, CodeNextStep(-entry->code));
   }
   if (state.fenced_by != 0) return Fail(code::FENCED, "attempt %" PRIu64 " of this job runs", state.fenced_by);
+  if (state.deaf) return Fail(code::INTERNAL, "%s", state.broken_sentence);
   if (entry->code == -code::SUPERSEDED && (level & (CKPT_PROTECTED | CKPT_DURABLE)) != 0) {
     return Fail(code::SUPERSEDED, "step %" PRIu64 " stayed in memory only: %s", step, CodeNextStep(code::SUPERSEDED));
   }
@@ -212,6 +213,7 @@ void FillInfo(State& state, ckpt_info_view* out) {
   out->prepared_bytes = state.prepared_bytes;
   out->layout_bytes = state.registration != nullptr ? state.registration->shape->slot_bytes : 0;
   out->ready = state.Ready() ? 1 : 0;
+  out->broken = state.broken ? 1 : 0;
   out->last_code = state.last_code;
   out->dropped = state.dropped;
   out->saves = state.saves;

@@ -116,7 +116,28 @@ void NoteStep(State& state, uint64_t now_ns) {
   state.changed.NotifyAll();
 }
 
-bool PullThread::Start() { return thread_.Start("ckpt-pull", &PullThread::Run, this); }
+bool PullThread::Start() { return thread_.Start("ckpt-pull", &PullThread::Run, &PullThread::Broke, this); }
+
+// Saves are pushed from now on, and nothing is captured post mortem.
+void PullThread::Broke(void* self, const char* why) noexcept {
+  auto* thread = static_cast<PullThread*>(self);
+  if (thread->link_ != nullptr) (void)thread->link_->End();
+  MutexLock lock(thread->state_.mutex);
+  try {
+    thread->TurnOff(why);
+  } catch (...) {  // no memory for the reason
+  }
+}
+
+// With the mutex held. What counts comes first: texts need memory.
+void PullThread::TurnOff(const char* why) {
+  Pull& pull = state_.pull;
+  pull.stage = Pull::Stage::kOff;
+  pull.exported = 0;
+  state_.changed.NotifyAll();
+  state_.DropRescue("a thread of libckpt ended");
+  pull.why = std::string("a thread of libckpt ended: ") + why;
+}
 
 void PullThread::Join() {
   {
@@ -143,11 +164,13 @@ void PullThread::Run(void* self) {
 void PullThread::CloseNow() {
   link_ = state_.pull.link;
   state_.pull.stage = Pull::Stage::kBusy;
-  state_.mutex.Unlock();
   std::string why;
-  bool closed = Close(&why);
-  if (!closed) link_->End();
-  state_.mutex.Lock();
+  bool closed = false;
+  {
+    const MutexUnlock unlock(state_.mutex);
+    closed = Close(&why);
+    if (!closed) link_->End();
+  }
   state_.pull.registration.reset();
   state_.pull.stage = Pull::Stage::kReady;
   if (!closed) LosePull(state_, why);
@@ -159,11 +182,12 @@ void PullThread::LetGo() {
   Pull& pull = state_.pull;
   std::shared_ptr<CopierLink> last = std::move(pull.link);
   pull.stage = Pull::Stage::kOff;
-  state_.mutex.Unlock();
-  if (last != nullptr) last->End();
-  last.reset();
-  state_.Wake();
-  state_.mutex.Lock();
+  {
+    const MutexUnlock unlock(state_.mutex);
+    if (last != nullptr) last->End();
+    last.reset();
+    state_.Wake();
+  }
   pull.registration.reset();
   pull.attachment.reset();
   pull.exported = 0;

@@ -31,6 +31,8 @@ class PullThread {
   };
 
   static void Run(void* self);
+  static void Broke(void* self, const char* why) noexcept;
+  void TurnOff(const char* why);
   bool AwaitGoal(Goal* goal);
   bool Prepare(const Goal& goal, std::string* why);
   bool ObtainCopier(const Device& device, std::string* why);

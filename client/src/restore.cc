@@ -17,6 +17,7 @@ constexpr uint64_t kAnswerGraceNs = 1'000'000'000;
 
 // With the mutex held: why waiting longer is futile, or 0.
 int32_t Failed(const State& state) {
+  if (state.deaf) return Fail(code::INTERNAL, "%s", state.broken_sentence);
   if (state.claim.stage == Claim::Stage::kFailed) return Fail(state.claim.code, "%s", state.claim.sentence.c_str());
   if (state.connect_code != 0) return Fail(state.connect_code, "%s", state.connect_sentence.c_str());
   return 0;

@@ -161,6 +161,7 @@ void Claimed(State& state, const SaveRequest& request, const Granted& grant) {
 }
 
 int32_t Admit(State& state, const SaveRequest& request) {
+  if (state.broken) return Fail(code::INTERNAL, "%s", state.broken_sentence);
   if (state.fenced_by != 0) {
     return Fail(code::FENCED, "attempt %" PRIu64 " of this job runs; this process belongs to %" PRIu64, state.fenced_by,
                 state.attempt);

@@ -18,10 +18,21 @@ void Drain(int fd) {
 
 bool Session::Start() {
   timer_ = UniqueFd(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  return timer_.valid() && thread_.Start("ckpt-session", &Session::Run, this);
+  return timer_.valid() && thread_.Start("ckpt-session", &Session::Run, &Session::Broke, this);
 }
 
 void Session::Run(void* self) { static_cast<Session*>(self)->Loop(); }
+
+// The agent is not kept waiting for answers either.
+void Session::Broke(void* self, const char* why) noexcept {
+  auto* session = static_cast<Session*>(self);
+  session->socket_.Reset();
+  State& state = session->state_;
+  MutexLock lock(state.mutex);
+  state.connected = false;
+  state.deaf = true;
+  state.Break("ckpt-session", why);
+}
 
 void Session::Loop() {
   Connect();

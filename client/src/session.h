@@ -45,6 +45,7 @@ class Session {
   };
 
   static void Run(void* self);
+  static void Broke(void* self, const char* why) noexcept;
   void Loop();
   bool WaitForEvent(bool* readable);
   void OnTimer();

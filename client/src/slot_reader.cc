@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <cstdio>
 #include <cstring>
 
 #include "client/core/copy/copy_crc.h"
@@ -32,12 +33,34 @@ class SlotReaderWorker {
  public:
   explicit SlotReaderWorker(SlotReader& reader) : reader_(reader), slot_(reader.slot_) {}
 
-  [[nodiscard]] bool Start() { return thread_.Start("ckpt-read", &SlotReaderWorker::Run, this); }
+  [[nodiscard]] bool Start() {
+    return thread_.Start("ckpt-read", &SlotReaderWorker::Run, &SlotReaderWorker::Broke, this);
+  }
   void Join() { thread_.Join(); }
 
-  static void Run(void* self) { static_cast<SlotReaderWorker*>(self)->Work(); }
-
+  // In the calling thread.
   void Work() {
+    try {
+      ReadChunks();
+    } catch (...) {
+      Broke(this, Thrown());
+    }
+  }
+
+  [[nodiscard]] int32_t rc() const { return rc_; }
+  [[nodiscard]] const char* sentence() const { return sentence_; }
+
+ private:
+  static void Run(void* self) { static_cast<SlotReaderWorker*>(self)->ReadChunks(); }
+
+  static void Broke(void* self, const char* why) noexcept {
+    auto* worker = static_cast<SlotReaderWorker*>(self);
+    worker->rc_ = -code::INTERNAL;
+    snprintf(worker->sentence_, sizeof worker->sentence_, "snapshot: %s while it was read", why);
+    worker->reader_.failed_.store(true);
+  }
+
+  void ReadChunks() {
     while (!reader_.failed_.load(std::memory_order_relaxed)) {
       size_t index = reader_.next_.fetch_add(1);
       if (index >= reader_.chunks_.size()) return;
@@ -48,10 +71,6 @@ class SlotReaderWorker {
     }
   }
 
-  [[nodiscard]] int32_t rc() const { return rc_; }
-  [[nodiscard]] const char* sentence() const { return sentence_; }
-
- private:
   int32_t ReadChunk(uint64_t chunk) {
     const std::vector<ckpt_box>& boxes = reader_.boxes_;
     uint64_t at = chunk * slot_.chunk_bytes;

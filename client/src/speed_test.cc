@@ -1,46 +1,15 @@
 // What a save may cost: no allocation, page fault or system call a tensor. Prints the figures; sanitized builds are
 // slower by an unknown factor and check only that it works.
-#include <pthread.h>
 #include <sys/resource.h>
 
-#include <atomic>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <ctime>
-#include <new>
 
+#include "client/src/test_allocations.h"
 #include "client/src/test_trainer.h"
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define CKPTD_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define CKPTD_SANITIZED 1
-#endif
-#endif
 
 namespace ckptd {
 namespace {
-
-#ifdef CKPTD_SANITIZED
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-
-// Allocations by libckpt's own threads.
-std::atomic<uint64_t> allocations{0};
-
-[[nodiscard, maybe_unused]] bool IsLibraryThread() {
-  thread_local int answer = -1;
-  if (answer < 0) {
-    char name[16] = {};
-    pthread_getname_np(pthread_self(), name, sizeof name);
-    answer = strncmp(name, "ckpt-", 5) == 0 ? 1 : 0;
-  }
-  return answer == 1;
-}
 
 double MsSince(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
@@ -75,7 +44,7 @@ TEST(SpeedTest, AHundredThousandTensors) {
     agent.Grant(step % 2);
     if (step == 5) {
       getrusage(RUSAGE_SELF, &before);
-      allocated = allocations;
+      allocated = LibraryAllocations();
     }
     begin = std::chrono::steady_clock::now();
     ASSERT_EQ(trainer.Save(step), 0) << ckpt_error();
@@ -86,12 +55,12 @@ TEST(SpeedTest, AHundredThousandTensors) {
     best_ms = std::min(best_ms, save_ms);
   }
   getrusage(RUSAGE_SELF, &after);
-  allocated = allocations - allocated;
+  allocated = LibraryAllocations() - allocated;
   std::printf(
       "100,000 tensors: register %.0f ms, again %.1f ms; save %.3f ms (best %.3f), captured after %.1f ms; "
       "%ld page faults and %lu allocations in 6 saves\n",
       register_ms, again_ms, worst_ms, best_ms, gate_ms, after.ru_minflt - before.ru_minflt, allocated);
-  if (kSanitized) return;
+  if (!kAllocationsAreSeen) return;
   EXPECT_LT(register_ms, 1000);
   EXPECT_LT(best_ms, 1.1) << "the worst of ten includes whatever else this machine does";
   EXPECT_LT(after.ru_minflt - before.ru_minflt, 100) << "of the whole process";
@@ -100,16 +69,3 @@ TEST(SpeedTest, AHundredThousandTensors) {
 
 }  // namespace
 }  // namespace ckptd
-
-#ifndef CKPTD_SANITIZED
-
-void* operator new(size_t bytes) {
-  if (ckptd::IsLibraryThread()) ckptd::allocations += 1;
-  void* memory = malloc(bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void operator delete(void* memory) noexcept { free(memory); }
-void operator delete(void* memory, size_t) noexcept { free(memory); }
-
-#endif

@@ -72,6 +72,14 @@ void State::Remember(int32_t number, const char* sentence) {
   snprintf(last_sentence, sizeof last_sentence, "%s", sentence);
 }
 
+void State::Break(const char* thread, const char* why) noexcept {
+  broken = true;
+  snprintf(broken_sentence, sizeof broken_sentence,
+           "thread %s of libckpt ended (%s): this process saves nothing more, and trains on", thread, why);
+  Remember(-code::INTERNAL, broken_sentence);
+  changed.NotifyAll();
+}
+
 Caller::Caller(State& state) : state_(state) {
   MutexLock lock(state_.mutex);
   state_.callers += 1;

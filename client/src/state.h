@@ -58,6 +58,11 @@ struct State {
   bool stopping = false;  // the handle is being closed: waits end
   uint32_t callers = 0;   // see Caller
 
+  // An exception ended a thread of ours: nothing is saved any more, and training goes on.
+  bool broken = false;
+  bool deaf = false;  // it was the session's: who waits for the agent waits in vain
+  char broken_sentence[160] = {};
+
   // The session.
   bool connected = false;    // HELLO_REPLY was received on this connection
   int32_t connect_code = 0;  // why not, when trying again is futile (PERMISSION, PROTOCOL)
@@ -111,6 +116,7 @@ struct State {
   void DropRescue(const char* why);
   [[nodiscard]] const char* RescueWhy() const;  // why there is no Rescuer()
   void Remember(int32_t number, const char* sentence);
+  void Break(const char* thread, const char* why) noexcept;
 };
 
 // A call that any thread may make, while it lasts: closing the handle ends its waits and waits for its end.

@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <ctime>
+#include <new>
 
 namespace ckptd {
 namespace {
@@ -36,14 +37,29 @@ bool CondVar::WaitUntil(Mutex& mutex, uint64_t deadline_ns) {
   return pthread_cond_timedwait(&cond_, &mutex.mutex_, &at) == 0;
 }
 
+const char* Thrown() noexcept {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return "out of memory";
+  } catch (...) {
+    return "unexpected exception";
+  }
+}
+
 void* Thread::Run(void* self) {
   auto* thread = static_cast<Thread*>(self);
-  thread->body_(thread->argument_);
+  try {
+    thread->body_(thread->argument_);
+  } catch (...) {
+    thread->broke_(thread->argument_, Thrown());
+  }
   return nullptr;
 }
 
-bool Thread::Start(const char* name, Body body, void* argument) {
+bool Thread::Start(const char* name, Body body, Broke broke, void* argument) {
   body_ = body;
+  broke_ = broke;
   argument_ = argument;
   sigset_t all;
   sigset_t before;

@@ -40,6 +40,18 @@ class MutexLock {
   Mutex& mutex_;
 };
 
+// Lets go of a mutex that is held, and takes it again at the end of its scope, however that is left.
+class MutexUnlock {
+ public:
+  explicit MutexUnlock(Mutex& mutex) : mutex_(mutex) { mutex_.Unlock(); }
+  MutexUnlock(const MutexUnlock&) = delete;
+  MutexUnlock& operator=(const MutexUnlock&) = delete;
+  ~MutexUnlock() { mutex_.Lock(); }
+
+ private:
+  Mutex& mutex_;
+};
+
 class CondVar {
  public:
   CondVar();
@@ -56,23 +68,30 @@ class CondVar {
   pthread_cond_t cond_;
 };
 
-// A joined thread with every signal blocked: the trainer's handlers never run on it.
+// Inside of a catch block: what was thrown, in words that outlive it.
+[[nodiscard]] const char* Thrown() noexcept;
+
+// A joined thread with every signal blocked: the trainer's handlers never run on it. An exception ends it, and never
+// the process, which is somebody's training.
 class Thread {
  public:
   using Body = void (*)(void*);
+  // Called on the thread, as its last, when an exception has left the body; `why`: Thrown().
+  using Broke = void (*)(void*, const char* why) noexcept;
 
   Thread() = default;
   Thread(const Thread&) = delete;
   Thread& operator=(const Thread&) = delete;
   ~Thread() { Join(); }
 
-  [[nodiscard]] bool Start(const char* name, Body body, void* argument);
+  [[nodiscard]] bool Start(const char* name, Body body, Broke broke, void* argument);
   void Join();
 
  private:
   static void* Run(void* self);
 
   Body body_ = nullptr;
+  Broke broke_ = nullptr;
   void* argument_ = nullptr;
   pthread_t thread_ = {};
   bool started_ = false;

@@ -351,12 +351,12 @@ typedef struct ckpt_info_view {
   char pin_error[128];   /* why not all: copies from GPUs then hold up the gate; empty: nothing was refused */
   uint32_t gpu_path;     /* of the next save: CKPT_PUSH or CKPT_PULL */
   uint32_t reserved0;
-  uint64_t pulled;     /* saves that were pulled */
-  uint64_t registered; /* number of the newest ckpt_register that did not fail, from 1 */
-  uint64_t exported;   /* the registration whose memory another process may have open; 0 = none */
-  char path_why[128];  /* why this path */
-  uint32_t rescuable;  /* 1: if this process died now, a copier would capture the last step (CKPT_POSTMORTEM) */
-  uint32_t reserved1;
+  uint64_t pulled;      /* saves that were pulled */
+  uint64_t registered;  /* number of the newest ckpt_register that did not fail, from 1 */
+  uint64_t exported;    /* the registration whose memory another process may have open; 0 = none */
+  char path_why[128];   /* why this path */
+  uint32_t rescuable;   /* 1: if this process died now, a copier would capture the last step (CKPT_POSTMORTEM) */
+  uint32_t broken;      /* 1: a thread of this library failed; nothing is saved any more, last_sentence says why */
   char rescue_why[128]; /* why not; empty: it was not asked for, or only no step was completed yet */
 } ckpt_info_view;
 

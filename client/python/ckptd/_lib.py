@@ -80,7 +80,7 @@ class InfoView(_Sized):
         ("saves", c_uint64), ("reconnects", c_uint64), ("last_sentence", ctypes.c_char * 256),
         ("pinned_bytes", c_uint64), ("pin_error", ctypes.c_char * 128), ("gpu_path", c_uint32),
         ("reserved0", c_uint32), ("pulled", c_uint64), ("registered", c_uint64), ("exported", c_uint64),
-        ("path_why", ctypes.c_char * 128), ("rescuable", c_uint32), ("reserved1", c_uint32),
+        ("path_why", ctypes.c_char * 128), ("rescuable", c_uint32), ("broken", c_uint32),
         ("rescue_why", ctypes.c_char * 128),
     ]  # fmt: skip
 

@@ -230,7 +230,7 @@ class Link:
             if info.ready:
                 return
             refused = _errors.code_name(info.last_code) if info.last_code else ""
-            if refused in _REFUSED and began - deadline.left > 1:
+            if info.broken or (refused in _REFUSED and began - deadline.left > 1):
                 raise _errors.make(refused, info.last_sentence.decode("utf-8", "replace"), _errors.SaveError)
             if not deadline.left:
                 raise self._late(step, f"its memory is not ready ({info.prepared_bytes} of {info.layout_bytes} bytes)")
