@@ -129,6 +129,8 @@ void TakeLink(State& state) {
 // Fills in the capture and claims the slot: from here on the agent's ABANDONED waits for our acknowledgement.
 void Claimed(State& state, const SaveRequest& request, const Granted& grant) {
   Capture& capture = state.capture;
+  const bool selfcheck = (request.flags & CKPT_SELFCHECK) != 0;
+  if (selfcheck) capture.digests.resize(state.registration->lazy.size());  // may throw: before anything is claimed
   capture.phase = Capture::Phase::kSaving;
   capture.attachment = state.attachment;
   capture.registration = state.registration;
@@ -138,8 +140,8 @@ void Claimed(State& state, const SaveRequest& request, const Granted& grant) {
   capture.step = request.step;
   capture.attempt = state.attempt;
   capture.trace = ++state.traces ^ state.claim.ticket;
-  capture.selfcheck = (request.flags & CKPT_SELFCHECK) != 0;
-  capture.needs_gate = !state.registration->lazy.empty() && !capture.selfcheck;
+  capture.selfcheck = selfcheck;
+  capture.needs_gate = !state.registration->lazy.empty() && !selfcheck;
   capture.gate_seen = false;
   capture.given_up = false;
   capture.submitted = false;
@@ -150,7 +152,6 @@ void Claimed(State& state, const SaveRequest& request, const Granted& grant) {
   TakeLink(state);
   capture.stop.store(false, std::memory_order_relaxed);
   capture.torn.clear();
-  if (capture.selfcheck) capture.digests.resize(state.registration->lazy.size());
   BellSlot& slot = capture.bell_slot();
   slot.attempt.store(capture.attempt, std::memory_order_relaxed);
   slot.trace.store(capture.trace, std::memory_order_relaxed);
@@ -296,6 +297,17 @@ struct Rescuing {
   }
 };
 
+// Without memory this save is lost and nothing else: it is told and passed as every other that is dropped, and what it
+// has claimed is given back.
+template <typename Body>
+int32_t OrDrop(const SaveRequest& request, Body body) noexcept {
+  try {
+    return body();
+  } catch (...) {
+    return Fail(code::INTERNAL, "step %" PRIu64 ": %s", request.step, Thrown());
+  }
+}
+
 // With the mutex held, before gated_step is forgotten.
 Rescuing FindRescue(const State& state, const SaveRequest& request) {
   std::shared_ptr<Rescue> rescue = state.Rescuer();
@@ -351,15 +363,18 @@ int32_t StartSave(State& state, const SaveRequest& request) {
     state.gated_step = false;
     state.saves += 1;
     state.steps.Add(request.step);
-    if (rc == 0) rc = AdmitInTime(state, request);
+    if (rc == 0) rc = OrDrop(request, [&] { return AdmitInTime(state, request); });
     state.pos = request.step;
     if (rc != 0) RecordDrop(state, request.step, state.attempt, -rc, LastSentence());
     PublishPos(state);
   }
   if (rc == 0) {
-    rescuing.BeginStaging();
-    rc = TakeEager(state.capture, request);
-    rescuing.Publish(state, request, rc == 0);
+    rc = OrDrop(request, [&] {
+      rescuing.BeginStaging();
+      const int32_t taken = TakeEager(state.capture, request);
+      rescuing.Publish(state, request, taken == 0);
+      return taken;
+    });
     const Registration& registration = *state.capture.registration;
     MutexLock lock(state.mutex);
     // The copy thread ends a capture that was given up: it waits for what is under way.

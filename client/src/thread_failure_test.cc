@@ -1,4 +1,6 @@
 // Memory runs out on a thread of libckpt: the process is somebody's training, and goes on.
+#include <pthread.h>
+
 #include "client/src/test_allocations.h"
 #include "client/src/test_trainer.h"
 
@@ -55,6 +57,21 @@ TEST_F(ThreadFailureTest, TheCopyThread) {
   ExpectBroken(step + 1, "ckpt-copy");
   EXPECT_EQ(trainer->Info().connected, 1u);
   ExpectClosesSoon();
+}
+
+TEST_F(ThreadFailureTest, TheThreadThatSavesLosesThatSaveOnly) {
+  Start({1000});
+  ASSERT_EQ(ckpt_gate(trainer->handle, 0), 0);
+  agent.Grant(0);
+  char name[16] = {};
+  ASSERT_EQ(pthread_getname_np(pthread_self(), name, sizeof name), 0);
+  FailAllocationOf(name);
+  EXPECT_EQ(trainer->Save(1, CKPT_SELFCHECK), CKPT_E_INTERNAL) << "no memory for the digests";
+  EXPECT_STREQ(ckpt_error(), "step 1: out of memory");
+  EXPECT_EQ(trainer->Poll(1).code, CKPT_E_INTERNAL);
+  EXPECT_EQ(agent.bell().pos, 1u) << "told, so that no other rank waits for it";
+  EXPECT_EQ(trainer->Save(2, CKPT_SELFCHECK), 0) << ckpt_error();
+  EXPECT_TRUE(trainer->Copied(2));
 }
 
 TEST_F(ThreadFailureTest, TheSessionThread) {
