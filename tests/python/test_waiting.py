@@ -3,7 +3,10 @@
 import time
 
 import ckptd
+import pytest
 import torch
+from ckptd import _lib
+from ckptd.torch._link import Deadline, Link
 from test_checkpointer import train, trainee, until_ready
 
 BYTES = 64 << 20  # takes longer to copy than this gate waits
@@ -34,3 +37,14 @@ def test_a_wait_is_no_gate_of_the_next_save(agent):
     for each in (step, step + 1):  # nobody updates, and so no gate is passed
         assert checkpointer.save(each).captured(30)
     assert checkpointer.close()
+
+
+def test_dcp_does_not_wait_for_memory_that_will_not_come(agent, monkeypatch):
+    link = Link("w", 0, 1, None)
+    info = _lib.InfoView(broken=1, last_code=-34, last_sentence=b"thread ckpt-session of libckpt ended")
+    monkeypatch.setattr(link._session, "info", lambda: info)
+    began = time.monotonic()
+    with pytest.raises(ckptd.SaveError, match="thread ckpt-session of libckpt ended"):
+        link._await_memory(1, Deadline(20))
+    assert time.monotonic() - began < 10
+    assert link.close(10)
