@@ -165,11 +165,36 @@ def test_with_postmortem_the_next_of_its_rank_closes_it(closed):
     _, kept = handle_of_one_that_was_dropped(postmortem=True)
     other = ckptd.Checkpointer(list(trainee()), job="k", postmortem=True)
     assert kept()._session.alive
-    again = ckptd.Checkpointer(list(trainee()), job="j", postmortem=True)
+    with pytest.warns(UserWarning, match="postmortem: .* job j, rank 0 is closed, because another one") as told:
+        again = ckptd.Checkpointer(list(trainee()), job="j", postmortem=True)
+    assert told[0].filename == __file__
     gc.collect()
     assert kept() is None and again._session.alive and other._session.alive
     again.close(0)
     other.close(0)
+
+
+def test_one_that_cannot_be_made_closes_nothing(closed, monkeypatch):
+    _, kept = handle_of_one_that_was_dropped(postmortem=True)
+    with pytest.raises(ValueError):
+        ckptd.Checkpointer(list(trainee()), job="j", lazy="all")
+    monkeypatch.setattr(session, "PATHS", ("push", "elsewhere", "nowhere", "pull"))  # libckpt refuses the last
+    with pytest.raises(ValueError, match="gpu_path 3"):
+        ckptd.Checkpointer(list(trainee()), job="j", gpu_path="pull")
+    assert kept()._session.alive
+    kept().close(0)
+
+
+def test_what_the_kept_one_was_capturing_is_finished(agent):
+    held = {"x": ckptd.lazy(torch.zeros(16 << 20))}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a capture after death without a GPU, and of the second one
+        checkpointer = ckptd.Checkpointer(held, job="j", postmortem=True, selfcheck="off")
+        checkpointer.restore()
+        save = checkpointer.save(until_ready(checkpointer, 1))
+        assert save.state == "capturing", save
+        with ckptd.Checkpointer(held, job="j", on_error="raise") as again:
+            assert again.restore() == save.step
 
 
 @pytest.mark.parametrize("stays", [False, True])

@@ -7,7 +7,7 @@ import warnings
 from collections import Counter, deque
 from typing import Any
 
-from . import _errors, _lib, device, extra, gate, rng
+from . import _errors, _lib, device, extra, gate, kept, rng
 from . import agent as agents
 from .identity import job_name, place
 from .parts import Moved
@@ -33,10 +33,6 @@ _GATE_IN_GRAPH = "ck.gate() does nothing in a CUDA graph's replays; call it befo
 _UNEXPORT_TIMEOUT = 30.0
 _PREPARING = "a copier is being prepared"  # of libckpt: no reason yet
 
-# With postmortem, until close(): what ends without it shall be captured, although nobody may know of it any more when
-# the process dies. Its memory must stay then, and updates must be seen. By job, rank and socket.
-_kept: dict[tuple[str, int, str | None], Checkpointer] = {}
-
 
 class Checkpointer:
     """Saves and restores `state`: dict, list or tuple of modules, optimizers, schedulers, loaders, tensors, live dicts.
@@ -52,7 +48,8 @@ class Checkpointer:
     selfcheck: "first", "always" or "off": prove that lazy tensors did not change before the gate.
     postmortem: when this process dies between two updates, or ends without close(), the agent's copier captures the
     last completed step from the GPU. Costs the copies of `step()` at every step, and a context on the GPU. Until
-    `close()` this object and `state` stay in memory; another one of the same job and rank closes it.
+    `close()` this object and `state` stay in memory. Another one of the same job and rank in this process closes it, which
+    is told: a capture that is under way is finished, and steps behind the last save are not captured any more.
     eager_host_limit: bytes of host tensors copied in `step()` in CUDA runs.
     gate_timeout: seconds that training waits for a capture at most; then the save is given up.
     gpu_path: "push": this process copies from its GPU; "pull": a process of the agent does, which needs a context of its
@@ -90,11 +87,10 @@ class Checkpointer:
         name = job_name(job)
         socket = agents.ensure(storage) if agent == "auto" else agent
         self._place = name, where.rank, socket
-        if self._place in _kept:  # as after an exception, when the script begins anew
-            _kept[self._place].close(0)
         self._session = Session(
             name, where.rank, where.world, socket, gate_timeout, gpu_path, postmortem, storages_stay, restart
         )
+        kept.make_room(self._place, stacklevel=2)
         self._postmortem = postmortem
         self._rescue_told = False
         self._table: Table | None = None
@@ -111,7 +107,7 @@ class Checkpointer:
         self.dropped: Counter[str] = Counter()  # saves that were dropped, by reason
         gate.watch(self)
         if postmortem:
-            _kept[self._place] = self
+            kept.keep(self._place, self)
 
     def __enter__(self) -> Checkpointer:
         return self
@@ -214,13 +210,17 @@ class Checkpointer:
         A second call, and a call in a forked child, does nothing and returns True.
         """
         gate.unwatch(self)
-        if _kept.get(self._place) is self:
-            del _kept[self._place]
+        kept.forget(self._place, self)
         if not self._session.alive:
             return True
         status = self._session.close(_CLOSE_TIMEOUT if timeout is None else timeout)
         self._table = None
         return status == 0
+
+    @property
+    def alive(self) -> bool:
+        """False once it is closed, and in a forked child."""
+        return self._session.alive
 
     # ---- hooks of torch.optim
 
