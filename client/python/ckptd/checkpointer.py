@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections import Counter, deque
+from collections import deque
 from typing import Any
 
 from . import _errors, _lib, device, extra, gate, kept, rng
 from . import agent as agents
+from .drops import Drops
 from .identity import job_name, place
 from .parts import Moved
 from .quiet import gc_paused
@@ -55,7 +56,8 @@ class Checkpointer:
     gpu_path: "push": this process copies from its GPU; "pull": a process of the agent does, which needs a context of its
     own there; "auto": the one that costs training less.
     restart: start this job afresh although snapshots exist. Without restore() no step waits for ranks that are missing.
-    on_error: "warn" (once per kind, training goes on) or "raise" (for tests).
+    on_error: "warn" (the first of a kind, then one an hour at most, of torn saves one a minute; training goes on) or
+    "raise" (for tests).
     storages_stay: the promise that no storage of a host tensor is freed, resized or moved into shared memory between
     `step()` and the gate. It is read directly then, up to four times as fast; a broken promise kills the process.
 
@@ -104,7 +106,8 @@ class Checkpointer:
         self._retired = Retired(self._session)
         self._pending: deque[Save] = deque(maxlen=4)
         self.restored = Restored()
-        self.dropped: Counter[str] = Counter()  # saves that were dropped, by reason
+        self._drops = Drops()
+        self.dropped = self._drops.counts  # saves that were dropped, by reason
         gate.watch(self)
         if postmortem:
             kept.keep(self._place, self)
@@ -370,7 +373,7 @@ class Checkpointer:
         if reason == "TORN" and self._table is not None:
             columns = self._table.columns
             names = [columns[int(index)].name for index in self._session.torn() if index < len(columns)]
-            sentence = torn_sentence(names)
+            sentence = f"step {save.step}: {torn_sentence(names)}"
             self._check.new_layout()
             if names:
                 self._state.forced_eager.update(names)
@@ -388,9 +391,9 @@ class Checkpointer:
             return None
 
     def _told(self, reason: str, sentence: str) -> None:
-        """Counts, and warns once per reason."""
-        self.dropped[reason] += 1
+        """Counts, and warns now and then."""
+        told = self._drops.note(reason, sentence)
         if self._raise:
             raise _errors.make(reason, sentence.partition(" Next step: ")[0], _errors.SaveError)
-        if self.dropped[reason] == 1:
-            warnings.warn(f"ckptd: {reason}: {sentence} (told once; Checkpointer.dropped counts)", stacklevel=4)
+        if told:
+            warnings.warn(told, stacklevel=4)

@@ -9,7 +9,7 @@ _LEVELS = (("durable", _lib.DURABLE), ("protected", _lib.PROTECTED), ("captured"
 
 
 class Save:
-    """Returned by `step()` and `save()`. Ask it, or ignore it: failures are told once by the checkpointer as well."""
+    """Returned by `step()` and `save()`. Ask it, or ignore it: the checkpointer tells of failures as well."""
 
     def __init__(self, session: Session, step: int, refused: int, sentence: str, blocked: float) -> None:
         self.step = step
