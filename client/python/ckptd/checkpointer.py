@@ -49,8 +49,8 @@ class Checkpointer:
     selfcheck: "first", "always" or "off": prove that lazy tensors did not change before the gate.
     postmortem: when this process dies between two updates, or ends without close(), the agent's copier captures the
     last completed step from the GPU. Costs the copies of `step()` at every step, and a context on the GPU. Until
-    `close()` this object and `state` stay in memory. Another one of the same job and rank in this process closes it, which
-    is told: a capture that is under way is finished, and steps behind the last save are not captured any more.
+    `close()` this object and `state` stay in memory. Another one of the same job and rank in this process closes it,
+    which is told: a capture that is under way is finished, and steps behind the last save are not captured any more.
     eager_host_limit: bytes of host tensors copied in `step()` in CUDA runs.
     gate_timeout: seconds that training waits for a capture at most; then the save is given up.
     gpu_path: "push": this process copies from its GPU; "pull": a process of the agent does, which needs a context of its

@@ -1,8 +1,9 @@
 """Saves that were dropped: counted by reason, and told seldom enough that a log stays readable.
 
 The first of a reason is told. A later one is told as well, with how many came in between, but not before the reason's
-time is over: a run of weeks that loses a save again shall not lose it silently. TORN comes from the training code itself,
-and each of them is a step that can never be resumed at: a minute. What an agent or a storage does may last: an hour.
+time is over: a run of weeks that loses a save again shall not lose it silently. TORN comes from the training code
+itself, and each of them is a step that can never be resumed at: a minute. What an agent or a storage does may last: an
+hour.
 """
 
 from __future__ import annotations
@@ -33,4 +34,5 @@ class Drops:
             return None
         self._told[reason] = now, count
         how_often = f"{count} times by now, {count - told_count - 1} of them not told" if told_count else "the first"
-        return f"ckptd: {reason}: {sentence} ({how_often}; told every {pause:.0f} s at most, Checkpointer.dropped counts)"
+        rule = f"told every {pause:.0f} s at most, Checkpointer.dropped counts"
+        return f"ckptd: {reason}: {sentence} ({how_often}; {rule})"
