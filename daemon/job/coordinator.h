@@ -127,6 +127,7 @@ class Coordinator {
   void LeaveOutSilent(const std::set<std::string>& members, std::set<std::string>* agents) const;
   [[nodiscard]] bool NeedsSurvey();
   void TakeStock();
+  void LearnMarks(const ProtectionMarks& marks);
   [[nodiscard]] Holdings Stock() const;
   [[nodiscard]] bool HoldersMissing() const;
   [[nodiscard]] bool Hopeless();

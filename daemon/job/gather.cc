@@ -27,7 +27,7 @@ void Coordinator::On(const ReportReceived& event) {
   if (!reports_.Take(event.report) || !decided_) return;
   grants_.Raise(ToId(report.watermark()), report.floor());
   const SnapshotId given_up = protection_.marks().given_up;
-  protection_.Raise(MarksOf(report));
+  LearnMarks(MarksOf(report));
   dirty_ = dirty_ || protection_.marks().given_up != given_up;
 }
 

@@ -105,12 +105,17 @@ void Coordinator::TakeStock() {
   const Holdings holdings = Stock();
   sources_ = SourcesOf(holdings, parent, context_.config.rules);
   protection_.Reset(parent, StillProtected(holdings, decision_, context_.config.rules));
+  LearnMarks(member_.MarksIn(attempt_));  // its own REPORT may be late
   for (const auto& [agent, report] : reports_.by_agent()) {
-    const ProtectionMarks marks = MarksOf(*report);
-    protection_.Raise(marks);
     grants_.Raise(ToId(report->watermark()), report->floor());
-    grants_.Raise(std::max(marks.complete, marks.target), 0);  // both were W
+    LearnMarks(MarksOf(*report));
   }
+}
+
+// Both of what is protected and what is copied next were W.
+void Coordinator::LearnMarks(const ProtectionMarks& marks) {
+  protection_.Raise(marks);
+  grants_.Raise(std::max(marks.complete, marks.target), 0);
 }
 
 // Some rank's agent has no full group of living agents that could hold its copies; or, with parity, the rank is in a

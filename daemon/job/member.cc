@@ -147,6 +147,11 @@ void Member::Learn(const StatePtr& state) {
   RaiseMarks(MarksOf(*state));
 }
 
+ProtectionMarks Member::MarksIn(AttemptId attempt) const {
+  if (attempt == seen_) return marks_;
+  return attempt == kept_.attempt ? kept_.marks : ProtectionMarks();
+}
+
 void Member::RaiseMarks(const ProtectionMarks& told) {
   const ProtectionMarks before = marks_;
   marks_.Raise(told);

@@ -50,6 +50,8 @@ class Member {
   // What its coordinator told of the job.
   void FillView(View* view) const;
   [[nodiscard]] AttemptId seen() const { return seen_; }
+  // Of protection, as far as this agent told or heard of them in its present life or the one before.
+  [[nodiscard]] ProtectionMarks MarksIn(AttemptId attempt) const;
   [[nodiscard]] const StatePtr& state() const { return state_; }
   [[nodiscard]] bool Waiting(Rank rank, Ticket ticket) const;
   [[nodiscard]] bool Ready() const { return started_; }

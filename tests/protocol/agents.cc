@@ -36,6 +36,7 @@ void World::StartAgent(int node) {
   ConfigureCopies(&config);
   nodes_[node].agent = std::make_unique<Agent>(config.incarnation, config);
   Region& region = nodes_[node].region;
+  nodes_[node].agent->kept = region.marks;
   if (options_.cut_slots && !healing_) CutSlots(region);
   Feed(node, job::Started{region.seen, region.id, region.lost, region.marks});
   AdoptCopies(node);

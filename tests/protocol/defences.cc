@@ -150,6 +150,8 @@ void World::CheckTarget(const v1::State& state) {
   if (target > heard.told_target && target > heard.target) CheckTargetEnded(state, heard);
   heard.told_target = std::max(heard.told_target, target);
   if (target <= ToId(decision->second.parent()) || target <= heard.target) return;
+  const KeptMarks& kept = nodes_[state.coordinator()[0] - 'A'].agent->kept;
+  if (kept.attempt == state.attempt() && target <= kept.marks.target) return;
   for (const v1::RankClaim& claim : decision->second.ranks()) {
     if (heard.since.count(claim.agent()) != 0) continue;
     Fail("D", absl::StrCat(ToString(target), " is to be kept instead of what was, and ", claim.agent(),

@@ -163,6 +163,7 @@ struct Agent {
   std::optional<job::Removal> removal;
   region::PeerMarks marks;
   job::StatePtr state;  // heard last, with copies on
+  KeptMarks kept;       // by the one before it
   job::StatePtr late;   // its marks are still to be taken over
   job::StatePtr known;  // its marks were
   std::map<Rank, ParityMaking> making;
