@@ -10,6 +10,7 @@ namespace ckptd::transport {
 namespace {
 
 constexpr Nanos kTokenIsFresh = std::chrono::seconds(2);
+constexpr Nanos kRestsAtMost = std::chrono::seconds(20);  // the other end waits for 60 s (copy_keeper.cc)
 
 // The other end has no room now: no fault of the connection.
 bool MeansLater(ErrorCode code) { return code == ErrorCode::BUSY || code == ErrorCode::LAYOUT_PREPARING; }
@@ -48,6 +49,7 @@ DialledMove::DialledMove(std::shared_ptr<DialShared> shared, MoveOrder order, He
       backoff_(shared_->first_pause, shared_->longest_pause, RandomId()),
       ordered_(Now()) {
   look_ = scope_.Bind([this] { Look(); });
+  awake_ = scope_.Bind([this] { Awake(); });
   std::erase_if(shared_->runs, [](const DialShared::Run& one) { return one.run.expired(); });
   shared_->runs.push_back({order_.peer, run_});
   SetAlarm();
@@ -62,8 +64,11 @@ DialledMove::~DialledMove() {
 }
 
 absl::Status DialledMove::ChunkReady(uint32_t chunk, uint32_t crc) {
-  if (ready_) return ready_(chunk, crc);
-  return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat(ToString(order_.name), ": is received, not sent"));
+  if (!ready_)
+    return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat(ToString(order_.name), ": is received, not sent"));
+  absl::Status ready = ready_(chunk, crc);
+  if (rests_.exchange(false)) shared_->mailbox->Put(awake_);
+  return ready;
 }
 
 void DialledMove::Cancel() {
@@ -86,11 +91,31 @@ void DialledMove::Look() {
 }
 
 void DialledMove::Wait() {
+  if (!shows_up_ && run_->Rests()) return Rest();
   phase_ = Phase::kWaiting;
   ticket_ = shared_->slots->Ask(scope_.Bind([this] { Granted(); }));
 }
 
+// Looked at once more when ChunkReady is known to say so.
+void DialledMove::Rest() {
+  phase_ = Phase::kResting;
+  rests_ = true;
+  pause_ = shared_->loop.After(kRestsAtMost, [this] {
+    shows_up_ = true;
+    Awake();
+  });
+  if (!run_->Rests()) Awake();
+}
+
+void DialledMove::Awake() {
+  if (phase_ != Phase::kResting) return;
+  rests_ = false;
+  shared_->loop.CancelTimer(std::exchange(pause_, 0));
+  Wait();
+}
+
 void DialledMove::Granted() {
+  shows_up_ = false;
   const bool fresh = !token_used_ && Now() - ordered_ < kTokenIsFresh;
   if (fresh)
     Dial(order_.token);
@@ -153,12 +178,17 @@ void DialledMove::Drive(OpenedStream opened) {
 void DialledMove::Returned() {
   const uint64_t brought = run_->verified_bytes() - progress_;
   const Nanos took = Now() - driven_since_ - (run_->starved() - starved_);
-  if (shared_->ended && (brought != 0 || !Over())) shared_->ended({order_.peer, way_, brought, took});
+  const bool vain = brought == 0 && !run_->GaveBack();
+  if (shared_->ended && (brought != 0 || (vain && !Over()))) shared_->ended({order_.peer, way_, brought, took});
   if (Over()) return Finish();
   SetAlarm();
   phase_ = Phase::kPausing;  // the slot goes back by itself
-  if (brought != 0) backoff_.Reset();
-  vain_ = brought != 0 ? 0 : vain_ + 1;
+  if (run_->GaveBack()) {
+    backoff_.Reset();
+    return Wait();
+  }
+  if (!vain) backoff_.Reset();
+  vain_ = vain ? vain_ + 1 : 0;
   Vain();
 }
 

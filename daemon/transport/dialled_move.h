@@ -6,9 +6,14 @@
 //        '------ pausing <-----'---------------------'-------------'     until it is complete or has failed
 //
 // The first connection takes the token of the order, unless it waited long for its slot.
+//
+// A sender that has nothing to send until a chunk is ready, because a capture has only begun or stands still, rests: it
+// has no slot, so that others move meanwhile, and waits for one when a chunk is ready. Now and then it dials all the
+// same, or the other end would take it for given up.
 #ifndef CKPTD_DAEMON_TRANSPORT_DIALLED_MOVE_H_
 #define CKPTD_DAEMON_TRANSPORT_DIALLED_MOVE_H_
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -79,9 +84,11 @@ class DialledMove final : public CopyMove {
   [[nodiscard]] bool WaitsForOthers() const override { return phase_ == Phase::kWaiting; }
 
  private:
-  enum class Phase { kWaiting, kRenewing, kDialling, kDriven, kPausing, kOver };
+  enum class Phase { kResting, kWaiting, kRenewing, kDialling, kDriven, kPausing, kOver };
 
   void Wait();
+  void Rest();
+  void Awake();
   void Granted();
   void Renew();
   void Renewed(const absl::StatusOr<TransferToken>& token);
@@ -121,6 +128,9 @@ class DialledMove final : public CopyMove {
   uint64_t renewal_ = 0;     // which answer is heard
   absl::Status last_error_;  // of a connection
   std::function<void()> look_;
+  std::function<void()> awake_;
+  std::atomic<bool> rests_{false};  // whoever says that a chunk is ready is to call `awake_`
+  bool shows_up_ = false;           // with nothing to send
   CallbackScope scope_;
 };
 

@@ -20,6 +20,16 @@ bool SendRun::Starves() {
   return machine_.Starves();
 }
 
+bool SendRun::Rests() {
+  MutexLock lock(mutex_);
+  return machine_.Rests();
+}
+
+bool SendRun::GaveBack() {
+  MutexLock lock(mutex_);
+  return machine_.gave_back();
+}
+
 absl::Status SendRun::ChunkReady(uint32_t chunk, uint32_t crc) {
   {
     MutexLock lock(mutex_);

@@ -16,6 +16,8 @@ class SendRun final : public TransferRun {
 
   // Any thread: TransferSender::ChunkReady.
   [[nodiscard]] absl::Status ChunkReady(uint32_t chunk, uint32_t crc) CKPTD_EXCLUDES(mutex_);
+  [[nodiscard]] bool Rests() override CKPTD_EXCLUDES(mutex_);
+  [[nodiscard]] bool GaveBack() override CKPTD_EXCLUDES(mutex_);
   // Any thread: bytes of chunks that went out, also those that were lost.
   [[nodiscard]] uint64_t sent_bytes() const { return sent_bytes_; }
 

@@ -65,6 +65,10 @@ class TransferRun {
   [[nodiscard]] TransferState state() CKPTD_EXCLUDES(mutex_);
   [[nodiscard]] absl::Status status() CKPTD_EXCLUDES(mutex_);
   [[nodiscard]] uint64_t verified_bytes() const { return verified_bytes_; }
+  // Nobody drives it: a connection would be of no use until a chunk is ready.
+  [[nodiscard]] virtual bool Rests() CKPTD_EXCLUDES(mutex_) { return false; }
+  // The last connection was given back because it was of no use, which is no sign of trouble.
+  [[nodiscard]] virtual bool GaveBack() CKPTD_EXCLUDES(mutex_) { return false; }
   // Of the time that it was driven, what it waited for its own source: that says nothing of the connection.
   [[nodiscard]] Nanos starved() const { return starved_; }
 

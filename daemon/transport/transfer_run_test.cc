@@ -193,6 +193,25 @@ TEST_P(TransferRunTest, AChunkThatStopsInTheMiddleEndsTheConnection) {
   ExpectComplete();
 }
 
+// Whoever dialled it dials again when a chunk is ready, and the transfer goes on.
+TEST_P(TransferRunTest, ASenderThatHasNothingToSendGivesItsConnectionBack) {
+  SenderLimits limits = Sending();
+  limits.idle = milliseconds(100);
+  Make(limits, Receiving());
+  EXPECT_TRUE(sender_->ChunkReady(3, CrcOf(3)).ok());
+  const Nanos begin = Now();
+  Connect();
+  EXPECT_GE(Now() - begin, milliseconds(100));
+  EXPECT_LT(Now() - begin, seconds(5));
+  EXPECT_TRUE(sender_->GaveBack());
+  EXPECT_TRUE(sender_->Rests());
+  MakeReady();
+  EXPECT_FALSE(sender_->Rests());
+  Connect();
+  ExpectComplete();
+  EXPECT_EQ(sender_->sent_bytes(), image_.size()) << "none twice";
+}
+
 TEST_P(TransferRunTest, AReceiverThatGrantsNothingIsGivenUp) {
   Make(Sending(), Receiving());
   MakeReady();

@@ -28,19 +28,21 @@ absl::Status TransferSender::ChunkReady(uint32_t chunk, uint32_t crc) {
   one.state = ChunkState::kReady;
   one.crc = crc;
   queue_.push_back(chunk);
+  news_ = true;
   return absl::OkStatus();
 }
 
 void TransferSender::Connected(ConnectionId connection, Nanos now) {
   if (connection_ != 0) EndConnection(now);
   connection_ = connection;
+  gave_back_ = false;
   heard_ = now;
 }
 
 void TransferSender::Lost(ConnectionId connection, Nanos now) {
   if (connection == 0 || connection != connection_) return;
   EndConnection(now);
-  if (state_ != TransferState::kRunning || ++vain_connections_ < limits_.vain_connections) return;
+  if (state_ != TransferState::kRunning || gave_back_ || ++vain_connections_ < limits_.vain_connections) return;
   Fail(Error(ErrorCode::TIMEOUT, absl::StrCat(ToString(name_), ": ", vain_connections_,
                                               " connections in a row ended before a chunk was verified; look at the "
                                               "network between the two nodes")),
@@ -54,6 +56,7 @@ void TransferSender::EndConnection(Nanos now) {
   welcomed_ = hang_up_ = false;
   window_sequence_ = 0;
   window_ = in_flight_ = 0;
+  starves_since_.reset();
   heard_ = now;
   if (!rules_.Keeps(Rule::kResendWhatWasCut)) return;
   for (uint32_t i = 0; i < chunks_.size(); ++i) {
@@ -175,6 +178,18 @@ void TransferSender::Tick(Nanos now) {
                                                        " chunks were verified before the deadline")),
                 /*tell=*/true);
   if (AnswerIsOwed() && now - heard_ >= limits_.silence) hang_up_ = rules_.Keeps(Rule::kEndSilence);
+  GiveBackIfIdle(now);
+}
+
+// A capture that stands still, as its trainer may, keeps no connection from others. One that was made again only to
+// show that the transfer is still wanted goes at once.
+void TransferSender::GiveBackIfIdle(Nanos now) {
+  if (!Starves() || verified_ == shape_.chunks()) return starves_since_.reset();
+  if (!starves_since_) starves_since_ = now;
+  if (news_ && now - *starves_since_ < limits_.idle) return;
+  news_ = false;
+  hang_up_ = gave_back_ = true;
+  vain_connections_ = 0;  // there is somebody who welcomes us
 }
 
 // A chunk that may go at once is no deadline: it goes, or the connection cannot take it and tells when it can.
@@ -182,6 +197,7 @@ Nanos TransferSender::NextDeadline(Nanos now) {
   if (state_ != TransferState::kRunning) return Nanos::max();
   Nanos next = limits_.deadline;
   if (AnswerIsOwed()) next = std::min(next, heard_ + limits_.silence);
+  if (starves_since_ && limits_.idle != Nanos::max()) next = std::min(next, *starves_since_ + limits_.idle);
   const std::optional<uint32_t> head = Head();
   if (connection_ == 0 || !welcomed_ || !head.has_value()) return next;
   const uint64_t bytes = shape_.Length(*head);

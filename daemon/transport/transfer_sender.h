@@ -29,7 +29,10 @@ struct SenderLimits {
   Nanos deadline{Nanos::max()};              // of the whole transfer, monotonic
   Nanos silence = std::chrono::seconds(10);  // an answer is owed that long: the connection is given up
   uint32_t vain_connections = 5;             // in a row without a chunk verified between: the transfer fails
-  uint64_t bytes_per_second = 0;             // 0 = no limit
+  // So long without a chunk to send, and all that was sent is answered: the connection is given back. Longer than a
+  // capture that goes on takes for a chunk of 64 MiB, and short beside what others wait for.
+  Nanos idle = std::chrono::seconds(2);
+  uint64_t bytes_per_second = 0;  // 0 = no limit
   uint64_t burst = kMaxChunkBytes;
 };
 
@@ -63,6 +66,12 @@ class TransferSender {
 
   // It could send, all it sent is answered, and its owner has no further chunk ready.
   [[nodiscard]] bool Starves() { return MaySend() && in_flight_ == 0 && !Head().has_value(); }
+  // Not connected: there is nothing that a connection would be of use for, until a chunk is ready.
+  [[nodiscard]] bool Rests() {
+    return state_ == TransferState::kRunning && verified_ < shape_.chunks() && !Head().has_value();
+  }
+  // The present connection, or the last one, was given back, and is no sign of trouble.
+  [[nodiscard]] bool gave_back() const { return gave_back_; }
 
   [[nodiscard]] TransferState state() const { return state_; }
   // OK but for kFailed: PROTOCOL, CORRUPT (a chunk was damaged kMaxAttempts times), TIMEOUT (deadline, or no connection
@@ -92,6 +101,7 @@ class TransferSender {
   [[nodiscard]] Chunk* Answered(uint32_t chunk, uint32_t attempt);
   void MarkVerified(Chunk& chunk, Nanos now);
   void CompleteIfAll();
+  void GiveBackIfIdle(Nanos now);
   [[nodiscard]] bool AnswerIsOwed() const;
   [[nodiscard]] bool MaySend() const {
     return state_ == TransferState::kRunning && connection_ != 0 && welcomed_ && !hang_up_;
@@ -113,6 +123,9 @@ class TransferSender {
   ConnectionId connection_ = 0;
   bool welcomed_ = false;
   bool hang_up_ = false;
+  bool gave_back_ = false;
+  bool news_ = true;                      // a chunk became ready since a connection was given back
+  std::optional<Nanos> starves_since_{};  // on this connection
   uint32_t window_sequence_ = 0;
   uint64_t window_ = 0;
   uint64_t in_flight_ = 0;  // bytes sent on this connection and not answered

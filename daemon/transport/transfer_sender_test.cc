@@ -1,7 +1,10 @@
-// When a sender is to be woken. What it says and takes is the simulation's (transfer_sim_test.cc).
+// When a sender is to be woken, and when it gives its connection back. What it says and takes is the simulation's
+// (transfer_sim_test.cc).
 #include "daemon/transport/transfer_sender.h"
 
 #include <gtest/gtest.h>
+
+#include "daemon/base/errors.h"
 
 namespace ckptd::transport {
 namespace {
@@ -38,6 +41,71 @@ TEST(TransferSender, AChunkThatWaitsForItsRateIs) {
   EXPECT_GT(due, kWelcomedAt);
   EXPECT_LE(due, kWelcomedAt + seconds(1));
   EXPECT_TRUE(sender.Next(due).has_value());
+}
+
+// One of two chunks is captured, sent and verified; nothing follows.
+TransferSender Idle() {
+  SenderLimits limits{.deadline = seconds(5000), .silence = seconds(10), .vain_connections = 1, .idle = seconds(2)};
+  TransferSender sender({"n2", "gpt", 3, {1, 1000}, 1}, *TransferShape::Make(2 * kPart, kPart), limits);
+  EXPECT_TRUE(sender.ChunkReady(0, 0).ok());
+  sender.Connected(7, kWelcomedAt);
+  sender.Heard(7, Welcome{std::vector<bool>(2)}, kWelcomedAt);
+  sender.Heard(7, Window{1, 2 * kPart}, kWelcomedAt);
+  EXPECT_TRUE(sender.Next(kWelcomedAt).has_value());
+  return sender;
+}
+
+void Verify(TransferSender& sender) {
+  sender.Heard(7, Verified{0, 1}, kWelcomedAt);
+  sender.Tick(kWelcomedAt);
+}
+
+TEST(TransferSender, AnIdleConnectionIsGivenBack) {
+  TransferSender sender = Idle();
+  sender.Tick(kWelcomedAt + seconds(5));
+  EXPECT_FALSE(sender.hang_up()) << "an answer is owed";
+  Verify(sender);
+  EXPECT_EQ(sender.NextDeadline(kWelcomedAt), kWelcomedAt + seconds(2));
+  sender.Tick(kWelcomedAt + seconds(1));
+  EXPECT_FALSE(sender.hang_up());
+  sender.Tick(kWelcomedAt + seconds(2));
+  EXPECT_TRUE(sender.hang_up());
+  EXPECT_FALSE(sender.TakeStop().has_value()) << "the transfer goes on";
+  sender.Lost(7, kWelcomedAt + seconds(2));
+  EXPECT_TRUE(sender.gave_back());
+  EXPECT_TRUE(sender.Rests());
+  EXPECT_TRUE(sender.ChunkReady(1, 1).ok());
+  EXPECT_FALSE(sender.Rests());
+}
+
+TEST(TransferSender, AChunkInTimeKeepsIt) {
+  TransferSender sender = Idle();
+  Verify(sender);
+  EXPECT_TRUE(sender.ChunkReady(1, 1).ok());
+  sender.Tick(kWelcomedAt + seconds(2));
+  EXPECT_FALSE(sender.hang_up());
+}
+
+// It is dialled to say that the transfer is wanted still; that says nothing against the connection, however often.
+TEST(TransferSender, WhoComesWithNothingGoesAtOnce) {
+  TransferSender sender = Idle();
+  Verify(sender);
+  sender.Tick(kWelcomedAt + seconds(2));
+  sender.Lost(7, kWelcomedAt + seconds(2));
+  for (ConnectionId connection = 8; connection < 20; ++connection) {
+    const Nanos now = kWelcomedAt + seconds(20 * connection);
+    sender.Connected(connection, now);
+    EXPECT_FALSE(sender.hang_up());
+    sender.Heard(connection, Welcome{{true, false}}, now);
+    sender.Heard(connection, Window{1, 2 * kPart}, now);
+    sender.Tick(now);
+    EXPECT_TRUE(sender.hang_up());
+    sender.Lost(connection, now);
+  }
+  EXPECT_EQ(sender.state(), TransferState::kRunning);
+  sender.Connected(20, kWelcomedAt + seconds(500));
+  sender.Lost(20, kWelcomedAt + seconds(500));
+  EXPECT_EQ(CodeOf(sender.status()), ErrorCode::TIMEOUT) << "nobody welcomes it";
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ struct Weather {
   bool must_complete = true;
   int most_cuts = 1000000;
   bool silence_is_wrong = false;  // nothing is lost: no connection may be given up
+  Nanos rest = Nanos::max();      // then a connection is given back
   seconds deadline{100000};
 };
 
@@ -42,6 +43,7 @@ constexpr Weather kWeathers[] = {
     {.name = "lossy", .drop = 0.05, .twice = 0.1, .cut = 0.002},
     {.name = "damaged", .drop = 0.02, .twice = 0.1, .damage = 0.2, .cut = 0.005, .must_complete = false},
     {.name = "broken memory", .cut = 0.001, .always_damaged = true, .must_complete = false},
+    {.name = "rests", .drop = 0.01, .rest = milliseconds(1)},
     {.name = "deaf", .deaf = true, .must_complete = false},
     {.name = "idle", .idle = true, .must_complete = false, .deadline = seconds(60)},
 };
@@ -92,7 +94,7 @@ class Simulation {
  private:
   static TransferName Name() { return {"n2", "gpt", 3, {1, 1000}, 1}; }
   SenderLimits Sending() const {
-    return {.deadline = weather_.deadline, .silence = seconds(10), .vain_connections = 40};
+    return {.deadline = weather_.deadline, .silence = seconds(10), .vain_connections = 40, .idle = weather_.rest};
   }
   ReceiverLimits Receiving() const {
     return {.deadline = weather_.deadline, .alone = seconds(500), .window = 3 * kChunk};
