@@ -46,17 +46,15 @@ TransferRun::Turn ReceiveRun::Step(BulkStream& stream, Nanos* due) {
   const bool heard = unsaid_.size() < kMostUnsaid && Hear(stream);
   if (heard) came_ = Now();
   bool hang_up = false;
-  bool complete = false;
   {
     MutexLock lock(mutex_);
     machine_.Tick(Now());
     for (TransferMessage& message : machine_.TakeMessages()) unsaid_.push_back(std::move(message));
     hang_up = machine_.hang_up();
-    complete = machine_.state() == TransferState::kComplete;
     *due = machine_.NextDeadline();
   }
   const bool said = SayNext(stream);
-  if (stream.ended() || Stalled(Now(), complete, due)) return Turn::kOver;
+  if (stream.ended() || Stalled(Now(), due)) return Turn::kOver;
   if (hang_up && (unsaid_.empty() || Now() - came_ >= patience_.farewell)) {
     Leave(stream);
     return Turn::kOver;
@@ -72,9 +70,10 @@ bool ReceiveRun::SayNext(BulkStream& stream) {
   return true;
 }
 
-// The sender owes the rest of a chunk that it began, and, when all are there, the end of the connection.
-bool ReceiveRun::Stalled(Nanos now, bool complete, Nanos* due) const {
-  if (arriving_.empty() && !complete) return false;
+// The sender owes the rest of a chunk that it began, the next one, and, when all are there, the end of the connection;
+// one that has nothing to send gives the connection back long before (SenderLimits::idle). So it is stopped, or the
+// network is, and keeps neither the thread nor, once nobody comes back, the memory.
+bool ReceiveRun::Stalled(Nanos now, Nanos* due) const {
   *due = std::min(*due, came_ + patience_.stall);
   return now - came_ >= patience_.stall;
 }

@@ -49,7 +49,7 @@ class ReceiveRun final : public TransferRun {
   void Sum(size_t bytes) CKPTD_EXCLUDES(mutex_);
   void Settle(const Arriving& chunk) CKPTD_EXCLUDES(mutex_);
   void Wrong(absl::string_view what) CKPTD_EXCLUDES(mutex_);
-  [[nodiscard]] bool Stalled(Nanos now, bool complete, Nanos* due) const;
+  [[nodiscard]] bool Stalled(Nanos now, Nanos* due) const;
   [[nodiscard]] bool SayNext(BulkStream& stream);
 
   const TransferShape shape_;

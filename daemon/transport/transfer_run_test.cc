@@ -193,6 +193,23 @@ TEST_P(TransferRunTest, AChunkThatStopsInTheMiddleEndsTheConnection) {
   ExpectComplete();
 }
 
+TEST_P(TransferRunTest, ASenderThatFallsSilentBetweenChunksIsGivenUp) {
+  SenderLimits limits = Sending();
+  limits.deadline = Now() + seconds(20);
+  limits.idle = Nanos::max();  // as one that is stopped
+  Make(limits, Receiving());
+  EXPECT_TRUE(sender_->ChunkReady(0, CrcOf(0)).ok());
+  const Nanos begin = Now();
+  Connect();
+  EXPECT_GE(Now() - begin, milliseconds(400));
+  EXPECT_LT(Now() - begin, seconds(10));
+  EXPECT_EQ(told_, 1U);
+  EXPECT_EQ(receiver_->state(), TransferState::kRunning) << "another connection may bring the rest";
+  MakeReady();
+  Connect();
+  ExpectComplete();
+}
+
 // Whoever dialled it dials again when a chunk is ready, and the transfer goes on.
 TEST_P(TransferRunTest, ASenderThatHasNothingToSendGivesItsConnectionBack) {
   SenderLimits limits = Sending();
