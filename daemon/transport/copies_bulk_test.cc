@@ -19,6 +19,7 @@
 #include "daemon/transport/testing/raw_peer.h"
 #include "daemon/transport/testing/test_holder.h"
 #include "daemon/transport/testing/test_node.h"
+#include "daemon/transport/tls/tls_ends.h"
 #include "daemon/transport/tls/tls_pair.h"
 #include "daemon/transport/ucx/ucx_pair.h"
 
@@ -268,6 +269,27 @@ TEST_P(CopiesBulkTest, ATokenIsForOneConnectionOfOneTransferOfOnePeer) {
   EXPECT_EQ(code(FirstOf(TokenFor(1, kTestChunk), 1, kTestChunk)), ErrorCode::PERMISSION) << "expired";
   EXPECT_THAT(Dial(FirstOf(token, 1, kTestChunk)).status().message(), HasSubstr("the other end stopped: "));
   EXPECT_EQ(holder_.Of(1)->bytes, before);
+}
+
+// The transfer before has failed, and waits a second for its other end: instead of an answer to Hello, which would make
+// a connection in vain of it.
+TEST_P(CopiesBulkTest, WhoeverBeginsAnewTooSoonIsToldToComeAgain) {
+  Start(nullptr, of_[1].port.get());
+  const auto failed = Dial(FirstOf(TokenFor(1, kTestChunk), 1, kTestChunk));
+  ASSERT_TRUE(failed.ok()) << failed.status();
+  TestEnd end(failed->stream);
+  end->Say(Verified{0, 1});
+  for (bool stopped = false; !stopped;) {
+    const auto came = end.Next();
+    ASSERT_TRUE(came.has_value()) << end.error();
+    stopped = came->message && std::holds_alternative<Stop>(*came->message);
+  }
+  const Nanos begin = Now();
+  const auto dial = [this] { return CodeOf(Dial(FirstOf(TokenFor(1, kTestChunk), 1, kTestChunk)).status()); };
+  const ErrorCode first = dial();
+  EXPECT_TRUE(first == ErrorCode::BUSY || Now() - begin > milliseconds(700)) << InfoOf(first).name;
+  end->Close(absl::OkStatus());
+  EXPECT_TRUE(Eventually([&] { return dial() == ErrorCode::OK; }));
 }
 
 TEST_P(CopiesBulkTest, AWrongHelloThatIsTooLongIsCutOff) {

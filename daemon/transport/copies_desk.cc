@@ -297,6 +297,7 @@ absl::Status CopyCounter::TakeMove(const Judged& judged, const v1::MoveHello& he
   if (end.name != transfer.name || end.image_bytes != transfer.image_bytes || end.chunk_bytes != transfer.chunk_bytes)
     return Error(ErrorCode::PERMISSION,
                  absl::StrCat(ToString(transfer.name), ": the token was made for another transfer"));
+  CKPTD_RETURN_IF_ERROR(moves_->CheckFree(end));
   movers_[judged.peer.name] = judged.peer;
   answer();
   return moves_->Begin(std::move(end), std::move(stream));

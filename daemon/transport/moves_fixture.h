@@ -113,13 +113,21 @@ class MovesTest : public ::testing::Test {
     served_.mailbox()->Put([this, number = hello.name.slot, opened = std::move(opened)] {
       auto [here, there] = FakeBulk::Connect({.cut_after = cut_after_});
       absl::Status taken = refuse_.ok() ? moves_->CheckRoom() : refuse_;
-      if (taken.ok()) taken = moves_->Begin(End(*all_[number - 1]), there);
+      if (taken.ok()) taken = Begin(*all_[number - 1], there);
       if (!taken.ok()) ++refused_;
       dialling_.mailbox()->Put(
           [opened, taken, here = here] { taken.ok() ? opened(OpenedStream{here}) : opened(taken); });
     });
   }
-  virtual BulkEnd End(Moved& one) {
+  // On the callee's loop, as its desk does.
+  absl::Status Begin(Moved& one, const std::shared_ptr<BulkStream>& stream) {
+    BulkEnd end = End(one);
+    absl::Status taken = moves_->CheckFree(end);
+    if (taken.ok()) taken = moves_->Begin(std::move(end), stream);
+    if (taken.ok()) served_log_.emplace_back("begun");
+    return taken;
+  }
+  BulkEnd End(Moved& one) {
     ServedReceive receive;
     receive.target.bytes = std::span<std::byte>(reinterpret_cast<std::byte*>(one.place->data()), one.place->size());
     receive.target.keep = one.place;
@@ -129,6 +137,7 @@ class MovesTest : public ::testing::Test {
     };
     receive.limits.window = 4 * kMoveChunk;
     return {one.name, kMoveBytes, kMoveChunk, receive, [this, &one](const absl::Status& status) {
+              served_log_.emplace_back(InfoOf(CodeOf(status)).name);
               MutexLock lock(mutex_);
               one.served_end = status;
               changed_.NotifyAll();
@@ -195,7 +204,8 @@ class MovesTest : public ::testing::Test {
   std::atomic<int> dials_{0};
   std::atomic<int> refused_{0};
   int renewed_ = 0;
-  std::vector<uint8_t> tokens_;  // the dialling loop's
+  std::vector<uint8_t> tokens_;          // the dialling loop's
+  std::vector<std::string> served_log_;  // the callee's loop's
   Mutex mutex_;
   CondVar changed_;
   MoveNode served_;

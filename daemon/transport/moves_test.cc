@@ -105,6 +105,31 @@ TEST_F(MovesTest, WhoeverHasNothingToSendGivesTheSlotToOthers) {
   EXPECT_EQ(dials_ - refused_, 5) << "one connection each, and another for those that rested";
 }
 
+// The other end of the failed one is stopped, and so its connection is there a second longer. Beside it the new one
+// would write to the same memory, and be ended by its end.
+TEST_F(MovesTest, WhatFailedIsBegunAnewWhenItsConnectionHasEnded) {
+  const auto [stopped, there] = FakeBulk::Connect();
+  const auto wake = std::make_shared<Wake>();
+  stopped->Watch([wake] { wake->Set(); });
+  served_.Do([this, there = there] { EXPECT_TRUE(Begin(one_, there).ok()); });
+  stopped->Say(Verified{0, 1});
+  for (bool failed = false; !failed;) {
+    const auto came = stopped->Take();
+    ASSERT_TRUE(came.ok());
+    failed = came->has_value() && std::holds_alternative<Stop>(*(*came)->message);
+    if (!came->has_value()) wake->WaitUntil(SystemClock().Monotonic() + seconds(5));
+  }
+  Send(one_);
+  EXPECT_TRUE(Wait(one_.end).ok()) << Wait(one_.end);
+  EXPECT_EQ(*one_.place, *image_);
+  ASSERT_TRUE(Until([this] {
+    MutexLock lock(mutex_);
+    return one_.served_end.has_value() && one_.served_end->ok();
+  }));
+  served_.Do([this] { EXPECT_THAT(served_log_, ::testing::ElementsAre("begun", "PROTOCOL", "begun", "OK")); });
+  EXPECT_GT(refused_, 0);
+}
+
 TEST_F(MovesTest, WithoutAChunkNobodyIsDialled) {
   Send(one_, seconds(30), 0);
   ASSERT_TRUE(Until([&] { return shared_->slots->free() == 2; }));

@@ -34,6 +34,23 @@ absl::Status ServedMoves::CheckRoom() const {
   return Error(ErrorCode::BUSY, absl::StrCat(at_once_, " transfers are under way here; dial again later"));
 }
 
+std::string ServedMoves::KeyOf(const BulkEnd& end) {
+  return absl::StrCat(std::holds_alternative<ServedReceive>(end.end) ? "< " : "> ", ToString(end.name));
+}
+
+// Beside its last second a new one would write to the same memory, and be ended by the end of the old one. Nothing is
+// left to do for one that was read to its end.
+absl::Status ServedMoves::CheckFree(const BulkEnd& end) const {
+  const std::string key = KeyOf(end);
+  const auto found = served_.find(key);
+  if (found == served_.end() || !found->second->driven || FindSame(key, end) != nullptr) return absl::OkStatus();
+  const bool was_read = found->second->receive == nullptr && found->second->run->state() == TransferState::kComplete;
+  if (was_read) return absl::OkStatus();
+  found->second->run->Abort(Error(ErrorCode::FENCED, absl::StrCat(ToString(end.name), ": begun anew")));
+  return Error(ErrorCode::BUSY,
+               absl::StrCat(ToString(end.name), ": the transfer before has not ended yet; dial again later"));
+}
+
 // What was complete may be asked for once more: whoever sent it may not have heard.
 ServedMoves::ServedPtr ServedMoves::FindSame(const std::string& key, const BulkEnd& end) const {
   const auto found = served_.find(key);
@@ -66,8 +83,8 @@ absl::StatusOr<ServedMoves::ServedPtr> ServedMoves::Make(BulkEnd& end) const {
 }
 
 absl::Status ServedMoves::Begin(BulkEnd end, std::shared_ptr<BulkStream> stream) {
-  const bool receives = std::holds_alternative<ServedReceive>(end.end);
-  const std::string key = absl::StrCat(receives ? "< " : "> ", ToString(end.name));
+  CKPTD_RETURN_IF_ERROR(CheckFree(end));
+  const std::string key = KeyOf(end);
   if (const ServedPtr same = FindSame(key, end)) {
     same->done = std::move(end.done);
     same->wanted = std::move(end.wanted);
@@ -145,13 +162,14 @@ void ServedMoves::Finish(const ServedPtr& served) {
   if (const MoveDone done = std::exchange(served->done, nullptr)) done(served->run->status());
 }
 
-// Whoever drives it lets go by himself.
+// Whoever drives it lets go by himself; until then it is known, so that none is begun beside it.
 void ServedMoves::Drop(const ServedPtr& served, const absl::Status& why) {
   served->run->Abort(why);
   loop_.CancelTimer(std::exchange(served->alone, 0));
+  if (served->driven) return;
   if (const auto found = served_.find(served->key); found != served_.end() && found->second == served)
     served_.erase(found);
-  if (!served->driven) Finish(served);
+  Finish(served);
 }
 
 void ServedMoves::AbortPeer(const std::string& peer, const absl::Status& why) {

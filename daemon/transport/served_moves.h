@@ -30,7 +30,10 @@ class ServedMoves {
 
   // BUSY: no more connections now.
   [[nodiscard]] absl::Status CheckRoom() const;
-  // INVALID_ARGUMENT for an end that makes no sense. `stream` was answered, or will be closed with the error.
+  // BUSY: the transfer that this one would replace has a connection still, for a second at most, and may write until
+  // then. It is given up, if it was not.
+  [[nodiscard]] absl::Status CheckFree(const BulkEnd& end) const;
+  // BUSY; INVALID_ARGUMENT for an end that makes no sense. `stream` was answered, or will be closed with the error.
   [[nodiscard]] absl::Status Begin(BulkEnd end, std::shared_ptr<BulkStream> stream);
   // Of this peer, which is none any more.
   void AbortPeer(const std::string& peer, const absl::Status& why);
@@ -51,6 +54,7 @@ class ServedMoves {
   };
   using ServedPtr = std::shared_ptr<Served>;
 
+  [[nodiscard]] static std::string KeyOf(const BulkEnd& end);
   [[nodiscard]] absl::StatusOr<ServedPtr> Make(BulkEnd& end) const;
   [[nodiscard]] ServedPtr FindSame(const std::string& key, const BulkEnd& end) const;
   void Drive(const ServedPtr& served, std::shared_ptr<BulkStream> stream);

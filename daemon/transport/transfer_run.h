@@ -39,7 +39,7 @@ class Wake {
 
 struct RunPatience {
   Nanos farewell = std::chrono::seconds(1);  // for the last words to go out
-  Nanos stall = std::chrono::seconds(10);  // a receiver's, between two frames of any kind
+  Nanos stall = std::chrono::seconds(10);    // a receiver's, between two frames of any kind
 };
 
 class TransferRun {
