@@ -232,15 +232,8 @@ absl::Status CopySender::Move(const Key& to, Sending& sending, const v1::OfferRe
   order.image_bytes = sending.bytes.size;
   order.chunk_bytes = sending.held.head.block.chunk_bytes;
   CKPTD_ASSIGN_OR_RETURN(order.token, TokenOf(answer.token()));
-  order.renew = scope_.Bind([this, to, turn = sending.turn, slot = answer.slot()](auto answered) {
-    Sending* still = Find(to, turn);
-    transport::CopyCalls* links = handler_.calls();
-    if (still == nullptr || state_ == nullptr || links == nullptr)
-      return answered(Error(ErrorCode::CANCELLED, "not wanted any more"));
-    links->Offer(
-        to.agent, RequestFor(to.rank, *still), kPatience,
-        [answered, slot](const absl::StatusOr<v1::OfferResponse>& again) { answered(RenewedToken(slot, again)); });
-  });
+  order.renew = scope_.Bind(
+      [this, to, turn = sending.turn, slot = answer.slot()](auto answered) { Renew(to, turn, slot, answered); });
   transport::BulkSource source;
   source.read = [file = sending.held.file, begin = sending.bytes.begin](uint64_t offset, std::span<std::byte> into) {
     return file->Read(begin + offset, into);
@@ -254,6 +247,22 @@ absl::Status CopySender::Move(const Key& to, Sending& sending, const v1::OfferRe
                                        Moved(to, turn, status);
                                      })));
   return TellReady(sending);
+}
+
+// A holder that has no room any more, or has not heard of the attempt since its restart, is the plan's matter, which
+// asks again, and tells of one that has none for long: the transport would ask for as long as the transfer may last.
+// What the holder has of it stays with it for a while, and is not sent again.
+void CopySender::Renew(const Key& to, Turn turn, uint32_t slot, const TokenAnswer& answered) {
+  const Sending* sending = Find(to, turn);
+  transport::CopyCalls* calls = handler_.calls();
+  if (sending == nullptr || state_ == nullptr || calls == nullptr)
+    return answered(Error(ErrorCode::CANCELLED, "not wanted any more"));
+  calls->Offer(to.agent, RequestFor(to.rank, *sending), kPatience,
+               scope_.Bind([this, to, turn, slot, answered](const absl::StatusOr<v1::OfferResponse>& again) {
+                 const bool waits = IsWaiting(again.status()) && Find(to, turn) != nullptr;
+                 if (waits) return Moved(to, turn, again.status());
+                 answered(RenewedToken(slot, again));
+               }));
 }
 
 // Of its chunks those that are captured.

@@ -120,6 +120,8 @@ class CopySender {
   void Offer(const Key& to);
   void Offered(const Key& to, Turn turn, const absl::StatusOr<v1::OfferResponse>& answer);
   [[nodiscard]] absl::Status Move(const Key& to, Sending& sending, const v1::OfferResponse& answer);
+  using TokenAnswer = std::function<void(absl::StatusOr<transport::TransferToken>)>;
+  void Renew(const Key& to, Turn turn, uint32_t slot, const TokenAnswer& answered);
   [[nodiscard]] static absl::Status TellReady(Sending& sending);
   void Moved(const Key& to, Turn turn, const absl::Status& status);
   void Drop(const Key& to);

@@ -265,5 +265,31 @@ TEST_F(CopySenderTest, ATransferThatItsHolderForgotEndsAtOnce) {
   EXPECT_EQ(CodeOf(token.status()), ErrorCode::FENCED);
 }
 
+// Between two connections: the transport would ask on and on, and the plan take the copy for one that is on its way.
+TEST_F(CopySenderTest, AHolderThatIsBusyForTheNextConnectionIsThePlansMatter) {
+  Protect(10);
+  for (Nanos passed(0); passed < seconds(40); passed += seconds(1)) {
+    Take(calls_.offers).answer(TokenFor(3));
+    Settle();
+    Take(calls_.sent).order.renew([](const absl::StatusOr<transport::TransferToken>&) { ADD_FAILURE() << "goes on"; });
+    Take(calls_.offers).answer(Error(ErrorCode::BUSY, "no slot is free yet"));
+    Settle();
+    EXPECT_FALSE(calls_.move_exists);
+    EXPECT_EQ(sender_->plan().count().under_way, 0u);
+    EXPECT_EQ(pins_, 0);
+    EXPECT_TRUE(calls_.offers.empty()) << "not at once";
+    Pass(seconds(1));
+  }
+  EXPECT_EQ(CodeOf(sender_->plan().last_error()), ErrorCode::BUSY) << "status names it";
+  EXPECT_THAT(refused_, ::testing::Contains(10)) << "and its slot is not kept for it";
+  EXPECT_THAT(ended_, IsEmpty()) << "it is no failure";
+  const FakeCopyCalls::Moved sent = Begin();
+  sent.done(absl::OkStatus());
+  Take(calls_.seals).answer(v1::SealResponse());
+  Settle();
+  EXPECT_EQ(sender_->plan().count().done, 1u);
+  EXPECT_TRUE(sender_->plan().last_error().ok());
+}
+
 }  // namespace
 }  // namespace ckptd::protect
