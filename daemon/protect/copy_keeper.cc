@@ -17,7 +17,6 @@ namespace {
 
 constexpr Nanos kTokenLife = std::chrono::seconds(30);  // from the answer to the connection
 constexpr Nanos kAbandoned = std::chrono::seconds(60);  // nobody moved it: its slot is given back
-constexpr size_t kMostRanges = 1024;                    // of one image that one node reads
 constexpr Nanos kSweepEvery = std::chrono::seconds(10);
 
 transport::TransferName NameOf(const std::string& peer, const v1::CopyName& copy, uint32_t number) {

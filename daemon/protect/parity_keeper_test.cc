@@ -60,6 +60,31 @@ TEST_F(ParityKeeperTest, ARangeOfChunksIsRead) {
   EXPECT_EQ(Describe(0, kStep10, 1, 1)->slot(), told->slot()) << "who asks again goes on";
 }
 
+// As of an image.
+TEST_F(ParityKeeperTest, ANodeHasSoManyRangesOfAParityAndNoMore) {
+  Store(kStep10);
+  uint32_t last = 0;
+  ParityReads reads(clock_, *region_,
+                    {[](const transport::TransferName&) { return transport::RandomToken(); }, [&] { return ++last; }},
+                    /*most_ranges=*/2);
+  const auto ask = [&](const std::string& peer, uint64_t first, uint64_t chunks) {
+    v1::DescribeRequest request;
+    *request.mutable_copy() = NameOfCopy("gpt", 2, kStep10);
+    *request.mutable_parity() = Piece();
+    request.set_first_chunk(first);
+    request.set_chunks(chunks);
+    return reads.Describe(peer, request).status();
+  };
+  EXPECT_TRUE(ask("a", 0, 1).ok());
+  EXPECT_TRUE(ask("a", 1, 1).ok());
+  EXPECT_EQ(CodeOf(ask("a", 0, 2)), ErrorCode::BUSY) << ask("a", 0, 2);
+  EXPECT_TRUE(ask("a", 1, 1).ok()) << "is one of them";
+  EXPECT_TRUE(ask("d", 0, 2).ok()) << "another node";
+  clock_.Advance(seconds(61));
+  reads.Sweep();
+  EXPECT_TRUE(ask("a", 0, 2).ok()) << "nobody reads the others";
+}
+
 TEST_F(ParityKeeperTest, ItStaysOverARestartOfTheAgent) {
   Store(kStep10);
   keeper_.reset();

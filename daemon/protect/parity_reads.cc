@@ -47,8 +47,8 @@ std::optional<ParityPlace> PlaceOf(const region::ParityRecord& record) {
   return place;
 }
 
-ParityReads::ParityReads(const Clock& clock, region::Region& region, Handler handler)
-    : clock_(clock), region_(region), handler_(std::move(handler)) {}
+ParityReads::ParityReads(const Clock& clock, region::Region& region, Handler handler, size_t most_ranges)
+    : clock_(clock), region_(region), handler_(std::move(handler)), most_ranges_(most_ranges) {}
 
 absl::StatusOr<HeldParity> ParityReads::Open(const std::string& job, const ParityPlace& place,
                                              const SnapshotId& id) const {
@@ -83,29 +83,36 @@ absl::StatusOr<v1::DescribeResponse> ParityReads::Describe(const std::string& pe
   const uint64_t chunks = request.chunks() != 0 ? request.chunks() : all;
   if (request.first_chunk() > all || chunks > all - request.first_chunk())
     return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat("job ", job, ": a parity of ", all, " chunks"));
-  const Reading& reading = Read({peer, job, request.copy().rank(), id, 0}, place, std::move(held),
-                                request.first_chunk() * chunk_bytes, chunks * chunk_bytes);
-  CKPTD_ASSIGN_OR_RETURN(const auto token, handler_.issue(reading.name));
+  CKPTD_ASSIGN_OR_RETURN(const Reading* reading, Read({peer, job, request.copy().rank(), id, 0}, place, std::move(held),
+                                                      request.first_chunk() * chunk_bytes, chunks * chunk_bytes));
+  CKPTD_ASSIGN_OR_RETURN(const auto token, handler_.issue(reading->name));
   response.set_token(token.data(), token.size());
-  response.set_slot(reading.name.slot);
+  response.set_slot(reading->name.slot);
   return response;
 }
 
-// The one that is there, if it is asked for again: its transfer goes on.
-ParityReads::Reading& ParityReads::Read(const transport::TransferName& name, const ParityPlace& place, HeldParity held,
-                                        uint64_t begin, uint64_t bytes) {
+// The one that is there, if it is asked for again: its transfer goes on. Each is remembered for a while.
+absl::StatusOr<ParityReads::Reading*> ParityReads::Read(const transport::TransferName& name, const ParityPlace& place,
+                                                        HeldParity held, uint64_t begin, uint64_t bytes) {
+  size_t ranges = 0;
   for (auto& [number, reading] : readings_) {
     transport::TransferName same = name;
     same.slot = number;
-    if (reading.name != same || reading.place != place || reading.begin != begin || reading.bytes != bytes) continue;
+    if (reading.name != same || reading.place != place) continue;
+    ++ranges;
+    if (reading.begin != begin || reading.bytes != bytes) continue;
     reading.touched = clock_.Monotonic();
-    return reading;
+    return &reading;
   }
+  if (ranges >= most_ranges_)
+    return Error(ErrorCode::BUSY,
+                 absl::StrCat("job ", name.job, " rank ", name.rank, " step ", name.snapshot.step, ": node ", name.peer,
+                              " has asked for ", ranges, " ranges of the parity of stripe ", place.stripe, " already"));
   const uint32_t number = handler_.number();
   Reading& reading = readings_[number];
   reading = {name, place, std::move(held), begin, bytes, clock_.Monotonic()};
   reading.name.slot = number;
-  return reading;
+  return &reading;
 }
 
 std::optional<transport::BulkEnd> ParityReads::Redeem(const transport::TransferName& name) {

@@ -5,6 +5,7 @@
 #ifndef CKPTD_DAEMON_PROTECT_PARITY_READS_H_
 #define CKPTD_DAEMON_PROTECT_PARITY_READS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -22,6 +23,8 @@
 
 namespace ckptd::protect {
 
+inline constexpr size_t kMostRanges = 1024;  // of one image, or of one parity, that one node reads
+
 // What a record says of parity that passed region::ParseParity; nothing when it is of no stripe of its group.
 [[nodiscard]] std::optional<ParityPlace> PlaceOf(const region::ParityRecord& record);
 
@@ -33,9 +36,9 @@ class ParityReads {
   };
 
   // Both outlive it.
-  ParityReads(const Clock& clock, region::Region& region, Handler handler);
+  ParityReads(const Clock& clock, region::Region& region, Handler handler, size_t most_ranges = kMostRanges);
 
-  // NOT_FOUND, CORRUPT, INVALID_ARGUMENT.
+  // NOT_FOUND, CORRUPT, INVALID_ARGUMENT; BUSY when the peer has asked for too many ranges.
   [[nodiscard]] absl::StatusOr<v1::DescribeResponse> Describe(const std::string& peer,
                                                               const v1::DescribeRequest& request);
   // For this node's own ranks. NOT_FOUND, CORRUPT.
@@ -56,12 +59,13 @@ class ParityReads {
     Nanos touched{0};
     bool read = false;  // all of it
   };
-  [[nodiscard]] Reading& Read(const transport::TransferName& name, const ParityPlace& place, HeldParity held,
-                              uint64_t begin, uint64_t bytes);
+  [[nodiscard]] absl::StatusOr<Reading*> Read(const transport::TransferName& name, const ParityPlace& place,
+                                              HeldParity held, uint64_t begin, uint64_t bytes);
 
   const Clock& clock_;
   region::Region& region_;
   const Handler handler_;
+  const size_t most_ranges_;
   std::map<uint32_t, Reading> readings_;  // by number
   CallbackScope scope_;
 };
