@@ -141,20 +141,28 @@ absl::StatusOr<transport::TransferToken> CopyKeeper::Issue(const transport::Tran
 
 void CopyKeeper::Offer(const std::string& peer, const v1::OfferRequest& request,
                        transport::CopyAnswer<v1::OfferResponse> answer) {
-  if (!request.has_parity()) return answer(Take(peer, request));
   const absl::Status may = MayAsk(peer, request.copy(), request.attempt(), request.user());
   if (!may.ok()) return answer(may);
   const auto state = handler_.state(request.copy().job());
+  v1::OfferRequest known = request;
+  *known.mutable_marks() = MarksOf(*state);
+  if (IsAhead(request.marks(), known.marks())) answer = LaterIfUnwanted(std::move(answer));
+  Decide(peer, known, *state, std::move(answer));
+}
+
+// By marks that this node knows of.
+void CopyKeeper::Decide(const std::string& peer, const v1::OfferRequest& request, const v1::State& state,
+                        transport::CopyAnswer<v1::OfferResponse> answer) {
+  if (!request.has_parity()) return answer(Take(peer, request));
   const v1::ParityPiece& piece = request.parity();
-  if (!IsGroupIn(*state, {piece.ranks().begin(), piece.ranks().end()}, piece.parity()))
+  if (!IsGroupIn(state, {piece.ranks().begin(), piece.ranks().end()}, piece.parity()))
     return answer(Error(ErrorCode::BUSY, absl::StrCat("job ", request.copy().job(), " rank ", request.copy().rank(),
                                                       ": its parity group is another one as this node knows")));
-  const bool loading = state->phase() == v1::State::LOAD;
+  const bool loading = state.phase() == v1::State::LOAD;
   parity_.Offer(peer, request, loading, std::move(answer));
 }
 
 absl::StatusOr<v1::OfferResponse> CopyKeeper::Take(const std::string& peer, const v1::OfferRequest& request) {
-  CKPTD_RETURN_IF_ERROR(MayAsk(peer, request.copy(), request.attempt(), request.user()));
   CKPTD_ASSIGN_OR_RETURN(const region::PeerSpec spec, SpecOf(request));
   v1::OfferResponse response;
   const SnapshotId id = ToId(request.copy().snapshot());

@@ -10,7 +10,10 @@
 //
 // Describe may name a range of chunks: the transfer then has these only, and counts them from 0.
 //
-// A node that has not heard of that attempt says BUSY, and is asked again.
+// A node that has not heard of that attempt says BUSY, and is asked again. What stays and what may be given up is
+// decided by what the coordinator told this node, never by the marks in an Offer: a step that nobody told would shut
+// out other ranks' copies, and give up those that protect the job. Where the owner has heard of later steps, and the
+// copy is not wanted by what this node has heard, the answer is BUSY, too.
 //
 // On the loop's thread, but for what the transport reads and writes.
 #ifndef CKPTD_DAEMON_PROTECT_COPY_KEEPER_H_
@@ -123,6 +126,8 @@ class CopyKeeper final : public transport::CopyHost {
                                     const std::string& user, bool reads = false) const;
   [[nodiscard]] static absl::StatusOr<Range> RangeOf(const v1::DescribeRequest& request,
                                                      const region::SlotRecord& record);
+  void Decide(const std::string& peer, const v1::OfferRequest& request, const v1::State& state,
+              transport::CopyAnswer<v1::OfferResponse> answer);
   [[nodiscard]] absl::StatusOr<v1::OfferResponse> Take(const std::string& peer, const v1::OfferRequest& request);
   [[nodiscard]] absl::Status Prepare(const region::PeerSpec& spec);
   [[nodiscard]] absl::StatusOr<Incoming*> Begin(const Key& key, const region::PeerSpec& spec,

@@ -98,6 +98,21 @@ v1::CopyMarks MarksOf(const v1::State& state) {
   return marks;
 }
 
+bool IsAhead(const v1::CopyMarks& told, const v1::CopyMarks& known) {
+  return ToId(told.protected_()) > ToId(known.protected_()) || ToId(told.captured()) > ToId(known.captured()) ||
+         told.floor() > known.floor();
+}
+
+transport::CopyAnswer<v1::OfferResponse> LaterIfUnwanted(transport::CopyAnswer<v1::OfferResponse> answer) {
+  return [answer = std::move(answer)](absl::StatusOr<v1::OfferResponse> said) {
+    const ErrorCode code = CodeOf(said.status());
+    if (code == ErrorCode::SUPERSEDED || code == ErrorCode::BELOW_FLOOR)
+      said = Error(ErrorCode::BUSY,
+                   absl::StrCat(said.status().message(), "; its owner has heard of later steps than this node"));
+    answer(std::move(said));
+  };
+}
+
 absl::StatusOr<region::PeerSpec> SpecOf(const v1::OfferRequest& request) {
   region::PeerSpec spec;
   spec.layout.job = request.copy().job();

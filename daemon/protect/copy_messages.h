@@ -10,6 +10,7 @@
 #include "daemon/base/ids.h"
 #include "daemon/region/peer_store.h"
 #include "daemon/region/record.h"
+#include "daemon/transport/copies.h"
 #include "daemon/transport/transfer_token.h"
 #include "proto/ckptd/v1/copy.pb.h"
 #include "proto/ckptd/v1/job.pb.h"
@@ -33,6 +34,11 @@ namespace ckptd::protect {
 // Of the newest STATE that is heard. What stands for W is the step that all ranks copy now, which W may have left
 // behind.
 [[nodiscard]] v1::CopyMarks MarksOf(const v1::State& state);
+
+// Whether whoever was told `told` has heard of later steps of the attempt than whoever was told `known`.
+[[nodiscard]] bool IsAhead(const v1::CopyMarks& told, const v1::CopyMarks& known);
+// To an Offer of somebody who is ahead: what is not wanted here may be so when the same is heard here.
+[[nodiscard]] transport::CopyAnswer<v1::OfferResponse> LaterIfUnwanted(transport::CopyAnswer<v1::OfferResponse> answer);
 
 // INVALID_ARGUMENT when the user is no number. Nothing else is checked here.
 [[nodiscard]] absl::StatusOr<region::PeerSpec> SpecOf(const v1::OfferRequest& request);

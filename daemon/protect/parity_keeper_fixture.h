@@ -98,8 +98,17 @@ class ParityKeeperTest : public region::PeerStoreTest {
     return request;
   }
   using Offered = absl::StatusOr<v1::OfferResponse>;
+  // The coordinator tells this node, too, what the owner says.
+  void Hear(const v1::CopyMarks& marks) {
+    auto state = std::make_shared<v1::State>(*state_);
+    state->set_floor(marks.floor());
+    *state->mutable_protecting() = marks.captured();
+    *state->mutable_protected_() = marks.protected_();
+    state_ = state;
+  }
   // The answer may come later.
   std::shared_ptr<std::optional<Offered>> Offer(const v1::OfferRequest& request) {
+    Hear(request.marks());
     auto said = std::make_shared<std::optional<Offered>>();
     keeper_->Offer(Node(request.copy().rank()), request, [said](Offered answer) { *said = std::move(answer); });
     return said;

@@ -219,12 +219,12 @@ bool World::MoveOn(Transfer& transfer) {
   return false;
 }
 
+// By the marks that the holder has heard of itself, as CopyKeeper::Offer does.
 bool World::BeginCopy(Transfer& transfer) {
-  Agent& agent = *nodes_[transfer.to].agent;
-  const AttemptId before = agent.marks.attempt;
-  if (!region::Advance(agent.marks, transfer.marks).ok() && options_.rules.orders_fenced) return false;
+  const Agent& agent = *nodes_[transfer.to].agent;
+  if (transfer.marks.attempt != agent.marks.attempt && options_.rules.orders_fenced) return false;
   const bool taken = TakeSlot(transfer);
-  if (taken || before != agent.marks.attempt) FeedCopies(transfer.to);
+  if (taken) FeedCopies(transfer.to);
   return taken;
 }
 

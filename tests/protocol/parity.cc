@@ -218,7 +218,6 @@ ParityMaking* World::JoinMaking(const Piece& piece) {
   making.place = piece.place;
   making.id = piece.id;
   making.attempt = piece.marks.attempt;
-  making.marks = piece.marks;
   making.loading = loading;
   return &making;
 }
@@ -235,9 +234,7 @@ bool World::BeginParity(int node, Rank key, ParityMaking& making) {
       FeedCopies(node);
     }
   }
-  const AttemptId before = agent.marks.attempt;
-  if (!region::Advance(agent.marks, making.marks).ok() && options_.rules.orders_fenced) return false;
-  if (agent.marks.attempt != before) FeedCopies(node);
+  if (making.attempt != agent.marks.attempt && options_.rules.orders_fenced) return false;
   if (LayoutAt(layouts, making.place) == nullptr) {
     if (random_.Chance(300)) Trim(&layouts, nullptr, agent.marks);  // memory is short
     layouts.push_back({making.place, {}});

@@ -92,7 +92,6 @@ struct ParityMaking {
   protect::ParityPlace place;
   SnapshotId id;
   AttemptId attempt = 0;
-  region::PeerMarks marks;
   bool loading = false;
   bool begun = false;       // all have offered, and it has a slot
   AttemptId fenced_by = 0;  // one above this
