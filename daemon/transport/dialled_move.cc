@@ -9,8 +9,8 @@
 namespace ckptd::transport {
 namespace {
 
-constexpr Nanos kTokenIsFresh = std::chrono::seconds(2);
-constexpr Nanos kRestsAtMost = std::chrono::seconds(20);  // the other end waits for 60 s (copy_keeper.cc)
+constexpr Nanos kTokenIsFresh = std::chrono::seconds(10);  // it is good for 30 s (copy_keeper.cc)
+constexpr Nanos kRestsAtMost = std::chrono::seconds(20);   // the other end waits for 60 s (copy_keeper.cc)
 
 // The other end has no room now: no fault of the connection.
 bool MeansLater(ErrorCode code) { return code == ErrorCode::BUSY || code == ErrorCode::LAYOUT_PREPARING; }
@@ -47,7 +47,8 @@ DialledMove::DialledMove(std::shared_ptr<DialShared> shared, MoveOrder order, He
       most_vain_(most_vain),
       done_(std::move(done)),
       backoff_(shared_->first_pause, shared_->longest_pause, RandomId()),
-      ordered_(Now()) {
+      token_(order_.token),
+      token_since_(Now()) {
   look_ = scope_.Bind([this] { Look(); });
   awake_ = scope_.Bind([this] { Awake(); });
   std::erase_if(shared_->runs, [](const DialShared::Run& one) { return one.run.expired(); });
@@ -92,6 +93,12 @@ void DialledMove::Look() {
 
 void DialledMove::Wait() {
   if (!shows_up_ && run_->Rests()) return Rest();
+  TokenIsFresh() ? AskForSlot() : Renew();
+}
+
+bool DialledMove::TokenIsFresh() const { return !token_used_ && Now() - token_since_ < kTokenIsFresh; }
+
+void DialledMove::AskForSlot() {
   phase_ = Phase::kWaiting;
   ticket_ = shared_->slots->Ask(scope_.Bind([this] { Granted(); }));
 }
@@ -116,11 +123,8 @@ void DialledMove::Awake() {
 
 void DialledMove::Granted() {
   shows_up_ = false;
-  const bool fresh = !token_used_ && Now() - ordered_ < kTokenIsFresh;
-  if (fresh)
-    Dial(order_.token);
-  else
-    Renew();
+  has_slot_ = true;
+  TokenIsFresh() ? Dial() : Renew();
 }
 
 void DialledMove::Renew() {
@@ -131,14 +135,17 @@ void DialledMove::Renew() {
 }
 
 void DialledMove::Renewed(const absl::StatusOr<TransferToken>& token) {
-  if (token.ok()) return Dial(*token);
-  Failed(token.status());
+  if (!token.ok()) return Failed(token.status());
+  token_ = *token;
+  token_since_ = Now();
+  token_used_ = false;
+  has_slot_ ? Dial() : AskForSlot();
 }
 
-void DialledMove::Dial(const TransferToken& token) {
+void DialledMove::Dial() {
   phase_ = Phase::kDialling;
   token_used_ = true;
-  hello_.token = token;
+  hello_.token = token_;
   shared_->dial(order_.peer, hello_,
                 scope_.Bind([this](absl::StatusOr<OpenedStream> opened) { Opened(std::move(opened)); }));
 }
@@ -151,6 +158,7 @@ void DialledMove::Opened(absl::StatusOr<OpenedStream> opened) {
 
 void DialledMove::Drive(OpenedStream opened) {
   phase_ = Phase::kDriven;
+  has_slot_ = false;
   progress_ = run_->verified_bytes();
   way_ = opened.way;
   driven_since_ = Now();
@@ -218,12 +226,10 @@ void DialledMove::Pause() {
   pause_ = shared_->loop.After(backoff_.Next(), [this] { Wait(); });
 }
 
-// While it is driven, the slot is its thread's.
 void DialledMove::GiveSlotBack() {
-  const bool held = phase_ == Phase::kRenewing || phase_ == Phase::kDialling;
   if (phase_ == Phase::kWaiting) shared_->slots->Withdraw(ticket_);
   phase_ = Phase::kOver;
-  if (held) shared_->slots->Return();
+  if (std::exchange(has_slot_, false)) shared_->slots->Return();
 }
 
 void DialledMove::Finish() {

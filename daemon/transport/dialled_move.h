@@ -1,11 +1,13 @@
 // A transfer that this agent dials: CopyCalls::Send and Receive. The transfer itself is a TransferRun; here is what
 // happens between its connections, on the loop's thread:
 //
-//   waiting for a slot -> (renewing the token) -> dialling -> driven on a thread of the pool
-//        ^                     |                     |             |
-//        '------ pausing <-----'---------------------'-------------'     until it is complete or has failed
+//   (renewing the token) -> waiting for a slot -> dialling -> driven on a thread of the pool
+//        ^                                           |             |
+//        '------ pausing <---------------------------'-------------'     until it is complete or has failed
 //
-// The first connection takes the token of the order, unless it waited long for its slot.
+// The first connection takes the token of the order. Whoever hands out tokens may take his time, or be stopped: so a
+// slot is asked for with the token in hand. When the wait was long, the token is renewed with the slot in hand, or a
+// busy node would never dial.
 //
 // A sender that has nothing to send until a chunk is ready, because a capture has only begun or stands still, rests: it
 // has no slot, so that others move meanwhile, and waits for one when a chunk is ready. Now and then it dials all the
@@ -87,12 +89,14 @@ class DialledMove final : public CopyMove {
   enum class Phase { kResting, kWaiting, kRenewing, kDialling, kDriven, kPausing, kOver };
 
   void Wait();
+  void AskForSlot();
   void Rest();
   void Awake();
   void Granted();
   void Renew();
   void Renewed(const absl::StatusOr<TransferToken>& token);
-  void Dial(const TransferToken& token);
+  void Dial();
+  [[nodiscard]] bool TokenIsFresh() const;
   void Opened(absl::StatusOr<OpenedStream> opened);
   void Drive(OpenedStream opened);
   void Returned();
@@ -116,9 +120,11 @@ class DialledMove final : public CopyMove {
   Backoff backoff_;
   Phase phase_ = Phase::kWaiting;
   MoveSlots::Ticket ticket_ = 0;
+  bool has_slot_ = false;  // while it is driven, the slot is its thread's
   Loop::TimerId pause_ = 0;
   Loop::TimerId alarm_ = 0;
-  const Nanos ordered_;
+  TransferToken token_;
+  Nanos token_since_;
   bool token_used_ = false;
   uint32_t vain_ = 0;
   uint64_t progress_ = 0;         // before the present connection

@@ -154,7 +154,10 @@ class MovesTest : public ::testing::Test {
       limits.deadline = SystemClock().Monotonic() + within;
       limits.idle = idle_;
       auto run = std::make_shared<SendRun>(SystemClock(), one.name, shape_, source, limits);
-      MoveOrder order{"b", one.name, kMoveBytes, kMoveChunk, {1}, [this](auto answer) { answer(Renew()); }};
+      MoveOrder order{"b", one.name, kMoveBytes, kMoveChunk, {1}, [this](auto answer) {
+                        ++asks_;
+                        if (!silent_) answer(Renew());
+                      }};
       const Hello hello{{}, one.name, kMoveBytes, kMoveChunk};
       one.move = std::make_unique<DialledMove>(
           shared_, order, hello, run, [run](uint32_t chunk, uint32_t crc) { return run->ChunkReady(chunk, crc); }, 0,
@@ -201,6 +204,8 @@ class MovesTest : public ::testing::Test {
   Nanos idle_ = std::chrono::seconds(2);
   absl::Status refuse_;
   absl::Status renewal_;
+  std::atomic<bool> silent_{false};  // who is to renew tokens
+  std::atomic<int> asks_{0};         // for one
   std::atomic<int> dials_{0};
   std::atomic<int> refused_{0};
   int renewed_ = 0;

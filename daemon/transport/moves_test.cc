@@ -89,8 +89,10 @@ TEST_F(MovesTest, WhoeverHasNothingToSendGivesTheSlotToOthers) {
   Send(one_, seconds(30), 3);
   Send(idle, seconds(30), 3);
   ASSERT_TRUE(Until([&] { return one_.verified == 3 && idle.verified == 3; }));
+  const Nanos begin = SystemClock().Monotonic();
   Send(third);
   EXPECT_TRUE(Wait(third.end).ok()) << Wait(third.end);
+  EXPECT_LT(SystemClock().Monotonic() - begin, seconds(5)) << "before the other end finds them silent";
   EXPECT_EQ(*third.place, *image_);
   ASSERT_TRUE(Until([&] { return shared_->slots->free() == 2; })) << "nor by the others";
   for (Moved* one : {&one_, &idle}) {
@@ -128,6 +130,23 @@ TEST_F(MovesTest, WhatFailedIsBegunAnewWhenItsConnectionHasEnded) {
   }));
   served_.Do([this] { EXPECT_THAT(served_log_, ::testing::ElementsAre("begun", "PROTOCOL", "begun", "OK")); });
   EXPECT_GT(refused_, 0);
+}
+
+// It is asked for without a slot.
+TEST_F(MovesTest, WhoeverWaitsForItsTokenKeepsNobodyFromMoving) {
+  silent_ = true;
+  cut_after_ = 30;
+  Moved& other = Another();
+  Moved& third = Another();
+  Send(one_);
+  Send(other);
+  ASSERT_TRUE(Until([&] { return asks_ == 2; }));
+  cut_after_ = UINT64_MAX;
+  dialling_.Do([this] { EXPECT_EQ(shared_->slots->free(), 2u); });
+  Send(third);
+  EXPECT_TRUE(Wait(third.end).ok()) << Wait(third.end);
+  EXPECT_EQ(*third.place, *image_);
+  EXPECT_FALSE(one_.end.has_value() || other.end.has_value());
 }
 
 TEST_F(MovesTest, WithoutAChunkNobodyIsDialled) {
