@@ -15,7 +15,8 @@
 namespace ckptd::protect {
 namespace {
 
-constexpr Nanos kPatience = std::chrono::seconds(20);  // with an answer
+constexpr Nanos kPatience = std::chrono::seconds(20);      // with an answer
+constexpr Nanos kBusyPatience = std::chrono::seconds(10);  // with a holder that is dialled in vain; then the plan asks
 
 Groups GroupsOf(const v1::State& state) {
   Groups groups;
@@ -231,6 +232,7 @@ absl::Status CopySender::Move(const Key& to, Sending& sending, const v1::OfferRe
   order.name = {to.agent, job_, to.rank, sending.id, answer.slot()};
   order.image_bytes = sending.bytes.size;
   order.chunk_bytes = sending.held.head.block.chunk_bytes;
+  order.busy_patience = kBusyPatience;
   CKPTD_ASSIGN_OR_RETURN(order.token, TokenOf(answer.token()));
   order.renew = scope_.Bind(
       [this, to, turn = sending.turn, slot = answer.slot()](auto answered) { Renew(to, turn, slot, answered); });

@@ -271,6 +271,8 @@ TEST_F(CopySenderTest, AHolderThatIsBusyForTheNextConnectionIsThePlansMatter) {
   for (Nanos passed(0); passed < seconds(40); passed += seconds(1)) {
     Take(calls_.offers).answer(TokenFor(3));
     Settle();
+    ASSERT_FALSE(calls_.sent.empty());
+    EXPECT_LT(calls_.sent[0].order.busy_patience, seconds(30)) << "nor if it is busy when it is dialled";
     Take(calls_.sent).order.renew([](const absl::StatusOr<transport::TransferToken>&) { ADD_FAILURE() << "goes on"; });
     Take(calls_.offers).answer(Error(ErrorCode::BUSY, "no slot is free yet"));
     Settle();

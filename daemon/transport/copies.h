@@ -115,9 +115,12 @@ struct MoveOrder {
   uint64_t chunk_bytes = 0;
   TransferToken token{};
   // Asks for another token: by Offer or Describe with the same words; answer once, within the call or later. BUSY,
-  // LAYOUT_PREPARING: asked again after a pause, until the deadline; AGENT_UNREACHABLE, TIMEOUT: the same, as a vain
-  // connection; everything else ends the transfer.
+  // LAYOUT_PREPARING: asked again after a pause, for as long as `busy_patience` has it; AGENT_UNREACHABLE, TIMEOUT: the
+  // same, as a vain connection; everything else ends the transfer.
   std::function<void(std::function<void(absl::StatusOr<TransferToken>)> answer)> renew;
+  // So long without a connection because the other end was BUSY, for a token or when it was dialled: the transfer ends
+  // with that. Its owner may know better what to do.
+  Nanos busy_patience = Nanos::max();
 };
 
 // What this agent asks of others. The handles may outlive it only to be destroyed.

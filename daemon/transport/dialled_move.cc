@@ -159,6 +159,7 @@ void DialledMove::Opened(absl::StatusOr<OpenedStream> opened) {
 void DialledMove::Drive(OpenedStream opened) {
   phase_ = Phase::kDriven;
   has_slot_ = false;
+  busy_since_.reset();
   progress_ = run_->verified_bytes();
   way_ = opened.way;
   driven_since_ = Now();
@@ -203,7 +204,9 @@ void DialledMove::Returned() {
 void DialledMove::Failed(const absl::Status& why) {
   last_error_ = why;
   const ErrorCode code = CodeOf(why);
-  if (!MeansLater(code) && !MayPass(code)) run_->Abort(why);
+  if (MeansLater(code) && !busy_since_) busy_since_ = Now();
+  const bool too_long = MeansLater(code) && Now() - *busy_since_ >= order_.busy_patience;
+  if (too_long || (!MeansLater(code) && !MayPass(code))) run_->Abort(why);
   GiveSlotBack();
   phase_ = Phase::kPausing;
   if (MeansLater(code) || Over()) return Pause();

@@ -18,6 +18,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -127,8 +128,9 @@ class DialledMove final : public CopyMove {
   Nanos token_since_;
   bool token_used_ = false;
   uint32_t vain_ = 0;
-  uint64_t progress_ = 0;         // before the present connection
-  BulkWay way_ = BulkWay::kGrpc;  // of it
+  std::optional<Nanos> busy_since_;  // the other end, since the last connection
+  uint64_t progress_ = 0;            // before the present connection
+  BulkWay way_ = BulkWay::kGrpc;     // of it
   Nanos driven_since_{0};
   Nanos starved_{0};         // before it
   uint64_t renewal_ = 0;     // which answer is heard

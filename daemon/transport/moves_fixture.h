@@ -158,6 +158,7 @@ class MovesTest : public ::testing::Test {
                         ++asks_;
                         if (!silent_) answer(Renew());
                       }};
+      order.busy_patience = busy_patience_;
       const Hello hello{{}, one.name, kMoveBytes, kMoveChunk};
       one.move = std::make_unique<DialledMove>(
           shared_, order, hello, run, [run](uint32_t chunk, uint32_t crc) { return run->ChunkReady(chunk, crc); }, 0,
@@ -201,6 +202,7 @@ class MovesTest : public ::testing::Test {
   std::vector<std::unique_ptr<Moved>> all_;
   Moved& one_ = Another();
   std::atomic<uint64_t> cut_after_{UINT64_MAX};
+  Nanos busy_patience_ = Nanos::max();
   Nanos idle_ = std::chrono::seconds(2);
   absl::Status refuse_;
   absl::Status renewal_;

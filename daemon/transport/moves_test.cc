@@ -48,6 +48,14 @@ TEST_F(MovesTest, BusyIsNotInVainAndEndsByTheDeadline) {
   EXPECT_GT(dials_, 8);
 }
 
+TEST_F(MovesTest, BusyForTooLongIsTheOwnersMatter) {
+  busy_patience_ = milliseconds(100);
+  refuse_ = Error(ErrorCode::BUSY, "later");
+  Send(one_);
+  EXPECT_EQ(CodeOf(Wait(one_.end)), ErrorCode::BUSY) << Wait(one_.end);
+  EXPECT_GT(dials_, 3);
+}
+
 TEST_F(MovesTest, WhatIsFinalIsNotTriedAgain) {
   refuse_ = Error(ErrorCode::SUPERSEDED, "newer ones are here");
   Send(one_);
