@@ -41,6 +41,11 @@ absl::Status TokenTable::Issue(const TransferToken& token, const TransferName& n
   Expire(now);
   if (issued_.size() >= capacity_)
     return Error(ErrorCode::BUSY, absl::StrCat(ToString(name), ": ", capacity_, " transfers wait to begin already"));
+  const auto its = static_cast<size_t>(
+      std::count_if(issued_.begin(), issued_.end(), [&](const Issued& one) { return one.name.peer == name.peer; }));
+  if (its >= of_one_peer_)
+    return Error(ErrorCode::BUSY,
+                 absl::StrCat(ToString(name), ": ", its, " transfers of node ", name.peer, " wait to begin already"));
   const bool known =
       std::any_of(issued_.begin(), issued_.end(), [&](const Issued& one) { return SameToken(one.token, token); });
   if (known) return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat(ToString(name), ": this token is out already"));

@@ -26,14 +26,16 @@ using TransferToken = std::array<uint8_t, 16>;
 [[nodiscard]] bool SameToken(const TransferToken& a, const TransferToken& b);
 
 inline constexpr size_t kMaxTokens = 4096;
+inline constexpr size_t kMaxTokensOfPeer = 2048;  // so that one that asks and never comes leaves some to others
 
 // Pure; one thread. Times are monotonic.
 class TokenTable {
  public:
-  explicit TokenTable(size_t capacity = kMaxTokens) : capacity_(capacity) {}
+  explicit TokenTable(size_t capacity = kMaxTokens, size_t of_one_peer = kMaxTokensOfPeer)
+      : capacity_(capacity), of_one_peer_(of_one_peer) {}
 
-  // `token` from RandomToken(). BUSY when `capacity` tokens are out that have not passed their deadlines;
-  // INVALID_ARGUMENT for a bad name or a token that is out already.
+  // `token` from RandomToken(). BUSY when `capacity` tokens are out that have not passed their deadlines, or this peer
+  // has `of_one_peer`; INVALID_ARGUMENT for a bad name or a token that is out already.
   [[nodiscard]] absl::Status Issue(const TransferToken& token, const TransferName& name, Nanos deadline, Nanos now);
 
   // Who presents it says what for. PERMISSION when there is no such token (any more), its deadline has passed, or it
@@ -55,6 +57,7 @@ class TokenTable {
   void Expire(Nanos now);
 
   const size_t capacity_;
+  const size_t of_one_peer_;
   std::vector<Issued> issued_;
 };
 

@@ -71,6 +71,19 @@ TEST(TokenTable, IsBoundedAndMakesRoomForWhatHasExpired) {
   EXPECT_EQ(table.size(), 0U);
 }
 
+TEST(TokenTable, OnePeerLeavesSomeToOthers) {
+  TokenTable table(/*capacity=*/4, /*of_one_peer=*/2);
+  TransferName other = Name();
+  other.peer = "n3";
+  const TransferToken first = RandomToken();
+  ASSERT_TRUE(table.Issue(first, Name(), seconds(110), kNow).ok());
+  ASSERT_TRUE(table.Issue(RandomToken(), Name(), seconds(110), kNow).ok());
+  EXPECT_EQ(CodeOf(table.Issue(RandomToken(), Name(), seconds(110), kNow)), ErrorCode::BUSY);
+  EXPECT_TRUE(table.Issue(RandomToken(), other, seconds(110), kNow).ok());
+  ASSERT_TRUE(table.Redeem(first, Name(), kNow).ok());
+  EXPECT_TRUE(table.Issue(RandomToken(), Name(), seconds(110), kNow).ok()) << "it came for one";
+}
+
 TEST(TokenTable, RefusesTheSameTokenAndBadNames) {
   TokenTable table;
   const TransferToken token = RandomToken();
