@@ -32,6 +32,11 @@ job::NewestRead JobStorage::operator()(const job::ReadNewest& request) const {
   read.status = newest.status();
   if (!newest.ok() || *newest == 0) return read;
   auto record = ReadAttempt(store_, job_, *newest);
+  // Pruned since it was listed: a higher attempt is there, and was loaded.
+  if (CodeOf(record.status()) == ErrorCode::NOT_FOUND) {
+    const auto again = NewestAttempt(store_, job_);
+    if (again.ok() && *again > *newest) return (*this)(request);
+  }
   auto decision = ReadDecision(store_, job_, *newest);
   read.status = record.ok() ? decision.status() : record.status();
   // Whoever wrote it may have been killed before its name was durable, and this coordinator goes on from it: a decision
@@ -57,6 +62,7 @@ job::Listed JobStorage::operator()(const job::List& request) const {
   if (!listing.ok()) return listed;
   listed.decisions = std::move(listing->decisions);
   listed.unreadable = std::move(listing->unreadable);
+  listed.newest = listing->newest_attempt;
   for (const StepListing& step : listing->steps) {
     if (!step.damage.empty()) Log(kError, "storage.damaged").Job(job_).Snapshot(step.id).Field("error", step.damage);
     listed.steps.push_back(ToStored(step));
@@ -99,6 +105,11 @@ job::MarkerPut JobStorage::operator()(const job::PutMarker& request) const {
 
 job::StepDeleted JobStorage::operator()(const job::DeleteStep& request) const {
   return {request.op, DeleteStep(store_, job_, request.id)};
+}
+
+job::RecordsPruned JobStorage::operator()(const job::PruneRecords& request) const {
+  auto newest = PruneRecords(store_, job_, request.attempt, request.decisions);
+  return {request.op, newest.status(), newest.value_or(0)};
 }
 
 }  // namespace ckptd

@@ -5,10 +5,12 @@
 
 #include <cerrno>
 #include <memory>
+#include <utility>
 
 #include "daemon/base/errors.h"
 #include "daemon/format/paths.h"
 #include "daemon/format/records.h"
+#include "daemon/os/testing/files_around.h"
 #include "daemon/os/testing/sim_files.h"
 #include "daemon/storage/posix_store.h"
 
@@ -18,7 +20,7 @@ namespace {
 constexpr char kJob[] = "gpt";
 constexpr uint64_t kSeeds = 100;
 
-std::unique_ptr<Store> OpenStore(SimFiles& files) {
+std::unique_ptr<Store> OpenStore(Files& files) {
   PosixStoreOptions options;
   options.root = "/store";
   options.make_queue = [] { return MakeInlineIoQueue(2); };
@@ -82,6 +84,45 @@ TEST_F(JobStorageTest, ADecisionThatCannotBeMadeDurableIsAnError) {
   ASSERT_TRUE(storage(job::ReadNewest{1}).status.ok());
   files_.FailCall(files_.CallCount() - before - 1, EIO);  // its last call is the fsync
   EXPECT_EQ(CodeOf(storage(job::ReadNewest{1}).status), ErrorCode::STORAGE_IO);
+}
+
+// Between the listing of the records and the reading of the newest, another agent opens the next attempt, loads, and
+// prunes it.
+class FilesThatPrune final : public FilesAround {
+ public:
+  explicit FilesThatPrune(SimFiles& files) : FilesAround(files), files_(files) {}
+  absl::StatusOr<std::unique_ptr<File>> Open(const std::string& path, const OpenOptions& options) override {
+    if (path == "/store/" + AttemptPath(kJob, 1) && !std::exchange(pruned_, true)) Prune();
+    return FilesAround::Open(path, options);
+  }
+
+ private:
+  void Prune() {
+    v1::AttemptRecord record;
+    record.set_job(kJob);
+    record.set_attempt(2);
+    auto store = OpenStore(files_);
+    ASSERT_TRUE(store->CreateExclusive(AttemptPath(kJob, 2), AttemptText(record)).ok());
+    AgentMetrics metrics("test", "test");
+    const job::RecordsPruned pruned = JobStorage(*store, metrics, kJob)(job::PruneRecords{1, 2, {1}});
+    EXPECT_TRUE(pruned.status.ok() && pruned.newest == 2) << pruned.status;
+  }
+
+  SimFiles& files_;
+  bool pruned_ = false;
+};
+
+TEST_F(JobStorageTest, ANewestRecordThatIsPrunedMeanwhileIsNotTheNewest) {
+  LeaveAVisibleDecision(files_);
+  FilesThatPrune files(files_);
+  auto store = OpenStore(files);
+  const job::NewestRead read = JobStorage(*store, metrics_, kJob)(job::ReadNewest{1});
+  ASSERT_TRUE(read.status.ok()) << read.status;
+  EXPECT_EQ(read.record.attempt(), 2u);
+  EXPECT_FALSE(read.decided);
+  const job::Listed listed = JobStorage(*store, metrics_, kJob)(job::List{1});
+  EXPECT_EQ(listed.newest, 2u);
+  EXPECT_TRUE(listed.decisions.empty());
 }
 
 TEST_F(JobStorageTest, AListingNamesTheDecisionsThatAreDamaged) {

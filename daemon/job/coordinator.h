@@ -48,6 +48,7 @@ class Coordinator {
   void On(const StepVerified& event);
   void On(const MarkerPut& event);
   void On(const StepDeleted& event);
+  void On(const RecordsPruned& event);
   void On(const PinChanged& event);
   void On(const DeleteRequested& event);
   void On(const RetentionChanged& event);

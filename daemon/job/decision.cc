@@ -62,11 +62,12 @@ class Chooser {
     return nullptr;
   }
 
-  // 0 = not known. All of an attempt is of one world size: where its decision is damaged, what it committed tells.
+  // 0 = not known. All of an attempt is of one world size: where its decision is damaged or pruned, the history or what
+  // it committed tells.
   uint32_t WorldOf(AttemptId attempt) const {
     const v1::DecisionRecord* decision = DecisionOf(attempt);
     if (decision != nullptr) return static_cast<uint32_t>(decision->ranks_size());
-    if (in_.unreadable.count(attempt) == 0) return 0;
+    if (const uint32_t world = base_ == nullptr ? 0 : WorldIn(*base_, attempt); world != 0) return world;
     for (const StoredStep& step : in_.steps) {
       if (step.id.attempt == attempt && step.committed) return step.world_size;
     }
@@ -108,7 +109,7 @@ class Chooser {
   Obstacle ObstacleTo(const Known& known) const {
     const SnapshotId& id = known.id;
     if (BeingDeleted(id)) return {ErrorCode::REFUSED, "it is being deleted", {}};
-    if (in_.unreadable.count(id.attempt) != 0 && WorldOf(id.attempt) == 0) return UnknownWorld(id);
+    if (DecisionOf(id.attempt) == nullptr && WorldOf(id.attempt) == 0) return UnknownWorld(id);
     if (known.ranks.size() >= (rules_.intersection ? in_.world_size : 1)) return {};
     if (const auto it = in_.excluded.find(id); it != in_.excluded.end()) return it->second;
     if (known.committed) return {};
@@ -122,9 +123,11 @@ class Chooser {
   }
 
   // Ranks 0 and 1 of four look like both ranks of two.
-  static Obstacle UnknownWorld(const SnapshotId& id) {
+  Obstacle UnknownWorld(const SnapshotId& id) const {
     return {ErrorCode::CORRUPT,
-            absl::StrCat("the decision of attempt ", id.attempt, " is damaged, and nothing else tells its world size"),
+            absl::StrCat("the decision of attempt ", id.attempt,
+                         in_.unreadable.count(id.attempt) != 0 ? " is damaged" : " is gone",
+                         ", and nothing else tells its world size"),
             {}};
   }
 
@@ -259,7 +262,13 @@ class Chooser {
     });
   }
 
+  // Of the decisions that made the history, its own lineage tells, also where they were pruned.
   bool WasParent(const SnapshotId& id) const {
+    const auto& lineage = base_->lineage();
+    const auto chosen = [&](const v1::LineageEntry& entry) {
+      return entry.attempt() == id.attempt && entry.last_step() == id.step;
+    };
+    if (std::any_of(lineage.begin(), lineage.end(), chosen)) return true;
     return std::any_of(in_.decisions.begin(), in_.decisions.end(),
                        [&](const v1::DecisionRecord& decision) { return ToId(decision.parent()) == id; });
   }

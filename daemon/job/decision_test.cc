@@ -222,6 +222,34 @@ TEST(Choose, OfAnAttemptWhoseDecisionIsDamagedTheWorldSizeMustBeKnown) {
   EXPECT_EQ(Choose(inventory, {})->parent, (SnapshotId{1, 10}));
 }
 
+TEST(Choose, OfAnAttemptWhoseDecisionIsPrunedTheLineageTellsTheWorldSize) {
+  Inventory inventory = TwoRanks();
+  inventory.attempt = 4;
+  inventory.decisions = {Decision(3, {{2, 20}, {1, 10}}, 2)};
+  inventory.sealed = {{{2, 20}}, {{2, 20}}};
+  inventory.steps = {Committed({1, 10})};
+  EXPECT_EQ(Choose(inventory, {})->parent, (SnapshotId{1, 10})) << "else ranks of another world may be taken";
+  EXPECT_THAT(Choose(inventory, {})->skipped.at(0).reason(), HasSubstr("the decision of attempt 2 is gone"));
+  inventory.decisions[0].mutable_lineage(0)->set_world_size(4);
+  EXPECT_EQ(Choose(inventory, {})->parent, (SnapshotId{1, 10}));
+  inventory.decisions[0].mutable_lineage(0)->set_world_size(2);
+  EXPECT_EQ(Choose(inventory, {})->parent, (SnapshotId{2, 20}));
+}
+
+// With copies, owners of then may have freed a parent that others took from them.
+TEST(Choose, AParentWasCapturedAlsoWhereItsDecisionIsPruned) {
+  Inventory inventory = TwoRanks();
+  inventory.attempt = 4;
+  inventory.decisions.push_back(Decision(3, {{1, 10}}, 2));
+  inventory.sealed = {{{1, 10}}, {}};
+  inventory.copied.resize(2);
+  inventory.decisions.push_back(Decision(2, {{1, 10}}, 2));
+  EXPECT_EQ(CodeOf(Choose(inventory, {}).status()), ErrorCode::RESTORE_FAILED);
+  inventory.decisions.pop_back();
+  inventory.decisions.back().clear_parent();  // rolled back since: only the lineage names it
+  EXPECT_EQ(CodeOf(Choose(inventory, {}).status()), ErrorCode::RESTORE_FAILED);
+}
+
 // It may have gone on from a step that is nowhere any more.
 TEST(Choose, ADamagedDecisionIsNoProofForAFreshStart) {
   Inventory inventory = TwoRanks();

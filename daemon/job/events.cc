@@ -63,6 +63,9 @@ struct Printer {
     return Answer("MarkerPut", e.op, e.status, e.pinned ? " pinned" : "");
   }
   std::string operator()(const StepDeleted& e) const { return Answer("StepDeleted", e.op, e.status, ""); }
+  std::string operator()(const RecordsPruned& e) const {
+    return Answer("RecordsPruned", e.op, e.status, absl::StrCat("a", e.newest));
+  }
   std::string operator()(const PinChanged& e) const {
     return absl::StrCat("PinChanged ", ToString(e.id), e.pinned ? " pinned" : " unpinned");
   }
@@ -112,6 +115,9 @@ struct Printer {
     return absl::StrCat("PutMarker #", e.op, " ", ToString(e.id), " by a", e.attempt);
   }
   std::string operator()(const DeleteStep& e) const { return absl::StrCat("DeleteStep #", e.op, " ", ToString(e.id)); }
+  std::string operator()(const PruneRecords& e) const {
+    return absl::StrCat("PruneRecords #", e.op, " below a", e.attempt, ", decisions ", absl::StrJoin(e.decisions, ","));
+  }
   std::string operator()(const DeleteEnded& e) const {
     return absl::StrCat("DeleteEnded ", e.request, " ", e.status.ToString());
   }

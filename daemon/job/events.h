@@ -157,6 +157,7 @@ struct Listed {  // every decision, every step directory; incomplete listings ar
   std::vector<v1::DecisionRecord> decisions;
   std::vector<StoredStep> steps;
   std::vector<AttemptId> unreadable{};  // whose decision is there and damaged; never one that may void a marker
+  AttemptId newest = 0;                 // highest attempt record
 };
 struct DecisionCreated {  // ok also when it existed: `decision` is what the file holds
   OpId op = 0;
@@ -185,6 +186,11 @@ struct StepDeleted {
   OpId op = 0;
   absl::Status status;
 };
+struct RecordsPruned {
+  OpId op = 0;
+  absl::Status status;
+  AttemptId newest = 0;  // highest attempt record; when it is not the pruner's, nothing was deleted
+};
 
 // Operator: pin state changed on storage; delete this step although retention would keep it.
 struct PinChanged {
@@ -208,7 +214,7 @@ struct RetentionChanged {
 using Event = std::variant<Started, Join, Withdrawn, Reaped, Resumed, StateReceived, ReportReceived, RankChanged,
                            CopiesChanged, CopyRefused, StorageHangs, MembersChanged, TimerFired, NewestRead,
                            AttemptCreated, Listed, DecisionCreated, ManifestCreated, NewestChecked, StepVerified,
-                           MarkerPut, StepDeleted, PinChanged, DeleteRequested, RetentionChanged>;
+                           MarkerPut, StepDeleted, RecordsPruned, PinChanged, DeleteRequested, RetentionChanged>;
 
 // --------------------------------------------------------------------------------------------------------- effects
 
@@ -301,6 +307,12 @@ struct DeleteStep {
   OpId op = 0;
   SnapshotId id;
 };
+// [async: RecordsPruned] these decisions, and attempt records below `attempt`, unless there is a higher one
+struct PruneRecords {
+  OpId op = 0;
+  AttemptId attempt = 0;
+  std::vector<AttemptId> decisions;
+};
 struct DeleteEnded {
   uint64_t request = 0;
   absl::Status status;
@@ -308,7 +320,7 @@ struct DeleteEnded {
 
 using Effect = std::variant<PersistSeen, PersistMarks, ForwardState, SendState, SendReport, Refuse, AcceptJoin,
                             StartTimer, ReadNewest, CreateAttempt, List, CreateDecision, CreateManifest, CheckNewest,
-                            VerifyStep, PutMarker, DeleteStep, DeleteEnded>;
+                            VerifyStep, PutMarker, DeleteStep, PruneRecords, DeleteEnded>;
 using Effects = std::vector<Effect>;
 
 [[nodiscard]] std::string ToString(const Event& event);

@@ -125,6 +125,7 @@ void Coordinator::TryDecide() {
   request.decision.set_attempt(attempt_);
   const v1::DecisionRecord* base = NewestBefore(decisions_, attempt_);
   SetParent(base == nullptr ? v1::DecisionRecord() : *base, choice->parent, &request.decision);
+  FillWorlds(decisions_, &request.decision);
   for (const auto& [rank, claim] : claims_) *request.decision.add_ranks() = claim;
   for (const v1::SkippedStep& skipped : choice->skipped) *request.decision.add_skipped() = skipped;
   if (!context_.config.rules.reuse_decision_file) decision_ = request.decision;

@@ -1,5 +1,7 @@
 #include "daemon/job/lineage.h"
 
+#include <map>
+
 #include "daemon/format/snapshot_ref.h"
 
 namespace ckptd::job {
@@ -20,8 +22,27 @@ void SetParent(const v1::DecisionRecord& base, const SnapshotId& parent, v1::Dec
   v1::LineageEntry* first = child->add_lineage();
   first->set_attempt(parent.attempt);
   first->set_last_step(parent.step);
+  if (const uint32_t world = WorldIn(base, parent.attempt); world != 0) first->set_world_size(world);
   for (const v1::LineageEntry& entry : base.lineage()) {
     if (entry.attempt() < parent.attempt) *child->add_lineage() = entry;
+  }
+}
+
+uint32_t WorldIn(const v1::DecisionRecord& decision, AttemptId attempt) {
+  if (decision.attempt() == attempt) return static_cast<uint32_t>(decision.ranks_size());
+  for (const v1::LineageEntry& entry : decision.lineage()) {
+    if (entry.attempt() == attempt) return entry.world_size();
+  }
+  return 0;
+}
+
+void FillWorlds(const std::vector<v1::DecisionRecord>& decisions, v1::DecisionRecord* child) {
+  std::map<AttemptId, uint32_t> worlds;
+  for (const v1::DecisionRecord& decision : decisions) {
+    worlds[decision.attempt()] = static_cast<uint32_t>(decision.ranks_size());
+  }
+  for (v1::LineageEntry& entry : *child->mutable_lineage()) {
+    if (entry.world_size() == 0) entry.set_world_size(worlds[entry.attempt()]);
   }
 }
 

@@ -4,6 +4,7 @@
 #ifndef CKPTD_DAEMON_JOB_LINEAGE_H_
 #define CKPTD_DAEMON_JOB_LINEAGE_H_
 
+#include <cstdint>
 #include <vector>
 
 #include "daemon/base/ids.h"
@@ -16,6 +17,13 @@ namespace ckptd::job {
 
 // Fills parent and lineage of `child` for a parent on the lineage of `base`; none = a fresh start.
 void SetParent(const v1::DecisionRecord& base, const SnapshotId& parent, v1::DecisionRecord* child);
+
+// How many ranks `attempt` had, as far as `decision` and its lineage tell; 0: they do not.
+[[nodiscard]] uint32_t WorldIn(const v1::DecisionRecord& decision, AttemptId attempt);
+
+// What the lineage of `child` does not tell of world sizes, as decisions of older agents do not, by the decisions
+// themselves: what this one tells outlives them (pruning.h).
+void FillWorlds(const std::vector<v1::DecisionRecord>& decisions, v1::DecisionRecord* child);
 
 // The decision with the highest attempt below `before`; null when there is none. An attempt without a decision has no
 // effect.

@@ -76,6 +76,7 @@ struct Rules {
   bool images_in_their_place = true;       // I9: not where the rank was before
   bool regrouping_covers_anew = true;      // I9: who has what for whom is counted from the start
   bool small_groups_are_hopeless = true;   // I5: what cannot be protected is waited for by nobody
+  bool created_as_newest = true;           // defence: a name that was pruned may be created again
   bool every_stripe_rebuilds = true;       // I9: an image needs all stripes that it gave a block to
 };
 

@@ -114,6 +114,10 @@ void Coordinator::AskList() { op_ = context_.Request(List{.before = attempt_}); 
 void Coordinator::On(const Listed& event) {
   if (event.op != op_ || (phase_ != Phase::kListing && phase_ != Phase::kCreating)) return;
   if (!event.status.ok()) return StoreFailed(event.status, "listing attempts and checkpoints");
+  // The record may have been created late, under the name of one that the higher attempt had pruned: it counts for
+  // nothing, and what is listed lacks what that attempt does not need.
+  const bool overtaken = event.newest > attempt_ && phase_ == Phase::kListing;
+  if (overtaken && context_.config.rules.created_as_newest) return HigherAttempt(event.newest, "the storage");
   decisions_ = event.decisions;
   unreadable_ = event.unreadable;
   steps_ = event.steps;

@@ -8,6 +8,7 @@
 #include "daemon/job/brief.h"
 #include "daemon/job/coordinator.h"
 #include "daemon/job/lineage.h"
+#include "daemon/job/pruning.h"
 
 namespace ckptd::job {
 namespace {
@@ -105,7 +106,12 @@ void Coordinator::CheckLoads() {
   if (loaded == claims_.size() || (loaded > 0 && !context_.config.rules.go_after_all_loaded)) {
     To(Trigger::kAllLoaded);
     dirty_ = true;
+    context_.Request(PruneRecords{0, attempt_, NeedlessDecisions(decision_, decisions_, steps_)});
   }
+}
+
+void Coordinator::On(const RecordsPruned& event) {
+  if (event.status.ok()) HigherAttempt(event.newest, "the storage");
 }
 
 // Bad bytes and a failing storage are answered by another source; anything else would fail again for the same reason.

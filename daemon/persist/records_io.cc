@@ -1,5 +1,9 @@
 #include "daemon/persist/records_io.h"
 
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -14,6 +18,9 @@
 
 namespace ckptd {
 namespace {
+
+// Each is made durable: what years have left goes in some attempts.
+constexpr size_t kPrunedAtOnce = 500;
 
 absl::Status OkIfExists(const absl::Status& status) {
   return absl::IsAlreadyExists(status) ? absl::OkStatus() : status;
@@ -97,6 +104,30 @@ absl::Status DeleteStep(Store& store, const std::string& job, const SnapshotId& 
   CKPTD_RETURN_IF_ERROR(store.Delete(InStep(job, id, kDeletingName)));
   Log(kInfo, "storage.deleted").Job(job).Snapshot(id).Field("temporary_files", uint64_t{temporary});
   return foreign ? absl::OkStatus() : store.DeleteDirectory(StepPath(job, id));
+}
+
+absl::StatusOr<AttemptId> PruneRecords(Store& store, const std::string& job, AttemptId attempt,
+                                       const std::vector<AttemptId>& decisions) {
+  CKPTD_ASSIGN_OR_RETURN(auto entries, store.List(AttemptsPath(job)));
+  AttemptId newest = 0;
+  const std::set<AttemptId> needless(decisions.begin(), decisions.end());
+  std::map<AttemptId, std::vector<std::string>> names;
+  for (const DirEntry& entry : entries) {
+    const std::optional<AttemptId> record = ParseAttemptFileName(entry.name);
+    const std::optional<AttemptId> decided = ParseDecisionFileName(entry.name);
+    if (record) newest = std::max(newest, *record);
+    if (record && *record < attempt) names[*record].push_back(AttemptPath(job, *record));
+    if (decided && needless.count(*decided) != 0) names[*decided].push_back(DecisionPath(job, *decided));
+  }
+  if (newest != attempt) return newest;
+  size_t pruned = 0;
+  for (const auto& [number, files] : names) {
+    if (pruned >= kPrunedAtOnce) break;
+    for (const std::string& name : files) CKPTD_RETURN_IF_ERROR(store.Delete(name));
+    pruned += files.size();
+  }
+  if (pruned != 0) Log(kInfo, "storage.records_pruned").Job(job).Field("files", uint64_t{pruned});
+  return newest;
 }
 
 size_t RemoveJobLeftovers(Store& store, const std::string& job) {

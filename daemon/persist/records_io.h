@@ -5,6 +5,7 @@
 #define CKPTD_DAEMON_PERSIST_RECORDS_IO_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -34,6 +35,12 @@ namespace ckptd {
 // Manifest, then sidecars and images, the marker last, then the directory. Foreign names stay, and so does a directory
 // that holds one.
 [[nodiscard]] absl::Status DeleteStep(Store& store, const std::string& job, const SnapshotId& id);
+
+// These decisions and all attempt records below `attempt`, the lowest first, up to some hundreds at a time. Nothing
+// when `attempt` is not the newest; the newest is returned. Which decisions nobody needs, room job says; it also says
+// why no order and no crash between matters.
+[[nodiscard]] absl::StatusOr<AttemptId> PruneRecords(Store& store, const std::string& job, AttemptId attempt,
+                                                     const std::vector<AttemptId>& decisions);
 
 // Temporary files that earlier, killed processes of this agent left anywhere in the job, and step directories that are
 // empty without them. Best effort; returns how many files went.

@@ -116,6 +116,65 @@ TEST_F(RecordsIoTest, ADecisionThatCannotBeReadIsAnErrorNotANewDecision) {
   EXPECT_EQ(CodeOf(CreateDecision(*store_, Decision(600)).status()), ErrorCode::CORRUPT);
 }
 
+std::vector<std::string> NamesIn(Store& store, const std::string& directory) {
+  std::vector<std::string> names;
+  const std::vector<DirEntry> entries = *store.List(directory);
+  for (const DirEntry& entry : entries) names.push_back(entry.name);
+  return names;
+}
+
+void PutRecords(Store& store, AttemptId attempts) {
+  for (AttemptId attempt = 1; attempt <= attempts; ++attempt) {
+    v1::AttemptRecord record = Attempt("a");
+    record.set_attempt(attempt);
+    ASSERT_TRUE(CreateAttempt(store, record).ok());
+    v1::DecisionRecord decision = Decision(attempt);
+    decision.set_attempt(attempt);
+    ASSERT_TRUE(CreateDecision(store, decision).ok());
+  }
+}
+
+TEST_F(RecordsIoTest, WhatIsNeedlessIsPruned) {
+  PutRecords(*store_, 4);
+  ASSERT_TRUE(store_->CreateExclusive(AttemptsPath(kJob) + "/notes.txt", "mine").ok());
+  EXPECT_EQ(*PruneRecords(*store_, kJob, 4, {1, 3}), 4u);
+  EXPECT_THAT(NamesIn(*store_, AttemptsPath(kJob)),
+              ElementsAre("a0002.decided.json", "a0004.decided.json", "a0004.json", "notes.txt"));
+}
+
+TEST_F(RecordsIoTest, OnlyTheNewestAttemptPrunes) {
+  PutRecords(*store_, 4);
+  const auto before = NamesIn(*store_, AttemptsPath(kJob));
+  EXPECT_EQ(*PruneRecords(*store_, kJob, 3, {1, 2}), 4u);
+  EXPECT_EQ(*PruneRecords(*store_, kJob, 5, {1, 2}), 4u) << "it has no record";
+  EXPECT_EQ(NamesIn(*store_, AttemptsPath(kJob)), before);
+}
+
+// Each is durably gone before the next goes, so that much at a time would hold up other work for long.
+TEST_F(RecordsIoTest, WhatManyYearsLeftGoesInParts) {
+  PutRecords(*store_, 400);
+  std::vector<AttemptId> needless;
+  for (AttemptId attempt = 1; attempt < 400; ++attempt) needless.push_back(attempt);
+  ASSERT_TRUE(PruneRecords(*store_, kJob, 400, needless).ok());
+  EXPECT_THAT(NamesIn(*store_, AttemptsPath(kJob)), ::testing::SizeIs(300));
+  ASSERT_TRUE(PruneRecords(*store_, kJob, 400, needless).ok());
+  EXPECT_THAT(NamesIn(*store_, AttemptsPath(kJob)), ElementsAre("a0400.decided.json", "a0400.json"));
+}
+
+TEST_F(RecordsIoTest, ACrashWhilePruningLeavesTheNewest) {
+  PutRecords(*store_, 4);
+  const size_t first = files_.OpCount();
+  ASSERT_TRUE(PruneRecords(*store_, kJob, 4, {1, 2}).ok());
+  Crashes(first, [](SimFiles&, Store& store) {
+    EXPECT_EQ(*NewestAttempt(store, kJob), 4u);
+    const auto listing = ListJob(store, kJob);
+    ASSERT_TRUE(listing.ok()) << listing.status();
+    EXPECT_EQ(listing->decisions.back().attempt(), 4u);
+    EXPECT_TRUE(PruneRecords(store, kJob, 4, {1, 2}).ok());
+    EXPECT_EQ(ListJob(store, kJob)->decisions.size(), 2u);
+  });
+}
+
 TEST_F(RecordsIoTest, NoManifestWithoutAllSidecars) {
   ASSERT_TRUE(SaveRankOnly(0).ok());
   EXPECT_EQ(CodeOf(CreateManifest(*store_, kJob, kId, 2)), ErrorCode::NOT_FOUND);

@@ -14,6 +14,8 @@
 namespace ckptd {
 namespace {
 
+constexpr int kMostListings = 5;
+
 bool IsMissing(const absl::Status& status) { return CodeOf(status) == ErrorCode::NOT_FOUND; }
 
 absl::Status Foreign(const std::string& name) {
@@ -69,9 +71,10 @@ absl::StatusOr<v1::Sidecar> TakeSidecar(const std::string& text, const std::stri
 
 // By attempt. The newest below `before` comes first: it keeps its lineage, which is the history, so that the listing is
 // nothing without it. Of an older one that is damaged there is only a name: what it said of the world size of its
-// attempt, and that it chose a step, is missing, and who needs that looks at `unreadable`.
-absl::Status AddDecisions(Store& store, const std::string& job, std::vector<AttemptId> attempts, AttemptId before,
-                          JobListing* listing, absl::Status* damage) {
+// attempt, and that it chose a step, is missing, and who needs that looks at `unreadable`. Older ones that are gone
+// nobody needs; false: the one below `before` is gone, since a higher attempt has pruned it.
+absl::StatusOr<bool> AddDecisions(Store& store, const std::string& job, std::vector<AttemptId> attempts,
+                                  AttemptId before, JobListing* listing, absl::Status* damage) {
   std::sort(attempts.begin(), attempts.end());
   bool kept = false;
   for (auto attempt = attempts.rbegin(); attempt != attempts.rend(); ++attempt) {
@@ -82,6 +85,7 @@ absl::Status AddDecisions(Store& store, const std::string& job, std::vector<Atte
       continue;
     }
     if (!decision.ok()) return decision.status();
+    if (!*decision && !kept && *attempt < before) return false;
     if (!*decision) continue;
     const bool keep = !kept && *attempt < before;
     kept = kept || keep;
@@ -89,7 +93,28 @@ absl::Status AddDecisions(Store& store, const std::string& job, std::vector<Atte
     listing->decisions.push_back(**std::move(decision));
   }
   std::reverse(listing->decisions.begin(), listing->decisions.end());
-  return absl::OkStatus();
+  return true;
+}
+
+// Each time that it is not there is the work of another attempt, which has loaded meanwhile.
+absl::Status ListRecords(Store& store, const std::string& job, AttemptId before, JobListing* listing,
+                         absl::Status* damage) {
+  for (int tries = 0; tries < kMostListings; ++tries) {
+    *listing = JobListing();
+    *damage = absl::OkStatus();
+    std::vector<AttemptId> decisions;
+    CKPTD_ASSIGN_OR_RETURN(auto records, store.List(AttemptsPath(job)));
+    for (const DirEntry& entry : records) {
+      if (auto attempt = ParseAttemptFileName(entry.name)) {
+        listing->newest_attempt = std::max(listing->newest_attempt, *attempt);
+      } else if (auto decided = ParseDecisionFileName(entry.name)) {
+        decisions.push_back(*decided);
+      }
+    }
+    CKPTD_ASSIGN_OR_RETURN(bool whole, AddDecisions(store, job, std::move(decisions), before, listing, damage));
+    if (whole) return absl::OkStatus();
+  }
+  return Error(ErrorCode::STORAGE_IO, absl::StrCat(AttemptsPath(job), ": decisions go while they are read"));
 }
 
 // Some decision above the marker chose the step: then no other is needed to know that the marker is void.
@@ -139,17 +164,8 @@ absl::StatusOr<std::vector<std::string>> ListJobs(Store& store) {
 
 absl::StatusOr<JobListing> ListJob(Store& store, const std::string& job, AttemptId before) {
   JobListing listing;
-  std::vector<AttemptId> decisions;
-  CKPTD_ASSIGN_OR_RETURN(auto records, store.List(AttemptsPath(job)));
-  for (const DirEntry& entry : records) {
-    if (auto attempt = ParseAttemptFileName(entry.name)) {
-      listing.newest_attempt = std::max(listing.newest_attempt, *attempt);
-    } else if (auto decided = ParseDecisionFileName(entry.name)) {
-      decisions.push_back(*decided);
-    }
-  }
   absl::Status damage;
-  CKPTD_RETURN_IF_ERROR(AddDecisions(store, job, std::move(decisions), before, &listing, &damage));
+  CKPTD_RETURN_IF_ERROR(ListRecords(store, job, before, &listing, &damage));
   CKPTD_ASSIGN_OR_RETURN(auto entries, store.List(job));
   for (const DirEntry& entry : entries) {
     auto id = ParseStepDirectoryName(entry.name);

@@ -5,12 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <functional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
 #include "daemon/format/paths.h"
 #include "daemon/format/records.h"
 #include "daemon/os/posix_files.h"
+#include "daemon/os/testing/files_around.h"
 #include "daemon/os/testing/sim_files.h"
 #include "daemon/os/testing/temp_dir.h"
 #include "daemon/storage/posix_store.h"
@@ -283,6 +286,41 @@ TEST_F(StepFilesTest, ADamagedDecisionThatMayHaveVoidedAMarkerIsAnError) {
   Replace(marker, MarkerText(4));
   PutDecision(7, kId);
   EXPECT_TRUE(ListJob(*store_, "gpt").ok()) << "void by another one";
+}
+
+// Another agent does something when `path` is about to be read for the first time.
+class FilesWithAnother final : public FilesAround {
+ public:
+  FilesWithAnother(Files& inner, std::string path, std::function<void()> other)
+      : FilesAround(inner), path_(std::move(path)), other_(std::move(other)) {}
+  absl::StatusOr<std::unique_ptr<File>> Open(const std::string& path, const OpenOptions& options) override {
+    if (path == path_ && other_) std::exchange(other_, nullptr)();
+    return FilesAround::Open(path, options);
+  }
+
+ private:
+  const std::string path_;
+  std::function<void()> other_;
+};
+
+// The history of who lists would be of an older decision, or of none.
+TEST_F(StepFilesTest, AListingWhoseHistoryIsPrunedMeanwhileBeginsAnew) {
+  for (AttemptId attempt = 2; attempt <= 3; ++attempt) PutDecision(attempt);
+  FilesWithAnother files(PosixFiles(), absl::StrCat(dir_.path(), "/", DecisionPath("gpt", 3)), [&] {
+    v1::AttemptRecord record;
+    record.set_job("gpt");
+    record.set_attempt(5);
+    Put(AttemptPath("gpt", 5), AttemptText(record));
+    PutDecision(5);
+    ASSERT_TRUE(store_->Delete(DecisionPath("gpt", 3)).ok());
+  });
+  PosixStoreOptions options;
+  options.root = dir_.path();
+  options.make_queue = [] { return MakeInlineIoQueue(4); };
+  const auto listing = ListJob(**OpenPosixStore(files, options), "gpt", 4);
+  ASSERT_TRUE(listing.ok()) << listing.status();
+  EXPECT_EQ(listing->newest_attempt, 5u) << "so that attempt 4 knows that it is not the newest";
+  EXPECT_EQ(listing->decisions.size(), 2u);
 }
 
 TEST_F(StepFilesTest, OnlyTheSidecarThatWasCommittedCounts) {

@@ -171,6 +171,8 @@ std::vector<Mutant> OrderMutants() {
   Mutant credulous = Order("a record that is found is made durable",
                            [](Store& inner, Files&) { return std::make_unique<Credulous>(inner); });
   credulous.where = "agent killed, then power";
+  Mutant late_record = Rule("attempt record before listing", &job::Rules::record_before_listing);
+  late_record.where = "two agents";  // in few of its orders
   Mutant replace;
   replace.name = "names are created exclusively";
   replace.replace = true;
@@ -195,7 +197,7 @@ std::vector<Mutant> OrderMutants() {
       Rule("deletion: still newest after the marker", &job::Rules::check_after_marker),
       Rule("listing skips what is being deleted", &job::Rules::listing_skips_marked),
       Rule("commit: still newest after the manifest", &job::Rules::newest_check_after_manifest),
-      Rule("attempt record before listing", &job::Rules::record_before_listing),
+      late_record,
       Rule("lineage, not the highest number", &job::Rules::lineage_not_number),
   };
 }

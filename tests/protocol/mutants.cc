@@ -45,6 +45,8 @@ const std::vector<Mutant>& Mutants() {
       {"a rank is gone only when it was reaped", "D", 20000, [](Rules* r) { r->snapshot.gone_when_reaped = false; }},
       {"seen persisted", "D", 20000, [](Rules* r) { r->job.persist_seen = false; }},
       {"a marker is void after a later choice", "D", 35000000, [](Rules* r) { r->job.void_markers = false; }},
+      {"an attempt record that is created below the newest counts for nothing", "D", 0,
+       [](Rules* r) { r->job.created_as_newest = false; }},
       {"protected only when every rank's copies are there", "I9", 3000000,
        [](Rules* r) { r->job.all_ranks_protect = false; }, Worlds::kCopies},
       {"only copies on other agents protect", "I9", 3000000, [](Rules* r) { r->job.only_other_agents_protect = false; },

@@ -20,6 +20,7 @@ TEST(Protocol, HoldsUnderRandomFaults) {
   EXPECT_GT(outcome.counts.commits, 0u);
   EXPECT_GT(outcome.counts.deletions, 0u);
   EXPECT_GT(outcome.counts.removals, 0u);
+  EXPECT_GT(outcome.counts.pruned, outcome.worlds / 10) << "decisions that nothing needed any more";
   EXPECT_GT(outcome.counts.dropped_files, outcome.worlds / 10) << "memory for one layout only";
   EXPECT_GT(outcome.counts.superseded, outcome.worlds) << "not every captured step is flushed";
   EXPECT_GT(outcome.counts.told_dropped, outcome.worlds / 10) << "captures that ended too late";

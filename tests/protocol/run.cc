@@ -35,6 +35,7 @@ void Add(const World::Counts& from, World::Counts* to) {
   to->regroups += from.regroups;
   to->partitions += from.partitions;
   to->coordinators += from.coordinators;
+  to->pruned += from.pruned;
   to->refused_with.insert(from.refused_with.begin(), from.refused_with.end());
 }
 

@@ -78,6 +78,10 @@ void World::RunJobOp(const StoreOp& op, const job::Effect& effect) {
   }
   if (const auto* verify = std::get_if<job::VerifyStep>(&effect)) Answer(op, store_.Verify(*verify));
   if (const auto* put = std::get_if<job::PutMarker>(&effect)) Answer(op, store_.Put(*put));
+  if (const auto* prune = std::get_if<job::PruneRecords>(&effect)) {
+    Answer(op, store_.Prune(*prune));
+    counts_.pruned += prune->decisions.size();
+  }
   if (const auto* gone = std::get_if<job::DeleteStep>(&effect)) {
     CheckDelete(gone->id);
     const auto it = store_.steps.find(gone->id);

@@ -26,14 +26,19 @@ job::NewestRead Store::Read(const job::ReadNewest& request) const {
 }
 
 job::AttemptCreated Store::Create(const job::CreateAttempt& request) {
-  const bool created = records.emplace(request.record.attempt(), request.record).second;
+  const AttemptId attempt = request.record.attempt();
+  const bool created = records.count(attempt) == 0 || gone_records.erase(attempt) != 0;
+  if (created) records[attempt] = request.record;
   return {request.op, created ? absl::OkStatus() : absl::AlreadyExistsError("record")};
 }
 
 job::Listed Store::List(const job::List& request) const {
   job::Listed answer;
   answer.op = request.op;
-  for (const auto& [attempt, decision] : decisions) answer.decisions.push_back(decision);
+  answer.newest = Newest();
+  for (const auto& [attempt, decision] : decisions) {
+    if (gone_decisions.count(attempt) == 0) answer.decisions.push_back(decision);
+  }
   for (const auto& [id, step] : steps) {
     job::StoredStep& out = answer.steps.emplace_back();
     out.id = id;
@@ -46,9 +51,10 @@ job::Listed Store::List(const job::List& request) const {
 }
 
 job::DecisionCreated Store::Create(const job::CreateDecision& request, bool* created) {
-  const auto [it, inserted] = decisions.emplace(request.decision.attempt(), request.decision);
-  *created = inserted;
-  return {request.op, absl::OkStatus(), it->second};
+  const AttemptId attempt = request.decision.attempt();
+  *created = decisions.count(attempt) == 0 || gone_decisions.erase(attempt) != 0;
+  if (*created) decisions[attempt] = request.decision;
+  return {request.op, absl::OkStatus(), decisions[attempt]};
 }
 
 job::ManifestCreated Store::Create(const job::CreateManifest& request) {
@@ -69,6 +75,15 @@ job::MarkerPut Store::Put(const job::PutMarker& request) {
   if (it->second.marker > request.attempt) return {request.op, Error(ErrorCode::FENCED, "of a higher attempt")};
   it->second.marker = request.attempt;
   return {request.op, absl::OkStatus()};
+}
+
+job::RecordsPruned Store::Prune(const job::PruneRecords& request) {
+  if (Newest() != request.attempt) return {request.op, absl::OkStatus(), Newest()};
+  gone_decisions.insert(request.decisions.begin(), request.decisions.end());
+  for (const auto& [attempt, record] : records) {
+    if (attempt < request.attempt) gone_records.insert(attempt);
+  }
+  return {request.op, absl::OkStatus(), request.attempt};
 }
 
 }  // namespace ckptd::sim

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "daemon/job/events.h"
 
@@ -37,6 +38,8 @@ struct Store {
   uint32_t world_size = 0;
   std::map<AttemptId, v1::AttemptRecord> records;
   std::map<AttemptId, v1::DecisionRecord> decisions;
+  std::set<AttemptId> gone_records;    // of `records`: pruned, known to the checks only, and may be created anew
+  std::set<AttemptId> gone_decisions;  // the same
   std::map<SnapshotId, StepDir> steps;
   bool hung = false;
 
@@ -55,6 +58,7 @@ struct Store {
   [[nodiscard]] job::ManifestCreated Create(const job::CreateManifest& request);
   [[nodiscard]] job::StepVerified Verify(const job::VerifyStep& request) const;
   [[nodiscard]] job::MarkerPut Put(const job::PutMarker& request);
+  [[nodiscard]] job::RecordsPruned Prune(const job::PruneRecords& request);
 };
 
 }  // namespace ckptd::sim
