@@ -32,6 +32,7 @@ class Committer {
   Outcome On(const NewestChecked& event, Context& context);
   void Retry() { blocked_ = false; }
 
+  [[nodiscard]] bool idle() const { return op_ == 0 && waiting_.empty(); }
   [[nodiscard]] const SnapshotId& id() const { return current_; }
   [[nodiscard]] const SnapshotId& durable() const { return durable_; }
 

@@ -1,6 +1,6 @@
 // One attempt at a time, from its record to its end (protocol.md, section 5). opening.cc: records, listing, late
 // commits. gather.cc: who has joined, the choice, the decision file. running.cc: LOAD, RUN, W and G, commits, deletion.
-// holders.cc: copies on other agents.
+// telling.cc: STATE. holders.cc: copies on other agents.
 #ifndef CKPTD_DAEMON_JOB_COORDINATOR_H_
 #define CKPTD_DAEMON_JOB_COORDINATOR_H_
 
@@ -26,6 +26,8 @@ namespace ckptd::job {
 
 // For so many ticks nothing came: others hold in its place.
 inline constexpr uint64_t kSilentForLong = 10;
+// After so many without a word all are told again that the attempt lives: by that members know (kUnheardForLong).
+inline constexpr uint64_t kTellAgain = kUnheardForLong / 2;
 
 class Coordinator {
  public:
@@ -56,8 +58,11 @@ class Coordinator {
   void DecideTimeout(AttemptId attempt);
   void Retry(AttemptId attempt);
   void Resend();
-  // To those who have not said that they heard it, or say nothing.
+  // To those who have not said that they heard it, or say nothing; from time to time to all, as long as the job lives.
   void Repeat();
+  // No rank waits or runs, nothing is asked of the storage, or another agent coordinates: nothing will happen here
+  // before somebody says something.
+  [[nodiscard]] bool Still() const;
   // A member or a message knows `attempt`.
   void HigherAttempt(AttemptId attempt, const std::string& where);
   // Applies everything that the facts allow.
@@ -117,6 +122,8 @@ class Coordinator {
   [[nodiscard]] bool IsCommitted(const SnapshotId& id) const;
   [[nodiscard]] bool IsSealed(const SnapshotId& id) const;
   StoredStep& StepEntry(const SnapshotId& id);
+
+  // telling.cc
   void Publish();
   void PublishChoice(v1::State* state) const;
   void Send(const std::string& agent);
@@ -179,6 +186,7 @@ class Coordinator {
   std::optional<std::pair<uint64_t, bool>> holders_missing_;
   bool surveying_ = false;
   uint64_t ticks_ = 0;       // resend timers since LOAD began
+  uint64_t told_ago_ = 0;    // resend timers since all were told
   ProtectionMarks told_;     // in the last STATE
   uint64_t told_marks_ = 0;  // version of the STATE that told first what the target is and what was given up
   std::vector<v1::RankSources> sources_;

@@ -14,6 +14,7 @@ class Machine::Impl {
   void Step(const Event& event, Effects& effects) {
     context_.effects = &effects;
     std::visit([this](const auto& e) { On(e); }, event);
+    SetPace();
     context_.effects = nullptr;
   }
 
@@ -49,7 +50,7 @@ class Machine::Impl {
       case TimerKind::kResend:
         coordinator_.Repeat();
         member_.SendReport();
-        member_.Resent();
+        member_.Resent(event.key);
         break;
       case TimerKind::kSettle:
         coordinator_.Settled();
@@ -83,10 +84,19 @@ class Machine::Impl {
     coordinator_.On(event);
     coordinator_.Evaluate();
   }
+  // Of a job that has ended, agents tell each other seldom; as soon as something happens, as always. Those that were
+  // not heard meanwhile are asked at once: they are not gone.
+  void SetPace() {
+    const bool quiet = member_.Quiet() && coordinator_.Still();
+    if (quiet_ && !quiet) coordinator_.Resend();
+    quiet_ = quiet;
+    member_.SetQuiet(quiet);
+  }
 
   Context context_;
   Member member_;
   Coordinator coordinator_;
+  bool quiet_ = false;
 };
 
 Machine::Machine(Config config) : impl_(std::make_unique<Impl>(std::move(config))) {}

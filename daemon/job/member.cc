@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -43,10 +44,27 @@ void Member::On(const Started& event) {
 void Member::KeepResending() {
   if (resending_ || !started_ || context_.config.members.size() < 2) return;
   resending_ = true;
-  context_.Emit(StartTimer{TimerKind::kResend, 0, context_.config.resend});
+  const Nanos after = quiet_ ? context_.config.resend * kQuietFactor : context_.config.resend;
+  context_.Emit(StartTimer{TimerKind::kResend, resend_key_, after});
 }
 
-void Member::Resent() {
+void Member::Resent(uint64_t key) {
+  if (key != resend_key_) return;
+  ++unheard_;
+  resending_ = false;
+  KeepResending();
+}
+
+bool Member::Quiet() const {
+  return unheard_ >= kUnheardForLong && std::none_of(seats_.begin(), seats_.end(), [](const auto& seat) {
+           return seat.second.process != 0 || seat.second.waiting;
+         });
+}
+
+void Member::SetQuiet(bool quiet) {
+  if (std::exchange(quiet_, quiet) == quiet || quiet) return;
+  unheard_ = 0;
+  ++resend_key_;  // the slow one goes on no more
   resending_ = false;
   KeepResending();
 }
@@ -97,6 +115,7 @@ void Member::On(const StateReceived& event) {
   const v1::State& state = *event.state;
   if (state.attempt() < seen_ && context_.config.rules.refuse_old_state) return SendReport();
   if (!FromItsCoordinator(state)) return;
+  unheard_ = 0;
   const StatePtr whole = context_.config.rules.ask_for_whole ? Whole(event.state, state_) : event.state;
   if (whole == nullptr) return Ask(state);
   Learn(whole);

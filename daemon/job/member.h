@@ -17,6 +17,11 @@
 
 namespace ckptd::job {
 
+// Without a process here, after so many resend timers without a STATE, what is repeated is repeated so much more
+// seldom. (A coordinator whose job lives is heard more often, so this is one that has ended, or is nobody's any more.)
+inline constexpr uint64_t kUnheardForLong = 600;
+inline constexpr int kQuietFactor = 60;
+
 class Member {
  public:
   explicit Member(Context* context) : context_(*context) {}
@@ -37,9 +42,13 @@ class Member {
   void JoinTimedOut(Ticket ticket, Phase phase);
   void Refuse(Ticket ticket, ErrorCode code, const std::string& message);
   void SendReport();
-  // One resend timer runs while there is more than one member; Resent(): it has fired.
+  // One resend timer runs while there is more than one member; Resent(): it, or one from before SetQuiet(), has fired.
   void KeepResending();
-  void Resent();
+  void Resent(uint64_t key);
+  // No process is here, and no STATE came for long.
+  [[nodiscard]] bool Quiet() const;
+  // Nothing happens in this job: the resend timer is a slow one. False: at once a fast one again.
+  void SetQuiet(bool quiet);
 
   // Its coordinator runs a job of this name for the user whose job it is here.
   [[nodiscard]] bool SameUser(const v1::State& state) const;
@@ -76,6 +85,9 @@ class Member {
   Context& context_;
   bool started_ = false;
   bool resending_ = false;
+  bool quiet_ = false;
+  uint64_t resend_key_ = 0;  // of the timer that goes on
+  uint64_t unheard_ = 0;     // resend timers since the last STATE
   AttemptId seen_ = 0;
   uint64_t region_id_ = 0;
   AttemptId lost_ = 0;

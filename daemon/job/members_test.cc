@@ -1,4 +1,7 @@
 // Agents come and go while an attempt lives.
+#include <chrono>
+
+#include "daemon/job/coordinator.h"
 #include "daemon/job/machine_test_util.h"
 
 namespace ckptd::job {
@@ -65,6 +68,124 @@ TEST_F(MembersTest, OneTimerRepeatsMessagesWhileThereIsSomebodyToTell) {
   EXPECT_EQ(ResendTimers(), 0u);
   Feed(MembersChanged{{"A", "B"}});
   EXPECT_EQ(ResendTimers(), 1u);
+}
+
+// Rank 0 of 1 runs at A; B is a member without ranks, which answers every STATE and reports by its own timer.
+class QuietTest : public JobTest {
+ protected:
+  QuietTest() {
+    Config config = MakeConfig();
+    config.resend = std::chrono::seconds(1);
+    machine_ = Machine(config);
+    Feed(Started{});
+    Run();
+    Feed(MembersChanged{{"A", "B"}});
+  }
+  void AnswerOfB() {
+    auto report = std::make_shared<v1::Report>();
+    report->set_agent("B");
+    report->set_seq(++seq_);
+    report->set_seen(machine_.view().seen);
+    report->set_answers(5);
+    report->set_heard(state_->version());
+    Feed(ReportReceived{report});
+  }
+  // How long until the timer that is set last fires.
+  Nanos Tick() {
+    Feed(TimerFired{TimerKind::kResend, key_});
+    told_ += static_cast<size_t>(std::count_if(effects_.begin(), effects_.end(), [](const Effect& effect) {
+      const auto* sent = std::get_if<SendState>(&effect);
+      return sent != nullptr && sent->agent == "B";
+    }));
+    const StartTimer timer = Last<StartTimer>();
+    key_ = timer.key;
+    return timer.after;
+  }
+  void TrainerEnds() {
+    Feed(Reaped{0, 70});
+    auto gone = std::make_shared<v1::RankReport>();
+    gone->set_seen(machine_.view().seen);
+    gone->set_gone(true);
+    Feed(RankChanged{gone});
+  }
+
+  static constexpr Nanos kFast = std::chrono::seconds(1);
+  static constexpr Nanos kSlow = kFast * kQuietFactor;
+  uint64_t seq_ = 0;
+  uint64_t key_ = 0;
+  size_t told_ = 0;
+};
+
+TEST_F(QuietTest, AJobThatRunsIsNeverQuiet) {
+  for (uint64_t tick = 0; tick < 2 * kUnheardForLong; ++tick) {
+    AnswerOfB();
+    ASSERT_EQ(Tick(), kFast) << tick;
+  }
+  EXPECT_GE(told_, 3u) << "by that B knows that it lives";
+  EXPECT_LE(told_, 5u);
+}
+
+TEST_F(QuietTest, AJobThatEndedIsQuietAndBeginsAtOnce) {
+  TrainerEnds();
+  Nanos after = kFast;
+  uint64_t ticks = 0;
+  for (; after == kFast && ticks < 2 * kUnheardForLong; ++ticks) {
+    AnswerOfB();
+    after = Tick();
+  }
+  EXPECT_EQ(after, kSlow);
+  EXPECT_LE(ticks, kUnheardForLong + 2);
+  EXPECT_EQ(Tick(), kSlow);
+  const uint64_t slow = key_;
+  JoinRankZero(8, 80);
+  EXPECT_EQ(Last<StartTimer>().after, kFast);
+  key_ = Last<StartTimer>().key;
+  EXPECT_EQ(Tick(), kFast);
+  Feed(TimerFired{TimerKind::kResend, slow});
+  EXPECT_FALSE(Has<StartTimer>()) << "one goes on, not two";
+}
+
+// Another rank joined there: the others, which were asked for nothing for a minute, are not taken for dead.
+TEST_F(QuietTest, WhatAnotherAgentReportsWakesTheCoordinator) {
+  TrainerEnds();
+  for (uint64_t tick = 0; tick <= kUnheardForLong + 1; ++tick) {
+    AnswerOfB();
+    (void)Tick();
+  }
+  EXPECT_EQ(Tick(), kSlow);
+  auto report = std::make_shared<v1::Report>();
+  report->set_agent("B");
+  report->set_seq(++seq_);
+  report->set_seen(machine_.view().seen);
+  report->set_answers(5);
+  report->add_ranks()->set_rank(1);
+  report->mutable_ranks(0)->set_load(v1::RankReport::WAIT);
+  Feed(ReportReceived{report});
+  EXPECT_EQ(Last<StartTimer>().after, kFast);
+  EXPECT_EQ(Last<SendState>().agent, "B");
+}
+
+// A member of B's attempt, which B has forgotten since, or B is gone.
+TEST_F(MembersTest, AMemberThatHearsNothingMoreIsQuiet) {
+  Config config = MakeConfig();
+  config.resend = std::chrono::seconds(1);
+  machine_ = Machine(config);
+  Feed(Started{});
+  Feed(MembersChanged{{"A", "B"}});
+  const auto state = [] {
+    auto told = std::make_shared<v1::State>();
+    told->set_attempt(3);
+    told->set_coordinator("B");
+    told->set_user("1000");
+    return StateReceived{told};
+  };
+  Feed(state());
+  for (uint64_t tick = 0; tick < kUnheardForLong; ++tick) Feed(TimerFired{TimerKind::kResend, 0});
+  Feed(TimerFired{TimerKind::kResend, 0});
+  EXPECT_EQ(Last<StartTimer>().after, config.resend * kQuietFactor);
+  EXPECT_TRUE(Has<SendReport>());
+  Feed(state());
+  EXPECT_EQ(Last<StartTimer>().after, config.resend) << "it is heard again";
 }
 
 // A holder is fed what it has at each STATE, which comes every second: one REPORT answers it, not two.

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/format/snapshot_ref.h"
-#include "daemon/job/brief.h"
 #include "daemon/job/coordinator.h"
 #include "daemon/job/lineage.h"
 #include "daemon/job/pruning.h"
@@ -16,12 +15,6 @@ namespace {
 bool Persisted(const v1::RankReport& facts, const SnapshotId& id) {
   return std::any_of(facts.persisted().begin(), facts.persisted().end(),
                      [&](const v1::SnapshotRef& ref) { return ToId(ref) == id; });
-}
-
-void AddTicket(const v1::RankClaim& claim, v1::State* state) {
-  v1::RankClaim& ticket = *state->add_tickets();
-  ticket.set_rank(claim.rank());
-  ticket.set_ticket(claim.ticket());
 }
 
 }  // namespace
@@ -263,44 +256,6 @@ void Coordinator::Retry(AttemptId attempt) {
   if (phase_ == Phase::kChecking) op_ = context_.Request(CheckNewest{});
 }
 
-void Coordinator::Resend() {
-  if (state_ == nullptr || phase_ == Phase::kStopped) return;
-  for (const std::string& agent : context_.config.members) Send(agent);
-}
-
-void Coordinator::Send(const std::string& agent) {
-  const bool brief = brief_ != nullptr && agent != context_.config.agent && reports_.Completes(agent, choice_version_);
-  context_.Emit(SendState{agent, brief ? brief_ : state_});
-}
-
-void Coordinator::Repeat() {
-  if (state_ == nullptr || phase_ == Phase::kStopped) return;
-  reports_.Tick();
-  const bool more = claims_dirty_ && Coordinates();
-  if (more) Publish();
-  for (const std::string& agent : context_.config.members) {
-    uint64_t heard = 0;
-    const bool due = reports_.Silent(agent, &heard) > kSilent || heard != version_ || reports_.Lacks(agent);
-    if (due && !more) Send(agent);
-  }
-  ++ticks_;
-  if (!context_.config.copying()) return;
-  MembersChanged();
-  Evaluate();  // who is silent holds nothing
-}
-
-void Coordinator::EvaluateSoon() {
-  if (context_.config.members.size() <= context_.config.at_once) return Evaluate();
-  if (settling_) return;
-  settling_ = true;
-  context_.Emit(StartTimer{TimerKind::kSettle, 0, context_.config.settle});
-}
-
-void Coordinator::Settled() {
-  settling_ = false;
-  Evaluate();
-}
-
 void Coordinator::HigherAttempt(AttemptId attempt, const std::string& where) {
   const bool opened = phase_ >= Phase::kListing && phase_ <= Phase::kRun;
   if (!opened || attempt <= attempt_) return;
@@ -309,41 +264,6 @@ void Coordinator::HigherAttempt(AttemptId attempt, const std::string& where) {
   const std::string why = absl::StrCat(Prefix(), where, " knows the higher attempt ", attempt);
   deleter_.Stop(Error(ErrorCode::FENCED, why), context_);
   member_.Refuse(ticket_, ErrorCode::FENCED, why);
-}
-
-void Coordinator::Publish() {
-  dirty_ = claims_dirty_ = false;
-  auto state = std::make_shared<v1::State>();
-  state->set_job(context_.config.job);
-  state->set_user(context_.config.user);
-  state->set_attempt(attempt_);
-  state->set_coordinator(context_.config.agent);
-  state->set_incarnation(context_.config.incarnation);
-  state->set_version(++version_);
-  state->set_world_size(world_size_);
-  state->set_phase(ToldPhase());
-  for (const v1::Refusal& refusal : refusals_) *state->add_refusals() = refusal;
-  brief_ = nullptr;
-  if (ToldPhase() != v1::State::GATHER) {
-    SetRef(grants_.watermark(), state->mutable_watermark());
-    state->set_floor(grants_.floor());
-    SetRef(committer_.durable(), state->mutable_durable());
-    state->set_select_flush(context_.config.flush.selects());
-    if (state->select_flush()) SetRef(flush_plan_.target(), state->mutable_flush());
-    PublishProtection(state.get());
-    if (std::exchange(choice_dirty_, false)) choice_version_ = version_;
-    brief_ = Brief(*state, choice_version_);
-    PublishChoice(state.get());
-  } else {
-    for (const auto& [rank, claim] : claims_) AddTicket(claim, state.get());
-  }
-  state_ = std::move(state);
-  Resend();
-}
-
-v1::State::Phase Coordinator::ToldPhase() const {
-  if (phase_ == Phase::kRun) return v1::State::RUN;
-  return phase_ == Phase::kLoad && !surveying_ ? v1::State::LOAD : v1::State::GATHER;
 }
 
 void Coordinator::FillView(View* view) const {
