@@ -50,6 +50,11 @@ struct RetentionVerdict {
                                                              const std::string& job,
                                                              const std::vector<SnapshotId>& steps, bool take_over);
 
+// What the storage says of their pins, to the coordinator when it lives here: another node's ckptctl tells the storage
+// only.
+[[nodiscard]] absl::Status TellPin(AdminContext& context, const std::string& job, const std::vector<SnapshotId>& steps,
+                                   bool pinned);
+
 [[nodiscard]] v1::RemovedEntry ToEntry(const std::string& job, const CatalogStep& step, std::string reason);
 
 }  // namespace ckptd

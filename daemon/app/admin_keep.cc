@@ -25,11 +25,8 @@ absl::StatusOr<SnapshotId> SetPin(AdminContext& context, const v1::Target& targe
                                                   step->deleting ? " is being deleted" : " is whole nowhere"));
   }
   *was = step->stored && step->stored->pinned;
-  if (*was == pin) return step->id;
-  CKPTD_RETURN_IF_ERROR(SetPinned(context.store, job, step->id, pin));
-  CKPTD_RETURN_IF_ERROR(context.gate.Run([&] {
-    if (JobRunner* runner = context.agent.FindJob(job)) runner->Post(job::PinChanged{step->id, pin});
-  }));
+  if (*was != pin) CKPTD_RETURN_IF_ERROR(SetPinned(context.store, job, step->id, pin));
+  CKPTD_RETURN_IF_ERROR(TellPin(context, job, {step->id}, pin));
   return step->id;
 }
 
@@ -40,6 +37,7 @@ std::map<SnapshotId, absl::Status> Apply(AdminContext& context, const AdminCall&
   for (const RetentionVerdict& verdict : verdicts) {
     if (verdict.goes) victims.push_back(verdict.step->id);
   }
+  (void)TellPin(context, job, victims, false);  // as listed just now
   return DeleteSteps(context, call, job, victims, /*take_over=*/false);
 }
 
@@ -150,6 +148,15 @@ std::vector<RetentionVerdict> ApplyRetention(const Catalog& catalog, const Reten
     verdicts.push_back(std::move(verdict));
   }
   return verdicts;
+}
+
+absl::Status TellPin(AdminContext& context, const std::string& job, const std::vector<SnapshotId>& steps, bool pinned) {
+  return context.gate.Run([&] {
+    JobRunner* runner = context.agent.FindJob(job);
+    for (const SnapshotId& id : steps) {
+      if (runner != nullptr) runner->Post(job::PinChanged{id, pinned});
+    }
+  });
 }
 
 absl::StatusOr<v1::PinResponse> PinStep(AdminContext& context, const AdminCall&, const v1::PinRequest& request) {

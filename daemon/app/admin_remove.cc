@@ -152,6 +152,7 @@ absl::StatusOr<v1::RemoveResponse> RemoveStep(AdminContext& context, const Admin
     return Error(ErrorCode::NOT_FOUND,
                  absl::StrCat("job ", target.job(), ": step ", target.step(), " is in memory only; it goes by itself"));
   }
+  if (!step->stored->pinned) CKPTD_RETURN_IF_ERROR(TellPin(context, target.job(), {step->id}, false));
   const auto outcomes = DeleteSteps(context, call, target.job(), {step->id}, request.force());
   CKPTD_RETURN_IF_ERROR(outcomes.at(step->id));
   v1::RemoveResponse response;

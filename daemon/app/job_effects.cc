@@ -119,6 +119,7 @@ struct JobEffects {
   void operator()(const job::VerifyStep& e) const { Chore(e); }
   void operator()(const job::PutMarker& e) const { Chore(e); }
   void operator()(const job::DeleteStep& e) const { Chore(e); }
+  void operator()(const job::LookAtPin& e) const { Chore(e); }
   void operator()(const job::PruneRecords& e) const { Chore(e); }
   template <typename Request>
   void Chore(const Request& e) const {

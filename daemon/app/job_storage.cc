@@ -107,6 +107,11 @@ job::StepDeleted JobStorage::operator()(const job::DeleteStep& request) const {
   return {request.op, DeleteStep(store_, job_, request.id)};
 }
 
+job::PinLooked JobStorage::operator()(const job::LookAtPin& request) const {
+  const absl::StatusOr<bool> pinned = IsPinned(store_, job_, request.id);
+  return {request.op, pinned.status(), pinned.ok() && *pinned};
+}
+
 job::RecordsPruned JobStorage::operator()(const job::PruneRecords& request) const {
   auto newest = PruneRecords(store_, job_, request.attempt, request.decisions);
   return {request.op, newest.status(), newest.value_or(0)};

@@ -28,6 +28,7 @@ class JobStorage {
   [[nodiscard]] job::StepVerified operator()(const job::VerifyStep& request) const;
   [[nodiscard]] job::MarkerPut operator()(const job::PutMarker& request) const;
   [[nodiscard]] job::StepDeleted operator()(const job::DeleteStep& request) const;
+  [[nodiscard]] job::PinLooked operator()(const job::LookAtPin& request) const;
   [[nodiscard]] job::RecordsPruned operator()(const job::PruneRecords& request) const;
 
  private:

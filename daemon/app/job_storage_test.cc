@@ -125,6 +125,19 @@ TEST_F(JobStorageTest, ANewestRecordThatIsPrunedMeanwhileIsNotTheNewest) {
   EXPECT_TRUE(listed.decisions.empty());
 }
 
+TEST_F(JobStorageTest, APinIsLookedAt) {
+  auto store = OpenStore(files_);
+  const JobStorage storage(*store, metrics_, kJob);
+  const job::LookAtPin look{1, {1, 10}};
+  ASSERT_TRUE(store->CreateExclusive(InStep(kJob, look.id, kPinnedName), "pinned\n").ok());
+  EXPECT_TRUE(storage(look).pinned);
+  ASSERT_TRUE(store->Delete(InStep(kJob, look.id, kPinnedName)).ok());
+  EXPECT_TRUE(storage(look).status.ok());
+  EXPECT_FALSE(storage(look).pinned);
+  files_.FailCall(0, EIO);
+  EXPECT_EQ(CodeOf(storage(look).status), ErrorCode::STORAGE_IO);
+}
+
 TEST_F(JobStorageTest, AListingNamesTheDecisionsThatAreDamaged) {
   auto store = OpenStore(files_);
   v1::DecisionRecord decision;

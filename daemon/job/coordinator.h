@@ -50,6 +50,7 @@ class Coordinator {
   void On(const StepVerified& event);
   void On(const MarkerPut& event);
   void On(const StepDeleted& event);
+  void On(const PinLooked& event);
   void On(const RecordsPruned& event);
   void On(const PinChanged& event);
   void On(const DeleteRequested& event);
@@ -57,6 +58,7 @@ class Coordinator {
   void MembersChanged();
   void DecideTimeout(AttemptId attempt);
   void Retry(AttemptId attempt);
+  void PinsMayBeLookedAt() { deleter_.PinsMayBeLookedAt(); }
   void Resend();
   // To those who have not said that they heard it, or say nothing; from time to time to all, as long as the job lives.
   void Repeat();

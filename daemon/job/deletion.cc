@@ -58,8 +58,8 @@ bool Deleter::Proven(const SnapshotId& victim, const DeletionFacts& facts, const
   });
 }
 
-// Oldest first. `kept` counts the good steps that are newer.
-std::vector<SnapshotId> Deleter::Surplus(const DeletionFacts& facts, const Retention& retention) const {
+// Oldest first. `kept` counts the good steps that are newer. With `pinned`, what would go but for its pin.
+std::vector<SnapshotId> Deleter::Surplus(const DeletionFacts& facts, const Retention& retention, bool pinned) const {
   const SnapshotId newest = Newest(facts).value_or(SnapshotId());
   std::vector<const StoredStep*> newest_first;
   newest_first.reserve(facts.steps.size());
@@ -68,7 +68,7 @@ std::vector<SnapshotId> Deleter::Surplus(const DeletionFacts& facts, const Reten
   std::vector<SnapshotId> surplus;
   uint32_t kept = 0;
   for (const StoredStep* step : newest_first) {
-    const bool spared = step->pinned || step->newer || RunNeeds(step->id, facts);
+    const bool spared = step->pinned != pinned || step->newer || RunNeeds(step->id, facts);
     const bool behind = step->id < newest && (LetGo(*step, kept, facts, retention) || Leftover(*step, facts));
     if (!spared && (behind || DeadRemains(*step, facts))) surplus.push_back(step->id);
     if (Stands(*step, facts)) ++kept;
@@ -121,6 +121,7 @@ void Deleter::Work(const DeletionFacts& facts, bool retention, Context& context)
   std::vector<SnapshotId> victims;
   for (const Asked& asked : asked_) victims.push_back(asked.id);
   if (victims.empty() && retention) victims = Surplus(facts, context.config.retention);
+  if (victims.empty() && retention) LookAtPins(facts, context);
   if (victims.empty()) return;
   const auto proven =
       std::find_if(victims.begin(), victims.end(), [&](const auto& id) { return Proven(id, facts, context); });
@@ -132,6 +133,29 @@ void Deleter::Work(const DeletionFacts& facts, bool retention, Context& context)
   VerifyStep request;
   request.id = successor_;
   op_ = context.Request(request);
+}
+
+void Deleter::LookAtPins(const DeletionFacts& facts, Context& context) {
+  const auto pinned = [](const StoredStep& step) { return step.pinned; };
+  if (look_due_ && !look_rests_ && std::any_of(facts.steps.begin(), facts.steps.end(), pinned)) {
+    look_due_ = false;
+    to_look_ = Surplus(facts, context.config.retention, /*pinned=*/true);
+    look_rests_ = !to_look_.empty();
+    if (look_rests_) context.Emit(StartTimer{TimerKind::kPins, attempt_, kPinRest});
+  }
+  if (to_look_.empty()) return;
+  LookAtPin request;
+  request.id = victim_ = to_look_.back();
+  to_look_.pop_back();
+  op_ = context.Request(request);
+}
+
+// One that cannot be looked at is believed to be pinned until the next time.
+std::optional<SnapshotId> Deleter::On(const PinLooked& event) {
+  if (event.op != op_ || op_ == 0) return std::nullopt;
+  op_ = 0;
+  if (!event.status.ok() || event.pinned) return std::nullopt;
+  return victim_;
 }
 
 void Deleter::On(const StepVerified& event, Context& context) {

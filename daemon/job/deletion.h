@@ -10,13 +10,16 @@
 // Victims of retention: committed steps on the lineage behind the ones to keep, what a killed deleter had marked, and
 // leftovers without a manifest that are older than Z. Leftovers of an earlier attempt that history has left are
 // nobody's and were never whole: they go without a Z, or attempts that die before their first commit would fill the
-// storage. Steps off the lineage that are committed go only by request. Pinned steps never go.
+// storage. Steps off the lineage that are committed go only by request. Pinned steps never go; of those that would go
+// otherwise the pins are looked at after a commit, but not more often than once a minute: whoever unpins on another
+// node tells the storage only.
 //
 // The oldest victim goes first, and any verified Z behind it will do: a backlog drains with one step read back, not
 // with one for each, also when steps are committed faster than they can be read.
 #ifndef CKPTD_DAEMON_JOB_DELETION_H_
 #define CKPTD_DAEMON_JOB_DELETION_H_
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <set>
@@ -34,6 +37,8 @@ struct DeletionFacts {
   SnapshotId watermark;
   std::function<bool(const SnapshotId&)> sealed;  // in a slot of some agent: its flush may be under way
 };
+
+inline constexpr Nanos kPinRest = std::chrono::minutes(1);
 
 class Deleter {
  public:
@@ -54,6 +59,12 @@ class Deleter {
   Outcome On(const NewestChecked& event, Context& context);
   // Gives the step that is gone.
   std::optional<SnapshotId> On(const StepDeleted& event, Context& context);
+  // Gives the step that is pinned no more.
+  std::optional<SnapshotId> On(const PinLooked& event);
+  // A step was: what was kept until now may go.
+  void Committed() { look_due_ = true; }
+  // The timer kPins has fired.
+  void PinsMayBeLookedAt() { look_rests_ = false; }
   void Retry() { failure_ = absl::OkStatus(); }
   // Requests under way end with an error.
   void Stop(const absl::Status& why, Context& context);
@@ -72,10 +83,12 @@ class Deleter {
   [[nodiscard]] std::optional<SnapshotId> Newest(const DeletionFacts& facts) const;
   [[nodiscard]] bool Proven(const SnapshotId& victim, const DeletionFacts& facts, const Context& context) const;
   [[nodiscard]] absl::Status MayGo(const SnapshotId& id, const DeletionFacts& facts, const Context& context) const;
-  [[nodiscard]] std::vector<SnapshotId> Surplus(const DeletionFacts& facts, const Retention& retention) const;
+  [[nodiscard]] std::vector<SnapshotId> Surplus(const DeletionFacts& facts, const Retention& retention,
+                                                bool pinned = false) const;
   [[nodiscard]] static bool LetGo(const StoredStep& step, uint32_t newer, const DeletionFacts& facts,
                                   const Retention& retention);
   void RefuseWhatMayNotGo(const DeletionFacts& facts, Context& context);
+  void LookAtPins(const DeletionFacts& facts, Context& context);
   void Mark(Context& context);
   void AfterMarker(Context& context);
   bool Failed(const absl::Status& status, Context& context);
@@ -87,6 +100,9 @@ class Deleter {
   std::set<SnapshotId> verified_;
   std::set<SnapshotId> damaged_;
   std::vector<Asked> asked_;
+  std::vector<SnapshotId> to_look_;  // believed pinned
+  bool look_due_ = false;
+  bool look_rests_ = false;  // until kPins
   absl::Status failure_;
 };
 

@@ -88,6 +88,28 @@ class DeletionTest : public testing::Test {
     return effects_.empty() ? absl::OkStatus() : std::get<DeleteEnded>(effects_.back()).status;
   }
 
+  // A step is committed. The steps whose pins are looked at until there is nothing to do; `pinned` is the answer.
+  std::vector<SnapshotId> LooksAfter(const StoredStep& step, bool pinned) {
+    steps_.push_back(step);
+    deleter_.Committed();
+    std::vector<SnapshotId> looks;
+    for (int i = 0; i < 100; ++i) {
+      effects_.clear();
+      deleter_.Work(Facts(), true, context_);
+      const LookAtPin* look = Asked<LookAtPin>();
+      if (effects_.empty()) return looks;
+      if (look == nullptr) {
+        while (!deleter_.idle()) Answer();
+        continue;
+      }
+      looks.push_back(look->id);
+      const auto unpinned = deleter_.On(PinLooked{look->op, absl::OkStatus(), pinned});
+      for (StoredStep& each : steps_) each.pinned = each.pinned && each.id != unpinned;
+    }
+    ADD_FAILURE() << "it never ends";
+    return looks;
+  }
+
   Effects effects_;
   Context context_;
   v1::DecisionRecord decision_;
@@ -97,6 +119,27 @@ class DeletionTest : public testing::Test {
   Deleter deleter_;
   std::vector<SnapshotId> verified_, marked_, gone_;
 };
+
+// `ckptctl unpin` on another node reaches the storage only.
+TEST_F(DeletionTest, APinThatIsGoneIsNoticedAfterACommit) {
+  steps_ = {Step(3, 30), Step(3, 40), Step(3, 50), Step(3, 60)};
+  for (const size_t pinned : {0, 1, 3}) steps_[pinned].pinned = true;
+  EXPECT_THAT(LooksAfter(Step(3, 70), true), ElementsAre(SnapshotId{3, 40}, SnapshotId{3, 30}));
+  EXPECT_THAT(gone_, ElementsAre(SnapshotId{3, 50})) << "step 60 is pinned, and kept anyway";
+  EXPECT_THAT(LooksAfter(Step(3, 80), false), testing::IsEmpty()) << "not at each";
+  deleter_.PinsMayBeLookedAt();
+  EXPECT_THAT(LooksAfter(Step(3, 85), false), ElementsAre(SnapshotId{3, 60}, SnapshotId{3, 40}, SnapshotId{3, 30}));
+  EXPECT_THAT(gone_, testing::IsSupersetOf({SnapshotId{3, 30}, SnapshotId{3, 40}, SnapshotId{3, 60}}));
+}
+
+TEST_F(DeletionTest, WithoutACommitNoPinIsLookedAt) {
+  steps_ = {Step(3, 30), Step(3, 40), Step(3, 50)};
+  steps_[0].pinned = true;
+  Drain();
+  EXPECT_THAT(LooksAfter(Step(3, 60), true), ElementsAre(SnapshotId{3, 30}));
+  deleter_.PinsMayBeLookedAt();
+  Drain();
+}
 
 // keep_last was lowered from 50 to 2: one step is read back, and 48 go, oldest first.
 TEST_F(DeletionTest, ABacklogDrainsBehindOneVerifiedStep) {

@@ -63,6 +63,9 @@ struct Printer {
     return Answer("MarkerPut", e.op, e.status, e.pinned ? " pinned" : "");
   }
   std::string operator()(const StepDeleted& e) const { return Answer("StepDeleted", e.op, e.status, ""); }
+  std::string operator()(const PinLooked& e) const {
+    return Answer("PinLooked", e.op, e.status, e.pinned ? " pinned" : "");
+  }
   std::string operator()(const RecordsPruned& e) const {
     return Answer("RecordsPruned", e.op, e.status, absl::StrCat("a", e.newest));
   }
@@ -115,6 +118,7 @@ struct Printer {
     return absl::StrCat("PutMarker #", e.op, " ", ToString(e.id), " by a", e.attempt);
   }
   std::string operator()(const DeleteStep& e) const { return absl::StrCat("DeleteStep #", e.op, " ", ToString(e.id)); }
+  std::string operator()(const LookAtPin& e) const { return absl::StrCat("LookAtPin #", e.op, " ", ToString(e.id)); }
   std::string operator()(const PruneRecords& e) const {
     return absl::StrCat("PruneRecords #", e.op, " below a", e.attempt, ", decisions ", absl::StrJoin(e.decisions, ","));
   }

@@ -39,6 +39,7 @@ enum class TimerKind : uint8_t {
   kRetry,   // storage failed in RUN: try again. key = attempt
   kSettle,  // act on the REPORTs that came
   kJoin,    // restore(timeout=) of a ticket is over. key = ticket
+  kPins,    // pins on the storage may be looked at again. key = attempt
 };
 
 // ---------------------------------------------------------------------------------------------------------- events
@@ -186,6 +187,11 @@ struct StepDeleted {
   OpId op = 0;
   absl::Status status;
 };
+struct PinLooked {
+  OpId op = 0;
+  absl::Status status;
+  bool pinned = false;
+};
 struct RecordsPruned {
   OpId op = 0;
   absl::Status status;
@@ -211,10 +217,11 @@ struct RetentionChanged {
   Retention retention;
 };
 
-using Event = std::variant<Started, Join, Withdrawn, Reaped, Resumed, StateReceived, ReportReceived, RankChanged,
-                           CopiesChanged, CopyRefused, StorageHangs, MembersChanged, TimerFired, NewestRead,
-                           AttemptCreated, Listed, DecisionCreated, ManifestCreated, NewestChecked, StepVerified,
-                           MarkerPut, StepDeleted, RecordsPruned, PinChanged, DeleteRequested, RetentionChanged>;
+using Event =
+    std::variant<Started, Join, Withdrawn, Reaped, Resumed, StateReceived, ReportReceived, RankChanged, CopiesChanged,
+                 CopyRefused, StorageHangs, MembersChanged, TimerFired, NewestRead, AttemptCreated, Listed,
+                 DecisionCreated, ManifestCreated, NewestChecked, StepVerified, MarkerPut, StepDeleted, PinLooked,
+                 RecordsPruned, PinChanged, DeleteRequested, RetentionChanged>;
 
 // --------------------------------------------------------------------------------------------------------- effects
 
@@ -307,6 +314,11 @@ struct DeleteStep {
   OpId op = 0;
   SnapshotId id;
 };
+// [async: PinLooked] is its pin there still? `ckptctl unpin` on another node reaches the storage only
+struct LookAtPin {
+  OpId op = 0;
+  SnapshotId id;
+};
 // [async: RecordsPruned] these decisions, and attempt records below `attempt`, unless there is a higher one
 struct PruneRecords {
   OpId op = 0;
@@ -320,7 +332,7 @@ struct DeleteEnded {
 
 using Effect = std::variant<PersistSeen, PersistMarks, ForwardState, SendState, SendReport, Refuse, AcceptJoin,
                             StartTimer, ReadNewest, CreateAttempt, List, CreateDecision, CreateManifest, CheckNewest,
-                            VerifyStep, PutMarker, DeleteStep, PruneRecords, DeleteEnded>;
+                            VerifyStep, PutMarker, DeleteStep, LookAtPin, PruneRecords, DeleteEnded>;
 using Effects = std::vector<Effect>;
 
 [[nodiscard]] std::string ToString(const Event& event);

@@ -63,6 +63,10 @@ class Machine::Impl {
         coordinator_.Retry(event.key);
         coordinator_.Evaluate();
         break;
+      case TimerKind::kPins:
+        coordinator_.PinsMayBeLookedAt();
+        coordinator_.Evaluate();
+        break;
       case TimerKind::kJoin:
         member_.JoinTimedOut(event.key, coordinator_.phase());
         break;

@@ -198,6 +198,7 @@ void Coordinator::OnCommit(Committer::Outcome outcome) {
   if (outcome == Committer::Outcome::kHigherAttempt) return HigherAttempt(attempt_ + 1, "the storage");
   if (outcome != Committer::Outcome::kDurable) return;
   StepEntry(committer_.id()).committed = true;
+  deleter_.Committed();
   dirty_ = true;
 }
 
@@ -210,6 +211,10 @@ void Coordinator::On(const MarkerPut& event) {
 void Coordinator::On(const StepDeleted& event) {
   const std::optional<SnapshotId> gone = deleter_.On(event, context_);
   if (gone) std::erase_if(steps_, [&](const StoredStep& step) { return step.id == *gone; });
+}
+
+void Coordinator::On(const PinLooked& event) {
+  if (const auto unpinned = deleter_.On(event)) On(PinChanged{*unpinned, false});
 }
 
 void Coordinator::On(const PinChanged& event) {

@@ -79,9 +79,8 @@ absl::Status CreateManifest(Store& store, const std::string& job, const Snapshot
 
 absl::StatusOr<bool> PutMarker(Store& store, const std::string& job, const SnapshotId& id, AttemptId attempt) {
   CKPTD_RETURN_IF_ERROR(CreateMarker(store, job, id, attempt));
-  const absl::Status pin = store.Stat(InStep(job, id, kPinnedName)).status();
-  if (absl::IsNotFound(pin)) return true;
-  CKPTD_RETURN_IF_ERROR(pin);
+  CKPTD_ASSIGN_OR_RETURN(const bool pinned, IsPinned(store, job, id));
+  if (!pinned) return true;
   CKPTD_ASSIGN_OR_RETURN(auto step, ListStep(store, job, id));
   if (!step.pinned || !step.committed) return true;  // what is left of a deletion that was cut off is no checkpoint
   CKPTD_RETURN_IF_ERROR(store.Delete(InStep(job, id, kDeletingName)));
@@ -142,6 +141,13 @@ size_t RemoveJobLeftovers(Store& store, const std::string& job) {
     if (left.ok() && left->empty()) (void)store.DeleteDirectory(StepPath(job, *id));
   }
   return removed;
+}
+
+absl::StatusOr<bool> IsPinned(Store& store, const std::string& job, const SnapshotId& id) {
+  const absl::Status pin = store.Stat(InStep(job, id, kPinnedName)).status();
+  if (absl::IsNotFound(pin)) return false;
+  if (!pin.ok()) return pin;
+  return true;
 }
 
 absl::Status SetPinned(Store& store, const std::string& job, const SnapshotId& id, bool pinned) {

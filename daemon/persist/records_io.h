@@ -46,6 +46,7 @@ namespace ckptd {
 // empty without them. Best effort; returns how many files went.
 size_t RemoveJobLeftovers(Store& store, const std::string& job);
 
+[[nodiscard]] absl::StatusOr<bool> IsPinned(Store& store, const std::string& job, const SnapshotId& id);
 // REFUSED, and not pinned: the step is being deleted.
 [[nodiscard]] absl::Status SetPinned(Store& store, const std::string& job, const SnapshotId& id, bool pinned);
 

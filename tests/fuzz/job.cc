@@ -141,6 +141,7 @@ class Node {
     if (const auto* e = std::get_if<VerifyStep>(&effect)) return Feed(StepVerified{e->op, status});
     if (const auto* e = std::get_if<PutMarker>(&effect)) return Feed(MarkerPut{e->op, status});
     if (const auto* e = std::get_if<DeleteStep>(&effect)) return Feed(StepDeleted{e->op, status});
+    if (const auto* e = std::get_if<LookAtPin>(&effect)) return Feed(PinLooked{e->op, status, how % 2 == 0});
     if (const auto* e = std::get_if<PruneRecords>(&effect)) return Feed(RecordsPruned{e->op, status, attempt_});
     Answer(how);  // no question
   }

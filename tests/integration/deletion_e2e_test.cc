@@ -1,5 +1,6 @@
 // What goes from storage: by hand while no run of the job lives, by retention, and what killed agents left.
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -159,6 +160,26 @@ TEST_F(DeletionE2eTest, GcWithoutARunAppliesRetention) {
   EXPECT_EQ(gc.code, 0) << gc << again.AgentLog();
   EXPECT_EQ(Manifests(), 1u) << gc;
   EXPECT_TRUE(fs::exists(StepDir("gpt", 20) + "/manifest.json"));
+}
+
+// The coordinator of the run hears of it from the storage; what keep_last has let go long ago goes then.
+TEST_F(DeletionE2eTest, AStepThatAnotherNodeUnpinnedGoes) {
+  NodeOptions options = Settings();
+  options.storage = node_->storage();
+  options.settings["agent.admin_socket"] = "\"" + dir_ + "/other.sock\"";
+  Node other(options);
+  ASSERT_TRUE(other.StartAgent()) << other.AgentLog();
+  auto trainer = node_->Train(Args("--job gpt --step-ms 5 --every 5 --steps 1000000"));
+  ASSERT_TRUE(trainer->WaitFor("DURABLE")) << node_->AgentLog();
+  trainer->Signal(SIGSTOP);
+  usleep(500'000);  // what was begun ends
+  const std::string step = std::to_string(trainer->Last("DURABLE"));
+  EXPECT_EQ(Run("pin gpt@" + step).code, 0) << Run("list gpt");
+  Said unpinned = Run("unpin gpt@" + step + " --agent " + dir_ + "/other.sock");
+  EXPECT_EQ(unpinned.code, 0) << unpinned;
+  trainer->Signal(SIGCONT);
+  EXPECT_TRUE(Await(*trainer, [&] { return !fs::exists(StepDir("gpt", std::stoull(step))); })) << Run("list gpt");
+  trainer->Kill();
 }
 
 // keep_last is lowered by hand: the backlog goes while the run saves on, and does not wait for a new attempt.
