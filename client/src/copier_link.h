@@ -75,7 +75,6 @@ class CopierLink {
   [[nodiscard]] bool EndsWithin(int milliseconds) const;
   // Kills it, and waits.
   bool End() const;
-  [[nodiscard]] int process_fd() const { return process_.get(); }
 
  private:
   [[nodiscard]] uint64_t NextSerial() { return ++serials_; }

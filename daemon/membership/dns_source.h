@@ -9,7 +9,7 @@
 //
 // In Kubernetes let the service be headless (clusterIP: None) with publishNotReadyAddresses: true, else an agent that
 // is not ready yet is no member, and the pods of a DaemonSet that starts never find each other. Behind a StatefulSet
-// the targets of SRV are stable names with the pod's ordinal (OrdinalOf); A records are not: they name pods by address.
+// the targets of SRV are stable names with the pod's ordinal; A records are not: they name pods by address.
 //
 // An empty answer is a failure, never an empty view: a service that lost all its endpoints looks the same as a DNS
 // server that lost its data. DNS knows no generations (fixed_sources.h) and no failure domains of others.

@@ -100,15 +100,4 @@ absl::StatusOr<Labels> ParseLabels(absl::string_view text) {
   return labels;
 }
 
-std::optional<uint32_t> OrdinalOf(absl::string_view name) {
-  const absl::string_view label = name.substr(0, name.find('.'));
-  const size_t dash = label.rfind('-');
-  if (dash == absl::string_view::npos || dash == 0) return std::nullopt;
-  const absl::string_view digits = label.substr(dash + 1);
-  uint32_t ordinal = 0;
-  const bool plain = !digits.empty() && std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit);
-  if (!plain || !absl::SimpleAtoi(digits, &ordinal)) return std::nullopt;
-  return ordinal;
-}
-
 }  // namespace ckptd::membership

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -48,10 +47,6 @@ struct HostPort {
 
 // "rack=r3 zone=b": separated by spaces, each key once.
 [[nodiscard]] absl::StatusOr<Labels> ParseLabels(absl::string_view text);
-
-// The number at the end of a name's first label: 3 of "ckptd-3.ckptd.ml.svc", as a StatefulSet names its pods. nullopt
-// where there is none, or it does not fit 32 bits.
-[[nodiscard]] std::optional<uint32_t> OrdinalOf(absl::string_view name);
 
 // What an error repeats of text from outside: printable, at most 80 bytes.
 [[nodiscard]] std::string Shown(absl::string_view text);

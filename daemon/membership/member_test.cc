@@ -64,13 +64,5 @@ TEST(CheckMember, NamesWhoAndWhat) {
   EXPECT_TRUE(CheckName(std::string(kMaxNameBytes, 'n')).ok());
 }
 
-TEST(Ordinal, AtTheEndOfTheFirstLabel) {
-  EXPECT_EQ(OrdinalOf("ckptd-3.ckptd.ml.svc.cluster.local"), 3U);
-  EXPECT_EQ(OrdinalOf("a-b-007"), 7U);
-  EXPECT_EQ(OrdinalOf("ckptd-4294967295"), 4294967295U);
-  for (const char* none : {"", "ckptd", "ckptd-", "-3", "ckptd-3a", "ckptd-+3", "ckptd-4294967296", "ckptd.x-3"})
-    EXPECT_EQ(OrdinalOf(none), std::nullopt) << none;
-}
-
 }  // namespace
 }  // namespace ckptd::membership

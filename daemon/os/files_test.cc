@@ -143,9 +143,6 @@ TEST(Probe, LeavesNothingBehind) {
 }
 
 TEST(Probe, Facts) {
-  MachineFacts facts = ProbeMachine();
-  EXPECT_GT(facts.memory, 0u);
-  EXPECT_GT(facts.open_files_limit, 0u);
   auto proc = ProbeTmpfs("/proc");
   ASSERT_TRUE(proc.ok());
   EXPECT_FALSE(proc->is_tmpfs);

@@ -1,7 +1,6 @@
 #include "daemon/os/probe.h"
 
 #include <linux/magic.h>
-#include <sys/resource.h>
 #include <sys/sysinfo.h>
 #include <sys/vfs.h>
 
@@ -14,7 +13,6 @@
 #include "absl/strings/strip.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
-#include "daemon/os/uring_queue.h"
 
 namespace ckptd {
 namespace {
@@ -24,12 +22,6 @@ absl::Status WriteOneBlock(Files& files, const std::string& path) {
   CKPTD_ASSIGN_OR_RETURN(auto file, files.Open(path, {.write = true, .create = true, .direct = true}));
   CKPTD_RETURN_IF_ERROR(file->PWrite(0, kBlock));
   return file->Close();
-}
-
-uint64_t LimitOf(int resource) {
-  rlimit limit{};
-  if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return 0;
-  return limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit.rlim_cur;
 }
 
 // The huge= option of the mount that `device` names, from /proc/self/mountinfo:
@@ -71,19 +63,6 @@ absl::StatusOr<TmpfsFacts> ProbeTmpfs(const std::string& dir) {
                     .available = info.f_bavail * block,
                     .huge = HugeOptionOf(dir),
                     .may_swap = sysinfo(&node) == 0 && node.totalswap != 0};
-}
-
-MachineFacts ProbeMachine() {
-  MachineFacts facts;
-  facts.io_uring = ProbeUring();
-  struct sysinfo info {};
-  if (sysinfo(&info) == 0) {
-    facts.memory = uint64_t{info.totalram} * info.mem_unit;
-    facts.swap = uint64_t{info.totalswap} * info.mem_unit;
-  }
-  facts.memlock_limit = LimitOf(RLIMIT_MEMLOCK);
-  facts.open_files_limit = LimitOf(RLIMIT_NOFILE);
-  return facts;
 }
 
 }  // namespace ckptd

@@ -24,15 +24,6 @@ struct TmpfsFacts {
 };
 [[nodiscard]] absl::StatusOr<TmpfsFacts> ProbeTmpfs(const std::string& dir);
 
-struct MachineFacts {
-  absl::Status io_uring;       // OK, or why not
-  uint64_t memory = 0;         // bytes
-  uint64_t swap = 0;           // bytes
-  uint64_t memlock_limit = 0;  // RLIMIT_MEMLOCK, bytes; UINT64_MAX = no limit
-  uint64_t open_files_limit = 0;
-};
-[[nodiscard]] MachineFacts ProbeMachine();
-
 }  // namespace ckptd
 
 #endif  // CKPTD_DAEMON_OS_PROBE_H_

@@ -1,7 +1,6 @@
 #include "daemon/persist/flusher.h"
 
 #include <algorithm>
-#include <atomic>
 #include <optional>
 #include <utility>
 
@@ -25,7 +24,6 @@ struct Flusher::Task {
   std::unique_ptr<RankFlush> flush;
   uint32_t written = 0;  // chunks from the first on
   bool stream_failed = false;
-  std::atomic<uint64_t> written_bytes{0};
 };
 
 Flusher::Flusher(Store& store, const Clock& clock, Executor& workers, Listener listener)
@@ -80,11 +78,6 @@ size_t Flusher::active() {
   return tasks_.size();
 }
 
-uint64_t Flusher::WrittenBytes(const FlushKey& key) {
-  std::shared_ptr<Task> task = Find(key);
-  return task ? task->written_bytes.load() : 0;
-}
-
 std::shared_ptr<Flusher::Task> Flusher::Find(const FlushKey& key) {
   MutexLock lock(mutex_);
   auto found = tasks_.find(key);
@@ -136,10 +129,7 @@ void Flusher::Work(const std::shared_ptr<Task>& task) {
 
 absl::Status Flusher::WriteUpTo(Task& task, uint32_t chunks) {
   if (!task.flush) task.flush = std::make_unique<RankFlush>(store_, clock_, task.source);
-  for (; task.written < chunks; ++task.written) {
-    CKPTD_RETURN_IF_ERROR(task.flush->WriteChunk(task.written));
-    task.written_bytes = task.flush->written_bytes();
-  }
+  for (; task.written < chunks; ++task.written) CKPTD_RETURN_IF_ERROR(task.flush->WriteChunk(task.written));
   return absl::OkStatus();
 }
 

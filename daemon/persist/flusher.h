@@ -56,7 +56,6 @@ class Flusher {
   void Discard(const FlushKey& key);
 
   [[nodiscard]] size_t active() CKPTD_EXCLUDES(mutex_);
-  [[nodiscard]] uint64_t WrittenBytes(const FlushKey& key) CKPTD_EXCLUDES(mutex_);  // 0 when not active
 
  private:
   struct Task;

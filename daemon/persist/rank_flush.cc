@@ -38,7 +38,6 @@ absl::Status RankFlush::WriteRange(size_t image, uint64_t begin, uint64_t end) {
   if (!writers_[image]) {
     CKPTD_ASSIGN_OR_RETURN(writers_[image], store_.OpenForWrite(ImageName(image), extent.bytes));
   }
-  written_ += end - begin;
   return writers_[image]->Write(begin - extent.offset, source_.slot.subspan(begin, end - begin));
 }
 

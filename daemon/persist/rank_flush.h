@@ -61,8 +61,6 @@ class RankFlush {
   // After all chunks were written.
   [[nodiscard]] absl::Status Finish(const FlushSeal& seal);
 
-  [[nodiscard]] uint64_t written_bytes() const { return written_; }
-
  private:
   [[nodiscard]] absl::Status WriteRange(size_t image, uint64_t begin, uint64_t end);
   [[nodiscard]] absl::StatusOr<bool> PublishImages();
@@ -75,7 +73,6 @@ class RankFlush {
   const Clock& clock_;
   const FlushSource& source_;
   std::vector<std::unique_ptr<PartWriter>> writers_;  // by image
-  uint64_t written_ = 0;
 };
 
 }  // namespace ckptd

@@ -163,12 +163,6 @@ void Bell::ReadDone(uint32_t slot, Epoch epoch, uint32_t from, std::vector<uint3
   }
 }
 
-uint32_t Bell::CountChunks(uint32_t index, Epoch epoch) const {
-  const std::atomic<uint64_t>* entries = chunks(index);
-  return static_cast<uint32_t>(
-      std::count_if(entries, entries + chunk_count_, [&](const auto& entry) { return ChunkDone(Load(entry), epoch); }));
-}
-
 void Bell::Open(uint32_t index, Epoch epoch) {
   BellSlot& to = slot(index);
   to.step.store(0, std::memory_order_relaxed);

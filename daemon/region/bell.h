@@ -72,7 +72,6 @@ class Bell {
   [[nodiscard]] uint32_t DonePrefix(uint32_t slot, Epoch epoch, uint32_t from) const;
   // The checksums, as the trainer tells them, of the chunks from `from` up to that first one: added to `crcs`.
   void ReadDone(uint32_t slot, Epoch epoch, uint32_t from, std::vector<uint32_t>& crcs) const;
-  [[nodiscard]] uint32_t CountChunks(uint32_t slot, Epoch epoch) const;
 
   // step = ack = 0, then word = (epoch, OPEN), whatever it was. Called by LayoutSet::OpenGrant.
   void Open(uint32_t slot, Epoch epoch);

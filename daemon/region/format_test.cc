@@ -256,7 +256,7 @@ TEST_F(BellTest, AFillAsTheTrainerTellsIt) {
   FillCheck check(9, 100, 4);
   for (uint32_t crc : {50, 51, 52}) check.Add(crc);
   for (uint32_t chunk = 0; chunk < 2; ++chunk) ChunksIn(memory, 1)[chunk] = ChunkEntry(9, chunk + 50);
-  EXPECT_EQ(bell_->CountChunks(1, 9), 2u);
+  EXPECT_EQ(bell_->DonePrefix(1, 9, 0), 2u);
   EXPECT_FALSE(bell_->ReadChunks(1, bell_->ReadSlot(1)).ok()) << "the third is missing";
   ChunksIn(memory, 1)[2] = ChunkEntry(9, 52);
   EXPECT_FALSE(bell_->ReadChunks(1, bell_->ReadSlot(1)).ok()) << "the check is missing";

@@ -202,7 +202,6 @@ void Server::SendRaw(SessionId id, std::span<const uint8_t> packet, std::span<co
   if (found == sessions_.end() || found->second->closing) return;
   int error = SendPacket(found->second->socket.get(), packet, fds);
   if (error == 0) return;
-  if (hint) ++dropped_hints_;
   if (hint && error == EAGAIN) return;
   // Closed from the loop, not here: the caller may be iterating over what OnDisconnected changes.
   found->second->closing = true;

@@ -90,7 +90,6 @@ class Server {
   [[nodiscard]] absl::Status WatchProcess(const ProcessId& process) { return watch_.Watch(process); }
 
   [[nodiscard]] size_t sessions() const { return sessions_.size(); }
-  [[nodiscard]] uint64_t dropped_hints() const { return dropped_hints_; }
 
  private:
   struct Session;
@@ -139,7 +138,6 @@ class Server {
   uint64_t turned_away_ = 0;  // since the log told of it
   Nanos told_{0};
   Packet packet_;  // the present one; its memory is used for the next
-  uint64_t dropped_hints_ = 0;
 };
 
 // Copies `text` into a zero-filled field of a message, cut to fit with its final zero, between two characters of UTF-8.

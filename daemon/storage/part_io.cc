@@ -194,7 +194,7 @@ absl::Status PosixPartWriter::Drain() {
 }
 
 absl::Status PosixPartWriter::Fail(absl::Status status) {
-  failure_ = Abandoned(std::move(status));
+  failure_ = std::move(status);
   return failure_;
 }
 

@@ -61,7 +61,7 @@ class PosixStore final : public Store {
     absl::Status status = temp.file->PWrite(0, std::as_bytes(std::span(bytes.data(), bytes.size())));
     if (status.ok()) return publisher_.Publish(std::move(temp), PathOf(name));
     publisher_.Discard(std::move(temp));
-    return Abandoned(status);
+    return status;
   }
 
   // Its bytes are durable: they were synced before it was named.
@@ -135,7 +135,7 @@ class PosixStore final : public Store {
     absl::Status reserved = size == 0 ? absl::OkStatus() : temp.file->Fallocate(size);
     if (!reserved.ok() && !absl::IsUnimplemented(reserved)) {
       publisher_.Discard(std::move(temp));
-      return Abandoned(reserved);
+      return reserved;
     }
     return std::make_unique<PosixPartWriter>(publisher_, std::move(temp), std::move(queue),
                                              PosixPartWriter::Target{PathOf(name), size, options_.io_bytes, direct});

@@ -14,7 +14,6 @@ namespace ckptd {
 namespace {
 
 constexpr absl::string_view kTemporaryPrefix = ".tmp-";
-constexpr char kAbandonedUrl[] = "ckptd/abandoned";
 // The umask of the service decides who may read checkpoints.
 constexpr uint32_t kFileMode = 0644;
 constexpr uint32_t kDirectoryMode = 0755;
@@ -22,13 +21,6 @@ constexpr uint32_t kDirectoryMode = 0755;
 }  // namespace
 
 bool IsTemporaryName(absl::string_view name) { return absl::StartsWith(name, kTemporaryPrefix); }
-
-absl::Status Abandoned(absl::Status status) {
-  if (!status.ok() && !absl::IsAlreadyExists(status)) status.SetPayload(kAbandonedUrl, absl::Cord());
-  return status;
-}
-
-bool IsAbandoned(const absl::Status& status) { return status.GetPayload(kAbandonedUrl).has_value(); }
 
 Publisher::Publisher(Files& files, absl::string_view owner)
     : files_(files),
@@ -72,8 +64,8 @@ absl::Status Publisher::Publish(TempFile temp, const std::string& final_path) {
   const bool named = status.ok() || absl::IsAlreadyExists(status);
   // Best effort: the name is gone after a rename, and what stays is RemoveTemporary's.
   Discard(std::move(temp));
-  if (!named) return Abandoned(status);
-  CKPTD_RETURN_IF_ERROR(Abandoned(SyncDirectory(ParentOf(final_path))));
+  if (!named) return status;
+  CKPTD_RETURN_IF_ERROR(SyncDirectory(ParentOf(final_path)));
   CKPTD_FP("publish.after_syncdir");
   return status;
 }

@@ -53,7 +53,7 @@ class Publisher {
   // Step 3, once.
   [[nodiscard]] absl::Status MakeDurable(TempFile& temp);
   // What is left of steps 3 to 5; takes the file whatever happens. kAlreadyExists: the name is another one's, and
-  // durable. Any other error: IsAbandoned (store.h).
+  // durable. Any other error: the file is dead (store.h).
   [[nodiscard]] absl::Status Publish(TempFile temp, const std::string& final_path);
   // Drops a file that shall not be published.
   void Discard(TempFile temp);
@@ -71,9 +71,6 @@ class Publisher {
   Mutex mutex_;
   std::set<std::string> failed_directories_ CKPTD_GUARDED_BY(mutex_);
 };
-
-// `status` marked for IsAbandoned; OK and kAlreadyExists are returned as they are.
-[[nodiscard]] absl::Status Abandoned(absl::Status status);
 
 }  // namespace ckptd
 

@@ -7,6 +7,9 @@
 // never from the control thread, and put the deadline where the answer is awaited. A Store may be used by any thread; a
 // PartWriter or PartReader by one.
 //
+// A file is dead after a failed write, fsync, close or link: its content on the disk is unknown, and a second fsync
+// would lie. Write everything anew from memory: OpenForWrite and CreateExclusive take a new file by themselves.
+//
 // Errors: absl::StatusCode::kAlreadyExists for a name that is taken, NOT_FOUND, STORAGE_FULL, STORAGE_READ_ONLY,
 // STORAGE_IO, PERMISSION, CORRUPT (memory of a slot vanished while it was written: its file was truncated).
 #ifndef CKPTD_DAEMON_STORAGE_STORE_H_
@@ -35,14 +38,14 @@ class PartWriter {
   // Queues the write of `bytes` at `offset`; waits only while the queue is full. `bytes` stay valid and unchanged until
   // Finish returned or the writer is gone. Chunks come in any order, once each, and cover [0, size). With direct I/O
   // (part size a multiple of kDirectAlignment) address, offset and length are multiples of kDirectAlignment.
-  // After an error every later call returns that error: IsAbandoned.
+  // After an error every later call returns that error: the file is dead.
   [[nodiscard]] virtual absl::Status Write(uint64_t offset, std::span<const std::byte> bytes) = 0;
 
   // All bytes written and durable, still under no name: for whoever gives something up for it. Finish follows.
   [[nodiscard]] virtual absl::Status Sync() = 0;
 
   // All bytes written, durable, and visible under the final name. kAlreadyExists: somebody published that name before
-  // (it is durable then, and what was written here is gone). Any other error: IsAbandoned. Once.
+  // (it is durable then, and what was written here is gone). Any other error: the file is dead. Once.
   [[nodiscard]] virtual absl::Status Finish() = 0;
 };
 
@@ -91,7 +94,7 @@ class Store {
   [[nodiscard]] virtual absl::Status DeleteDirectory(const std::string& directory) = 0;
   // Removes files with our temporary names in `directory` last modified at least `age` ago, by the storage's own clock:
   // what crashed writers left. With an age it makes a file to learn what time it is there.
-  // Returns how many. A live writer whose file is removed notices at Finish and is IsAbandoned.
+  // Returns how many. A live writer whose file is removed notices at Finish: its file is dead.
   [[nodiscard]] virtual absl::StatusOr<size_t> RemoveTemporary(const std::string& directory, Nanos age) = 0;
 
   // Removes the temporary files that earlier, killed processes of this agent left in `directory`. Returns how many.
@@ -106,11 +109,6 @@ class Store {
   // For people: "io_uring, direct".
   [[nodiscard]] virtual std::string Describe() const = 0;
 };
-
-// The file behind this error is dead: after a failed write, fsync, close or link its content on the disk is unknown and
-// a second fsync would lie. Write everything anew from memory: OpenForWrite or CreateExclusive take a new file by
-// themselves.
-[[nodiscard]] bool IsAbandoned(const absl::Status& status);
 
 }  // namespace ckptd
 
