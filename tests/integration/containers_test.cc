@@ -57,7 +57,7 @@ TEST_F(Containers, SoDoesOneOfAUserWhoIsRootInThere) {
   probe.insert(probe.end(), {"true"});
   if (Child({probe, {}, node_.base() + "/probe"}).Wait() != 0) GTEST_SKIP() << "users may make no namespaces here";
   ExpectResumes(container);
-  std::ifstream record(node_.storage() + "/trainer/attempts/a0001.json");
+  std::ifstream record(node_.storage() + "/trainer/attempts/a0002.json");
   const std::string text{std::istreambuf_iterator<char>(record), {}};
   EXPECT_NE(text.find("\"user\": \"61234\""), std::string::npos) << "whose job it is, outside: " << text;
 }

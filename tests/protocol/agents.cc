@@ -202,7 +202,11 @@ void World::Execute(int node, Rank rank, const snapshot::Effect& effect) {
   } else if (std::get_if<snapshot::Superseded>(&effect) != nullptr) {
     ++counts_.superseded;
   } else if (std::get_if<snapshot::CancelFlush>(&effect) == nullptr) {
-    Ask({node, agent.incarnation, rank, effect});
+    Ask({.node = node,
+         .incarnation = agent.incarnation,
+         .rank = rank,
+         .effect = effect,
+         .asked_in = nodes_[node].region.seen});
   }
 }
 

@@ -188,6 +188,7 @@ struct StoreOp {
   uint64_t ready = 0;   // not before this step
   uint32_t blocks = 0;  // rebuilt so far
   Image rebuilt{};
+  AttemptId asked_in = 0;  // the highest attempt that the node knew then
 };
 struct StoreAnswer {
   int node = 0;

@@ -84,14 +84,14 @@ void World::RunRebuild(const StoreOp& op, const snapshot::Fetch& effect) {
 }
 
 // I9 speaks of agents that can be reached; of these the coordinator has said what is there, and while no other attempt
-// is known they keep it.
+// is known they keep it. A later one has asked them anew, perhaps after a loss.
 void World::CannotRebuild(const StoreOp& op, const SnapshotId& id, const Needed& found) {
   const AttemptId attempt = nodes_[op.node].region.seen;
   if (found.unreachable) return promises_.clear();
   const auto before = losses_before_.find({attempt, 0});
   const bool lost = before == losses_before_.end() || before->second != losses_.size();
   const bool now = nodes_[op.node].agent->known != nullptr && nodes_[op.node].agent->known->attempt() == attempt;
-  if (lost || !now || store_.Newest() != attempt) return;
+  if (lost || !now || store_.Newest() != attempt || op.asked_in != attempt) return;
   Fail("I9", "rank " + std::to_string(op.rank) + " is told to rebuild " + ToString(id) + ", and cannot");
 }
 
