@@ -145,7 +145,11 @@ void World::Execute(int node, const job::Effect& effect) {
   } else if (const auto* timer = std::get_if<job::StartTimer>(&effect)) {
     agent.timers.push_back(*timer);
   } else if (std::get_if<job::DeleteEnded>(&effect) == nullptr) {
-    if (const auto* decide = std::get_if<job::CreateDecision>(&effect)) CheckAnswered(agent, decide->decision);
+    if (const auto* decide = std::get_if<job::CreateDecision>(&effect)) {
+      CheckAnswered(agent, decide->decision);
+      const std::pair by{decide->decision.attempt(), agent.incarnation};
+      if (!EveryoneAnswered(by.first, by.second)) hasty_.insert(by);
+    }
     Ask({node, agent.incarnation, 0, effect});
   }
 }

@@ -276,7 +276,7 @@ std::optional<Image> World::FirstCopy(int asker, const std::vector<std::string>&
   for (const std::string& agent : sources) {
     if (const auto image = GiveCopy(asker, agent, rank, id)) return image;
   }
-  if (!sources.empty()) promises_.clear();  // I9 speaks of agents that can be reached
+  if (!sources.empty()) NoteUnreached(asker);
   return std::nullopt;
 }
 

@@ -19,6 +19,13 @@ void World::NoteAttempt(AttemptId attempt) {
   if (copying()) losses_before_[{attempt, 0}] = losses_.size();
 }
 
+// I9 speaks of agents that can be reached. What one attempt could not bring, the next one leaves out, whatever is told
+// of it in between.
+void World::NoteUnreached(int node) {
+  promises_.clear();
+  unreached_in_.insert(nodes_[node].region.seen);
+}
+
 void World::NoteProtection(const v1::State& state) {
   if (!copying() || state.phase() == v1::State::GATHER) return;
   const SnapshotId told = ToId(state.protected_());
@@ -125,6 +132,8 @@ const World::Promise* World::PromiseTo(AttemptId attempt, uint64_t incarnation,
   if (promise == promises_.end() || late_decisions_.count(before.attempt()) != 0) return nullptr;
   if (store_.records.at(attempt).want().kind() != v1::Want::NEWEST || !EveryoneAnswered(attempt, incarnation))
     return nullptr;
+  if (hasty_.count({attempt, incarnation}) != 0) return nullptr;  // who answers later is heard in vain
+  if (unreached_in_.count(before.attempt()) != 0) return nullptr;
   const auto stored = store_.steps.find(promise->second.id);
   if (stored != store_.steps.end() && stored->second.marker != 0) return nullptr;  // its end was wanted
   return Outlived(promise->second) ? &promise->second : nullptr;

@@ -87,7 +87,7 @@ void World::RunRebuild(const StoreOp& op, const snapshot::Fetch& effect) {
 // is known they keep it. A later one has asked them anew, perhaps after a loss.
 void World::CannotRebuild(const StoreOp& op, const SnapshotId& id, const Needed& found) {
   const AttemptId attempt = nodes_[op.node].region.seen;
-  if (found.unreachable) return promises_.clear();
+  if (found.unreachable) return NoteUnreached(op.node);
   const auto before = losses_before_.find({attempt, 0});
   const bool lost = before == losses_before_.end() || before->second != losses_.size();
   const bool now = nodes_[op.node].agent->known != nullptr && nodes_[op.node].agent->known->attempt() == attempt;

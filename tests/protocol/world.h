@@ -144,6 +144,7 @@ class World {
   };
   void NoteLoss(int node);
   void NoteAttempt(AttemptId attempt);
+  void NoteUnreached(int node);
   void NoteProtection(const v1::State& state);
   void NoteGroups(const v1::State& state);
   [[nodiscard]] std::optional<size_t> LossesBefore(const v1::State& state) const;
@@ -289,8 +290,10 @@ class World {
   std::set<SnapshotId> told_dropped_;
   std::map<uint64_t, std::set<std::string>> answered_;  // by the coordinator's incarnation: agents that answered it
   std::map<std::pair<AttemptId, uint64_t>, std::set<std::string>> answered_in_;  // and by the attempt
-  std::map<AttemptId, uint64_t> decided_by_;  // incarnation that made the decision file
-  std::set<uint64_t> out_of_patience_;        // incarnations whose decide_timeout has passed
+  std::set<AttemptId> unreached_in_;                // an image could not be brought from where it was said to be
+  std::set<std::pair<AttemptId, uint64_t>> hasty_;  // decided before everyone had answered
+  std::map<AttemptId, uint64_t> decided_by_;        // incarnation that made the decision file
+  std::set<uint64_t> out_of_patience_;              // incarnations whose decide_timeout has passed
   // What a coordinator of an attempt has heard, with copies on.
   struct Heard {
     bool told = false;            // LOAD
