@@ -81,7 +81,7 @@ FIGURES = [
     Figure(
         "protocol",
         "The protocol of ranks and agents, simulated with faults: steps without a broken invariant; rules removed",
-        "for w in alone copies parity apart; do CKPTD_STEPS=100000000 build/dev/bin/protocol_run 0 0 $w || exit 1; done; "
+        "for w in alone copies strikes parity apart; do CKPTD_STEPS=100000000 build/dev/bin/protocol_run 0 0 $w || exit 1; done; "
         "build/dev/bin/protocol_run --mutants",
         r"^(?:seed \d+.*|.*\d+ steps.*|VIOLATION .*)",
     ),
