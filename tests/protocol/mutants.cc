@@ -69,7 +69,7 @@ const std::vector<Mutant>& Mutants() {
       {"protected only by who knows the target", "I9", 15000000, [](Rules* r) { r->job.holders_know_target = false; },
        Worlds::kCopies},
       // No budget: no search caught it yet, or the rule is there for strangers, whom the simulation does not have.
-      {"parity counts for the ranks that it was made of", "D", 300000,
+      {"parity counts for the ranks that it was made of", "D", 800000,
        [](Rules* r) { r->job.parity_of_these_ranks = false; }, Worlds::kParity},
       {"parity counts where it should be", "I9", 6000000, [](Rules* r) { r->job.parity_in_its_place = false; },
        Worlds::kParity},
@@ -93,7 +93,7 @@ const std::vector<Mutant>& Mutants() {
        Worlds::kParity},
       {"parity is REPORTed as it is under seen", "D", 20000, [](Rules* r) { r->job.copies_stated_under_seen = false; },
        Worlds::kParity},
-      {"parity: owners keep what is protected", "D", 20000, [](Rules* r) { r->snapshot.keep_protected = false; },
+      {"parity: owners keep what is protected", "D", 100000, [](Rules* r) { r->snapshot.keep_protected = false; },
        Worlds::kParity},
       {"parity: protected only by who knows the target", "I9", 4000000,
        [](Rules* r) { r->job.holders_know_target = false; }, Worlds::kParity},
