@@ -119,6 +119,7 @@ TEST_F(RecordsIoTest, ADecisionThatCannotBeReadIsAnErrorNotANewDecision) {
 std::vector<std::string> NamesIn(Store& store, const std::string& directory) {
   std::vector<std::string> names;
   const std::vector<DirEntry> entries = *store.List(directory);
+  names.reserve(entries.size());
   for (const DirEntry& entry : entries) names.push_back(entry.name);
   return names;
 }
