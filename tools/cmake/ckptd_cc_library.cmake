@@ -104,7 +104,7 @@ function(ckptd_cc_test)
   _ckptd_unity(${arg_NAME} "${arg_SEPARATE}")
   _ckptd_declare(${arg_NAME} 99 "${arg_SRCS}" "" "${arg_DEPS}")
   _ckptd_use_pch(${arg_NAME} "${arg_DEPS}")
-  if(CKPTD_SANITIZE AND NOT arg_NAME IN_LIST CKPTD_TESTS_OF_A_CORE)
+  if(CKPTD_SANITIZE AND NOT arg_NAME IN_LIST CKPTD_OPTIMIZED_TESTS)
     target_compile_options(${arg_NAME} PRIVATE -O0) # half of the compiler's time was optimizing what waits when it runs
   endif()
   if(NOT arg_TIMEOUT)

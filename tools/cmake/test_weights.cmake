@@ -18,6 +18,8 @@ if(CKPTD_SANITIZE)
 else()
   set(CKPTD_TESTS_OF_TWO_CORES pull_matrix_test) # holds a bound in milliseconds
 endif()
+# What computes is slower without the compiler's help than the compiler is.
+set(CKPTD_OPTIMIZED_TESTS ${CKPTD_TESTS_OF_A_CORE} os_test placement_test protocol_test storage_test)
 set(CKPTD_LONG_TESTS # the longest first
   syscall_errno_test leak_test labelled_kill_test power_cuts crash_states_test faults_e2e_test rebuild_test
   pull_matrix_test soak_test syscall_kill_test copies_e2e_test memory protocol_mutants random_kill_test
