@@ -152,6 +152,8 @@ def main():
         with contextlib.suppress(ckptd.SaveError):
             saves[0].captured(20)
         say(args, "first", str(saves[0].dropped_because))
+        with contextlib.suppress(ckptd.SaveError):
+            saves[-1].captured(20)  # a pull counts when it has ended
         info = checkpointer._session.info()
         say(args, "pulled", f"{info.pulled} {info.saves} {info.path_why.decode()}")
         say(args, "pinned", str(checkpointer._session.info().pinned_bytes))
