@@ -190,6 +190,7 @@ class Coordinator {
   uint64_t ticks_ = 0;       // resend timers since LOAD began
   uint64_t told_ago_ = 0;    // resend timers since all were told
   ProtectionMarks told_;     // in the last STATE
+  KeptMarks kept_;           // for whoever comes after this process
   uint64_t told_marks_ = 0;  // version of the STATE that told first what the target is and what was given up
   std::vector<v1::RankSources> sources_;
   Committer committer_;

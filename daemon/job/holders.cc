@@ -1,6 +1,7 @@
 // Copies on other agents: who holds for whom, who has what, and what of it is protected.
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "daemon/format/snapshot_ref.h"
 #include "daemon/job/coordinator.h"
@@ -175,7 +176,8 @@ void Coordinator::PublishProtection(v1::State* state) {
   if (context_.config.parity == 0) state->set_copies(context_.config.copies);
   state->set_parity(context_.config.parity);
   const ProtectionMarks& marks = protection_.marks();
-  if (marks != told_ && context_.config.rules.persist_marks) context_.Emit(PersistMarks{{attempt_, marks}});
+  const KeptMarks kept{attempt_, marks};  // what the attempt before told says nothing of this one
+  if (std::exchange(kept_, kept) != kept && context_.config.rules.persist_marks) context_.Emit(PersistMarks{kept});
   told_.complete = marks.complete;
   if (marks != told_) {
     told_marks_ = version_;

@@ -75,6 +75,7 @@ void World::NoteState(const v1::State& state) {
   CheckActedUpon(state);
   CheckSurveyed(state);
   CheckTarget(state);
+  CheckKept(state);
   NoteProtection(state);
   CheckRefused(state);
   const SnapshotId watermark = ToId(state.watermark());

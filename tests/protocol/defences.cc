@@ -7,6 +7,7 @@
 #include "daemon/base/marks.h"
 #include "daemon/erasure/rotation.h"
 #include "daemon/format/snapshot_ref.h"
+#include "daemon/job/protection.h"
 #include "daemon/job/reports.h"
 #include "tests/protocol/world.h"
 
@@ -138,6 +139,15 @@ void World::CheckTargetEnded(const v1::State& state, const Heard& heard) {
   if (!all) return;
   Fail("D", absl::StrCat(ToString(before), " is not protected yet, and ", ToString(ToId(state.protecting())),
                          " is copied instead"));
+}
+
+// What is told outlives the agent that tells it.
+void World::CheckKept(const v1::State& state) {
+  if (!copying() || state.phase() == v1::State::GATHER || !options_.rules.job.persist_marks) return;
+  const KeptMarks& kept = nodes_[state.coordinator()[0] - 'A'].region.marks;
+  KeptMarks raised = kept;
+  raised.Raise(KeptMarks{state.attempt(), job::MarksOf(state)});
+  if (raised != kept) Fail("D", state.coordinator() + " tells marks that it has not kept");
 }
 
 // What a predecessor let the owners keep, and may have called protected, is not let go before all of them have spoken.

@@ -239,6 +239,7 @@ class World {
   void NoteReport(const Agent& coordinator, const v1::Report& report);
   void CheckSurveyed(const v1::State& state);
   void CheckTarget(const v1::State& state);
+  void CheckKept(const v1::State& state);
   [[nodiscard]] bool InSmallGroup(const v1::State& state);
   [[nodiscard]] std::vector<protect::RankGroup> ToldRankGroups(const v1::State& state);
   void CheckMadeOf(const v1::State& state);
