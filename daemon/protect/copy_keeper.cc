@@ -8,7 +8,6 @@
 #include "daemon/base/status_macros.h"
 #include "daemon/format/snapshot_ref.h"
 #include "daemon/os/run_async.h"
-#include "daemon/protect/copy_messages.h"
 #include "daemon/protect/groups.h"
 #include "daemon/region/verify.h"
 
@@ -249,18 +248,6 @@ void CopyKeeper::Describe(const std::string& peer, const v1::DescribeRequest& re
   answer(Give(peer, request));
 }
 
-absl::StatusOr<CopyKeeper::Range> CopyKeeper::RangeOf(const v1::DescribeRequest& request,
-                                                      const region::SlotRecord& record) {
-  const uint64_t there = record.chunk_crcs.size();
-  const uint64_t first = request.first_chunk();
-  const uint64_t chunks = request.chunks() != 0 || first > there ? request.chunks() : there - first;
-  if (first >= there || chunks > there - first)
-    return Error(ErrorCode::INVALID_ARGUMENT,
-                 absl::StrCat("job ", request.copy().job(), " rank ", request.copy().rank(), " step ", record.head.step,
-                              ": ", request.chunks(), " chunks from ", first, " on, of ", there));
-  return Range{first, chunks};
-}
-
 // Each is remembered for a while.
 absl::Status CopyKeeper::MayHaveMore(const Key& key) const {
   size_t ranges = 0;
@@ -279,7 +266,7 @@ absl::StatusOr<v1::DescribeResponse> CopyKeeper::Give(const std::string& peer, c
   if (found == outgoing_.end()) {
     CKPTD_RETURN_IF_ERROR(MayHaveMore(key.key));
     CKPTD_ASSIGN_OR_RETURN(HeldSnapshot held, Open(key.key.job, key.key.rank, key.key.id));
-    CKPTD_ASSIGN_OR_RETURN(const Range range, RangeOf(request, *held.record));
+    CKPTD_ASSIGN_OR_RETURN(const ChunkRange range, RangeOf(request, *held.record));
     found = outgoing_.emplace(key, Outgoing{++last_number_, range, std::move(held), Nanos(0), {}}).first;
   }
   Outgoing& outgoing = found->second;
@@ -338,7 +325,7 @@ transport::BulkEnd CopyKeeper::EndOf(const transport::TransferName& name, Outgoi
   transport::BulkEnd end;
   end.name = name;
   const region::SlotRecord& record = *outgoing.held.record;
-  const Range& range = outgoing.range;
+  const ChunkRange& range = outgoing.range;
   const uint64_t begin = range.first_chunk * record.chunk_bytes;
   end.image_bytes = std::min(begin + range.chunks * record.chunk_bytes, record.slot_bytes) - begin;
   end.chunk_bytes = record.chunk_bytes;

@@ -34,6 +34,7 @@
 #include "daemon/base/clock.h"
 #include "daemon/base/executor.h"
 #include "daemon/os/loop.h"
+#include "daemon/protect/copy_messages.h"
 #include "daemon/protect/parity_keeper.h"
 #include "daemon/region/region.h"
 #include "daemon/transport/copies.h"
@@ -110,13 +111,9 @@ class CopyKeeper final : public transport::CopyHost {
     uint64_t chunks = 0;
     auto operator<=>(const OutKey&) const = default;
   };
-  struct Range {
-    size_t first_chunk = 0;
-    size_t chunks = 0;
-  };
   struct Outgoing {
     uint32_t number = 0;
-    Range range;
+    ChunkRange range;
     HeldSnapshot held;
     Nanos touched{0};
     std::weak_ptr<void> moving;  // a transport's end, as long as it has one
@@ -124,8 +121,6 @@ class CopyKeeper final : public transport::CopyHost {
 
   [[nodiscard]] absl::Status MayAsk(const std::string& peer, const v1::CopyName& copy, AttemptId attempt,
                                     const std::string& user, bool reads = false) const;
-  [[nodiscard]] static absl::StatusOr<Range> RangeOf(const v1::DescribeRequest& request,
-                                                     const region::SlotRecord& record);
   void Decide(const std::string& peer, const v1::OfferRequest& request, const v1::State& state,
               transport::CopyAnswer<v1::OfferResponse> answer);
   [[nodiscard]] absl::StatusOr<v1::OfferResponse> Take(const std::string& peer, const v1::OfferRequest& request);

@@ -144,4 +144,15 @@ absl::StatusOr<transport::TransferToken> TokenOf(const std::string& bytes) {
   return token;
 }
 
+absl::StatusOr<ChunkRange> RangeOf(const v1::DescribeRequest& request, const region::SlotRecord& record) {
+  const uint64_t there = record.chunk_crcs.size();
+  const uint64_t first = request.first_chunk();
+  const uint64_t chunks = request.chunks() != 0 || first > there ? request.chunks() : there - first;
+  if (first >= there || chunks > there - first)
+    return Error(ErrorCode::INVALID_ARGUMENT,
+                 absl::StrCat("job ", request.copy().job(), " rank ", request.copy().rank(), " step ", record.head.step,
+                              ": ", request.chunks(), " chunks from ", first, " on, of ", there));
+  return ChunkRange{first, chunks};
+}
+
 }  // namespace ckptd::protect

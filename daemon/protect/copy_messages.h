@@ -23,6 +23,13 @@ namespace ckptd::protect {
 // The images' places in the slot: back to back, in this order.
 [[nodiscard]] std::vector<ImageExtent> ExtentsOf(const v1::CopyLayout& layout);
 
+// The chunks of an image that are asked for; all of them where the request names none. INVALID_ARGUMENT.
+struct ChunkRange {
+  size_t first_chunk = 0;
+  size_t chunks = 0;
+};
+[[nodiscard]] absl::StatusOr<ChunkRange> RangeOf(const v1::DescribeRequest& request, const region::SlotRecord& record);
+
 // With the list of checksums.
 [[nodiscard]] v1::CopyRecord RecordOf(const region::SlotRecord& record);
 
