@@ -117,13 +117,18 @@ def test_two_ranks_with_replicas(agent):
     def save(rank):
         state = {"model": model, f"rank{rank}": own[rank]}
         checkpointer = ckptd.Checkpointer(state, job="two", rank=rank, world_size=2, on_error="raise")
-        assert checkpointer.restore(timeout=20) == 0
-        checkpointer.step(1)
-        assert save_when_ready(checkpointer, 1).durable(30)
-        return checkpointer.close()
+        try:
+            assert checkpointer.restore(timeout=20) == 0
+            checkpointer.step(1)
+            assert save_when_ready(checkpointer, 1).durable(30)
+        finally:
+            closed = checkpointer.close()  # else it watches the optimizers of tests that come after it
+        return closed
 
     with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(save, range(2))) == [True, True]
+        runs = [pool.submit(save, rank) for rank in range(2)]
+    assert [run.exception() for run in runs] == [None, None]  # of both: a save that one drops fails the other's, too
+    assert [run.result() for run in runs] == [True, True]
     checkpoint = ckptd.open("two", storage=str(agent.storage))
     assert checkpoint.world_size == 2 and checkpoint.plain(rank=1)["rank1"]["rank"] == 1
     assert checkpoint.rank(1)["rank1.own"].tolist() == [1, 1]
