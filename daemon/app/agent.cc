@@ -75,7 +75,8 @@ Agent::Agent(Config config, Files& files, const Clock& clock)
 
 Agent::~Agent() {
   scrubber_.reset();
-  for (auto* pool : {&flush_work_, &fetch_work_, &chore_work_, &memory_work_, &record_work_, &close_work_}) {
+  for (auto* pool :
+       {&flush_work_, &fetch_work_, &beside_work_, &chore_work_, &memory_work_, &record_work_, &close_work_}) {
     if (*pool != nullptr) (*pool)->Stop();
   }
 }
@@ -85,7 +86,7 @@ bool Agent::StopWorkers() {
   bool stopped = scrubber_->StopWithin(deadline - clock_.Monotonic());
   links_->Stop();
   stopped = peers_->StopWithin(deadline - clock_.Monotonic()) && stopped;
-  for (auto* pool : {&flush_work_, &fetch_work_, &chore_work_, &record_work_, &close_work_}) {
+  for (auto* pool : {&flush_work_, &fetch_work_, &beside_work_, &chore_work_, &record_work_, &close_work_}) {
     stopped = (*pool)->StopWithin(deadline - clock_.Monotonic()) && stopped;
   }
   return stopped;
@@ -106,6 +107,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(Config config, Files& files,
   agent->close_work_ = std::make_unique<ThreadPool>("ckptd-close", 1, kQueue);
   agent->record_work_ = std::make_unique<ThreadPool>("ckptd-record", 2, kQueue);
   agent->fetch_work_ = std::make_unique<ThreadPool>("ckptd-fetch", 2, kQueue);
+  agent->beside_work_ = std::make_unique<ThreadPool>("ckptd-beside", 2, kQueue);
   agent->chore_work_ = std::make_unique<ThreadPool>("ckptd-chore", 2, kQueue);
   agent->flush_work_ = std::make_unique<ThreadPool>("ckptd-flush", 4, kQueue);
   agent->memory_work_ = std::make_unique<ThreadPool>("ckptd-memory", agent->config_.region.populate_threads, kQueue);
@@ -245,6 +247,7 @@ void Agent::MakeServices() {
                                *calls_,
                                *record_work_,
                                *fetch_work_,
+                               *beside_work_,
                                *chore_work_,
                                *memory_work_,
                                *flusher_,

@@ -163,6 +163,7 @@ class Agent final : public SessionHandler {
   std::unique_ptr<ThreadPool> close_work_;
   std::unique_ptr<ThreadPool> record_work_;
   std::unique_ptr<ThreadPool> fetch_work_;
+  std::unique_ptr<ThreadPool> beside_work_;
   std::unique_ptr<ThreadPool> chore_work_;
   std::unique_ptr<ThreadPool> flush_work_;
   std::unique_ptr<ThreadPool> memory_work_;

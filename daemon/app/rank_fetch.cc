@@ -126,11 +126,11 @@ void RankFetch::Fetch(const snapshot::Fetch& e) const {
   if (e.sources.agents.empty()) return FetchByParity(e);
   RankRunner* self = &runner;
   runner.copy_fetch_.Fetch({e.snapshot, e.sources.agents, runner.machine_.view().seen}, {set->head(), file},
-                           [self, e](const absl::StatusOr<v1::CopyRecord>& record) {
-                             self->options_.enqueue([self, e, record] {
+                           [self, e](const absl::StatusOr<protect::CopyFetch::Brought>& brought) {
+                             self->options_.enqueue([self, e, brought] {
                                const RankFetch effects{*self};
-                               if (!record.ok()) return effects.FetchByParity(e);
-                               effects.FetchedFromOthers(e, *record, snapshot::Source::kReplica);
+                               if (!brought.ok()) return effects.FetchByParity(e);
+                               effects.FetchedFromOthers(e, *brought, snapshot::Source::kReplica);
                              });
                            });
 }
@@ -145,7 +145,7 @@ void RankFetch::FetchByParity(const snapshot::Fetch& e) const {
                                self->options_.enqueue([self, e, record] {
                                  const RankFetch effects{*self};
                                  if (record.ok())
-                                   return effects.FetchedFromOthers(e, *record, snapshot::Source::kParity);
+                                   return effects.FetchedFromOthers(e, {*record}, snapshot::Source::kParity);
                                  effects.NotByParity(e.snapshot, record.status());
                                  self->metrics_.Fetched(record.status(), 0, "parity");
                                  effects.FetchFromStorage(e);
@@ -153,19 +153,23 @@ void RankFetch::FetchByParity(const snapshot::Fetch& e) const {
                              });
 }
 
-void RankFetch::FetchedFromOthers(const snapshot::Fetch& e, const v1::CopyRecord& record,
+void RankFetch::FetchedFromOthers(const snapshot::Fetch& e, const protect::CopyFetch::Brought& brought,
                                   snapshot::Source source) const {
   const region::LayoutSet* set = runner.Set(e.slot);
   if (set == nullptr) return;
+  const v1::CopyRecord& record = brought.record;
   FetchedSlot& fetched = runner.fetched_[e.slot];
   fetched.snapshot = e.snapshot;
   fetched.parent = {record.parent().attempt(), record.parent().step()};
   fetched.chunk_crcs.assign(record.chunk_crc().begin(), record.chunk_crc().end());
   fetched.trace = record.trace();
   fetched.captured_unix_ns = static_cast<int64_t>(record.captured_unix_ns());
+  const uint64_t from_others = set->head().block.slot_bytes - brought.from_storage;
   const char* tier = source == snapshot::Source::kParity ? "parity" : "peers";
-  runner.metrics_.Fetched(absl::OkStatus(), set->head().block.slot_bytes, tier);
-  runner.Feed(snapshot::Fetched{e.slot, e.snapshot, absl::OkStatus(), source, false});
+  runner.metrics_.Fetched(absl::OkStatus(), from_others, tier);
+  runner.metrics_.Fetched(absl::OkStatus(), brought.from_storage);
+  if (from_others == 0) source = snapshot::Source::kStorage;
+  runner.Feed(snapshot::Fetched{e.slot, e.snapshot, absl::OkStatus(), source, brought.is_stored});
 }
 
 void RankFetch::FetchFromStorage(const snapshot::Fetch& e) const {

@@ -1,5 +1,6 @@
 // A restore whose snapshot is in no slot of this node: effects FindLayout and Fetch of the snapshot machine. Other
-// agents' memory comes first (copy_fetch.h), in the coordinator's order, the storage last. Control thread.
+// agents' memory comes first (copy_fetch.h), in the coordinator's order, with the storage beside it; alone the storage
+// comes last. Control thread.
 #ifndef CKPTD_DAEMON_APP_RANK_FETCH_H_
 #define CKPTD_DAEMON_APP_RANK_FETCH_H_
 
@@ -29,7 +30,8 @@ struct RankFetch {
   void FetchByParity(const snapshot::Fetch& e) const;
   void FetchFromStorage(const snapshot::Fetch& e) const;
   // `source`: kReplica or kParity.
-  void FetchedFromOthers(const snapshot::Fetch& e, const v1::CopyRecord& record, snapshot::Source source) const;
+  void FetchedFromOthers(const snapshot::Fetch& e, const protect::CopyFetch::Brought& brought,
+                         snapshot::Source source) const;
 };
 
 }  // namespace ckptd

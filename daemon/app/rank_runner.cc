@@ -7,6 +7,7 @@
 #include "daemon/app/peer_links.h"
 #include "daemon/app/registrar.h"
 #include "daemon/app/rescuer.h"
+#include "daemon/app/storage_copy.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/os/memfd.h"
 
@@ -48,7 +49,10 @@ RankRunner::RankRunner(Services& services, region::RankRegion& region, Options o
       copy_fetch_(services.loop, services.clock, services.fetch_work,
                   {services.agent_id, options_.job, options_.uid, options_.rank},
                   {[this] { return services_.links.copies(); },
-                   [this](const SnapshotId& id) { return services_.keeper.Open(options_.job, options_.rank, id); }}),
+                   [this](const SnapshotId& id) { return services_.keeper.Open(options_.job, options_.rank, id); },
+                   [this](const SnapshotId& id) {
+                     return std::make_unique<StorageCopy>(services_, options_.job, options_.rank, id);
+                   }}),
       parity_fetch_(EndsOfRebuild()),
       metrics_(services.metrics, services.clock, options_.job) {}
 

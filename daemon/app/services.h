@@ -46,6 +46,7 @@ struct Services {
   StoreCalls& calls;      // under way in either
   Executor& record_work;  // small records, with restore_store only: never behind what nobody waits for
   Executor& fetch_work;   // reading snapshots back for a restore, with restore_store only
+  Executor& beside_work;  // reading snapshots back beside others that bring them: what hangs here is not waited for
   Executor& chore_work;   // verifying, deleting, sweeping
   Executor& memory_work;  // populating slots, parsing headers, checking slots
   Flusher& flusher;

@@ -50,7 +50,7 @@ struct CopyFetch::Search {
   // Of Fetch.
   Into into;
   Fetched done;
-  v1::CopyRecord record;
+  Brought brought;
   int anew = 0;
   bool was_shared = false;
   std::unique_ptr<SharedFetch> shared;
@@ -124,7 +124,7 @@ void CopyFetch::AskNext(const std::shared_ptr<Search>& search, const std::string
       .Job(whose_.job)
       .Rank(whose_.rank)
       .Snapshot(search->request.id)
-      .Field("agent", agent)
+      .Field("source", absl::StrCat("agent ", agent))
       .Error(why);
   search->last = Error(CodeOf(why), absl::StrCat(Name(search->request), "agent ", agent, ": ", why.message()));
   search->patience_ends = Nanos(0);
@@ -154,51 +154,55 @@ void CopyFetch::Fetch(Request request, Into into, Fetched done) {
 
 // All that are left at once. Then nobody is, but for those who told of another record than the others.
 bool CopyFetch::Share(const std::shared_ptr<Search>& search) {
-  const std::vector<std::string>& sources = search->request.sources;
-  const auto first = sources.begin() + static_cast<ptrdiff_t>(search->next);
-  const bool own = std::find(first, sources.end(), whose_.agent) != sources.end();
-  const auto others = static_cast<size_t>(sources.end() - first);
+  const Request& request = search->request;
+  const std::vector<std::string> left(request.sources.begin() + static_cast<ptrdiff_t>(search->next),
+                                      request.sources.end());
+  const bool own = std::find(left.begin(), left.end(), whose_.agent) != left.end();
   const bool fetches = search->done != nullptr;
-  if (!fetches || own || search->was_shared || !SharedFetch::IsWorthIt(others, search->into.head)) return false;
+  if (!fetches || own || search->was_shared) return false;
+  if (handler_.stored == nullptr && !SharedFetch::IsWorthIt(left.size(), search->into.head)) return false;
   search->was_shared = true;
-  Request request{search->request.id, {first, sources.end()}, search->request.attempt};
   const std::weak_ptr<Search> weak = search;
-  search->shared =
-      std::make_unique<SharedFetch>(SharedFetch::Ends{loop_, clock_, whose_, handler_.calls}, std::move(request),
-                                    search->into, [this, weak](SharedFetch::Outcome outcome) {
-                                      const auto self = weak.lock();
-                                      if (self == nullptr) return;
-                                      self->shared.reset();
-                                      for (const auto& [agent, bytes] : outcome.brought)
-                                        LogBrought(*self, agent, bytes);
-                                      self->record = std::move(outcome.record);
-                                      if (outcome.status.ok()) return Finish(self);
-                                      self->last = outcome.status;
-                                      self->next = 0;
-                                      self->request.sources = std::move(outcome.differing);
-                                      Ask(self);
-                                    });
+  search->shared = std::make_unique<SharedFetch>(SharedFetch::Ends{loop_, clock_, whose_, handler_.calls},
+                                                 Request{request.id, left, request.attempt}, search->into,
+                                                 handler_.stored == nullptr ? nullptr : handler_.stored(request.id),
+                                                 [this, weak](SharedOutcome outcome) {
+                                                   if (const auto self = weak.lock())
+                                                     EndShared(self, std::move(outcome));
+                                                 });
   search->shared->Start();
   return true;
 }
 
-void CopyFetch::LogBrought(const Search& search, const std::string& agent, uint64_t bytes) const {
+void CopyFetch::EndShared(const std::shared_ptr<Search>& search, SharedOutcome outcome) {
+  search->shared.reset();
+  search->brought = {std::move(outcome.record), outcome.from_storage, outcome.is_stored};
+  for (const auto& [agent, bytes] : outcome.brought) LogBrought(*search, absl::StrCat("agent ", agent), bytes);
+  if (outcome.from_storage != 0) LogBrought(*search, "the storage", outcome.from_storage);
+  if (outcome.status.ok()) return Finish(search);
+  search->last = outcome.status;
+  search->next = 0;
+  search->request.sources = std::move(outcome.differing);
+  Ask(search);
+}
+
+void CopyFetch::LogBrought(const Search& search, const std::string& source, uint64_t bytes) const {
   Log(kInfo, "copy.fetched")
       .Job(whose_.job)
       .Rank(whose_.rank)
       .Snapshot(search.request.id)
-      .Field("agent", agent)
+      .Field("source", source)
       .Field("bytes", bytes);
 }
 
 void CopyFetch::Finish(const std::shared_ptr<Search>& search) {
   fetching_.erase(search);
-  search->done(search->record);
+  search->done(search->brought);
 }
 
 void CopyFetch::Bring(const std::shared_ptr<Search>& search, const std::string& agent, v1::DescribeResponse response) {
   absl::Status status = CheckFits(response, search->into.head);
-  search->record = response.record();
+  search->brought = {response.record()};
   if (status.ok() && agent == whose_.agent) return BringFromSelf(search);
   if (status.ok()) status = Receive(search, agent, response);
   if (!status.ok()) AskNext(search, agent, status);
@@ -238,8 +242,8 @@ absl::Status CopyFetch::Receive(const std::shared_ptr<Search>& search, const std
   transport::BulkTarget target;
   target.bytes = scratch->bytes();
   target.keep = scratch;
-  target.verified = [scratch, file = search->into.file, record = search->record, chunk_bytes = order.chunk_bytes](
-                        uint32_t chunk, uint32_t crc) -> absl::Status {
+  target.verified = [scratch, file = search->into.file, record = search->brought.record,
+                     chunk_bytes = order.chunk_bytes](uint32_t chunk, uint32_t crc) -> absl::Status {
     if (crc != record.chunk_crc(static_cast<int>(chunk)))
       return Error(ErrorCode::CORRUPT, absl::StrCat("chunk ", chunk, " is not the one that its record tells of"));
     const uint64_t offset = chunk * chunk_bytes;
@@ -294,7 +298,7 @@ void CopyFetch::Arrived(const std::shared_ptr<Search>& search, const std::string
   search->patience_ends = Nanos(0);
   if (CodeOf(status) == ErrorCode::FENCED && search->anew++ < kMostAnew) return Ask(search);
   if (!status.ok()) return AskNext(search, agent, status);
-  LogBrought(*search, agent, search->into.head.block.slot_bytes);
+  LogBrought(*search, absl::StrCat("agent ", agent), search->into.head.block.slot_bytes);
   Finish(search);
 }
 

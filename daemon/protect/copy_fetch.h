@@ -1,7 +1,7 @@
 // A rank's snapshot from other agents' memory, for a restore. What lies on this node is taken first. Several others
-// bring it at once (shared_fetch.h); where there is one only, or the image is short, they are asked in the order that
-// the coordinator gave, the next one when one does not have it, does not answer, or gives bytes that are not what they
-// should be.
+// bring it at once, and the storage beside them (shared_fetch.h); where there is no storage and one agent only, or the
+// image is short, they are asked in the order that the coordinator gave, the next one when one does not have it, does
+// not answer, or gives bytes that are not what they should be.
 //
 // Bytes go through memory of the agent's own, a few chunks at a time, and by descriptor into the slot: a trainer may
 // still have the slot's file mapped, and cut it.
@@ -26,9 +26,12 @@
 #include "daemon/base/executor.h"
 #include "daemon/os/loop.h"
 #include "daemon/protect/copy_keeper.h"
+#include "daemon/protect/stored_copy.h"
 #include "daemon/transport/copies.h"
 
 namespace ckptd::protect {
+
+struct SharedOutcome;  // shared_fetch.h
 
 class CopyFetch {
  public:
@@ -43,6 +46,8 @@ class CopyFetch {
     std::function<transport::CopyCalls*()> calls;
     // Wherever it lies on this node. NOT_FOUND.
     std::function<absl::StatusOr<HeldSnapshot>(const SnapshotId& id)> open;
+    // As it is on storage, whether or not it is; may be null.
+    std::function<std::unique_ptr<StoredCopy>(const SnapshotId& id)> stored;
   };
 
   // All outlive it. `work` copies what is on this node already.
@@ -61,8 +66,13 @@ class CopyFetch {
     region::CtlHead head;  // the layout that Describe told of
     std::shared_ptr<region::SlotFile> file;
   };
-  // Into the slot, every chunk checked. The record is that of who gave it.
-  using Fetched = std::function<void(const absl::StatusOr<v1::CopyRecord>&)>;
+  struct Brought {
+    v1::CopyRecord record;      // of who gave it
+    uint64_t from_storage = 0;  // bytes, of the slot's
+    bool is_stored = false;     // it is known to be on storage
+  };
+  // Into the slot, every chunk checked.
+  using Fetched = std::function<void(const absl::StatusOr<Brought>&)>;
   void Fetch(Request request, Into into, Fetched done);
 
  private:
@@ -76,13 +86,14 @@ class CopyFetch {
   [[nodiscard]] absl::StatusOr<v1::DescribeResponse> AskSelf(const SnapshotId& id);
   void Bring(const std::shared_ptr<Search>& search, const std::string& agent, v1::DescribeResponse response);
   [[nodiscard]] bool Share(const std::shared_ptr<Search>& search);
+  void EndShared(const std::shared_ptr<Search>& search, SharedOutcome outcome);
   void BringFromSelf(const std::shared_ptr<Search>& search);
   [[nodiscard]] absl::Status Receive(const std::shared_ptr<Search>& search, const std::string& agent,
                                      const v1::DescribeResponse& response);
   void Renew(const std::shared_ptr<Search>& search, const std::string& agent, uint32_t slot,
              std::function<void(absl::StatusOr<transport::TransferToken>)> answered);
   [[nodiscard]] absl::Status Patiently(Search& search, const absl::Status& said) const;
-  void LogBrought(const Search& search, const std::string& agent, uint64_t bytes) const;
+  void LogBrought(const Search& search, const std::string& source, uint64_t bytes) const;
   void Finish(const std::shared_ptr<Search>& search);
   void Arrived(const std::shared_ptr<Search>& search, const std::string& agent, const absl::Status& status);
   [[nodiscard]] v1::DescribeRequest RequestFor(const Request& request) const;

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -32,8 +33,10 @@ class FetchTest : public ::testing::Test {
   virtual absl::StatusOr<HeldSnapshot> Own(const SnapshotId&) { return Error(ErrorCode::NOT_FOUND, "not here"); }
 
   void Fetch(std::vector<std::string> sources) {
-    fetch_->Fetch({kParent, std::move(sources), 2}, into_,
-                  [this](const absl::StatusOr<v1::CopyRecord>& record) { ended_.push_back(record.status()); });
+    fetch_->Fetch({kParent, std::move(sources), 2}, into_, [this](const absl::StatusOr<CopyFetch::Brought>& brought) {
+      ended_.push_back(brought.status());
+      if (brought.ok()) from_storage_ = brought->from_storage;
+    });
   }
   [[nodiscard]] v1::DescribeResponse Description(uint32_t slot) const {
     v1::DescribeResponse response;
@@ -59,6 +62,12 @@ class FetchTest : public ::testing::Test {
     return bytes;
   }
 
+  std::unique_ptr<CopyFetch> MakeFetch(std::function<std::unique_ptr<StoredCopy>(const SnapshotId&)> stored) {
+    return std::make_unique<CopyFetch>(
+        *loop_, clock_, work_, CopyFetch::Whose{"a", "gpt", 1000, 0},
+        CopyFetch::Handler{[this] { return &calls_; }, [this](const SnapshotId& id) { return Own(id); }, stored});
+  }
+
   FakeClock clock_;
   std::unique_ptr<Loop> loop_ = *Loop::Create(clock_, 64);
   InlineExecutor work_;
@@ -69,9 +78,8 @@ class FetchTest : public ::testing::Test {
   const CopyFetch::Into into_;
   const std::vector<std::byte> content_;
   std::vector<absl::Status> ended_;
-  std::unique_ptr<CopyFetch> fetch_ = std::make_unique<CopyFetch>(
-      *loop_, clock_, work_, CopyFetch::Whose{"a", "gpt", 1000, 0},
-      CopyFetch::Handler{[this] { return &calls_; }, [this](const SnapshotId& id) { return Own(id); }});
+  uint64_t from_storage_ = 0;
+  std::unique_ptr<CopyFetch> fetch_ = MakeFetch(nullptr);
 };
 
 }  // namespace ckptd::protect

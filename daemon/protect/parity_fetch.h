@@ -37,7 +37,7 @@ class ParityFetch {
   void Describe(Request request, Described done);
 
   // Into the slot. The record is that of the rank's own image.
-  using Fetched = CopyFetch::Fetched;
+  using Fetched = std::function<void(const absl::StatusOr<v1::CopyRecord>&)>;
   void Fetch(Request request, CopyFetch::Into into, Fetched done);
 
  private:

@@ -7,6 +7,7 @@ namespace {
 
 constexpr int64_t kMuchSlower = 4;                            // times
 constexpr Nanos kUnknownPace = std::chrono::seconds(1);       // at least, of a source that has brought nothing yet
+constexpr Nanos kWorthATry = std::chrono::seconds(1);         // what another one has yet to bring
 constexpr Nanos kNoSilence = std::chrono::milliseconds(250);  // a question and a connection take as long
 
 }  // namespace
@@ -21,6 +22,12 @@ std::optional<ShareOut::Range> ShareOut::Next(size_t source, Nanos now) {
   const size_t fair = std::max(kFewest, free_ / (2 * TakingPart()));
   if (range.count >= fair + kFewest) range.count = fair;
   return Give(source, range, now);
+}
+
+std::optional<ShareOut::Range> ShareOut::Rest(size_t source, Nanos now) {
+  if (free_ == 0) return Next(source, now);
+  sources_[source].takes_part = true;
+  return Give(source, FirstFree(), now);
 }
 
 // The first run of chunks that nobody has been given.
@@ -76,8 +83,10 @@ std::optional<ShareOut::Range> ShareOut::TakeFromAnother(size_t source, Nanos no
 
 // Of one that is free. One that has brought nothing yet is taken for no faster than the other.
 Nanos ShareOut::OwnPace(const Source& source, const Source& victim) {
+  const Nanos shown = ShownPace(victim);
   if (source.brought != 0) return ShownPace(source);
-  return std::max(ShownPace(victim), kUnknownPace);
+  const bool is_tried = victim.brought != 0 && shown * static_cast<int64_t>(victim.left) > kWorthATry;
+  return is_tried ? shown : std::max(shown, kUnknownPace);
 }
 
 Nanos ShareOut::ShownPace(const Source& source) {

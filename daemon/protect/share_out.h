@@ -6,6 +6,9 @@
 // has shown. A source that stands still seems slower with every moment, until all that it has is taken. It may bring
 // chunks meanwhile: whichever comes first counts.
 //
+// A source that has shown nothing yet is tried where another one has more than a second to go, as if it were as fast;
+// else it is taken for a slow one.
+//
 // A few chunks are no range, because each costs a question and a connection; only a source that is much slower than the
 // free one is relieved of so little. The number of ranges is bounded, as the sources remember each for a while.
 //
@@ -39,6 +42,8 @@ class ShareOut {
   // For a source that has nothing to bring, and takes part from now on: what it is to bring next. Nothing: it may be
   // asked again later.
   [[nodiscard]] std::optional<Range> Next(size_t source, Nanos now);
+  // The same for one that is alone: all that nobody has been given, in one run. Whoever joins takes of it.
+  [[nodiscard]] std::optional<Range> Rest(size_t source, Nanos now);
   // It has not begun, and that is no fault of the source.
   void Waits(size_t source, Nanos now) { sources_[source].began = sources_[source].last = now; }
   // The source has brought a chunk of its range, or one that was of it. False: what is behind it is for others.

@@ -140,6 +140,31 @@ TEST(ShareOut, WhoHasShownNothingYetTakesAFewChunksOnlyFromWhoStandsStill) {
   EXPECT_TRUE(shares.Next(1, now + seconds(5)));
 }
 
+TEST(ShareOut, WhoIsAloneHasAllAndWhoJoinsLaterTakesOfIt) {
+  ShareOut shares(1000, 2);
+  Nanos now{1};
+  EXPECT_EQ(shares.Rest(0, now), (Range{0, 1000}));
+  for (size_t chunk = 0; chunk < 100; ++chunk) EXPECT_TRUE(shares.Came(0, chunk, now += milliseconds(10)));
+  EXPECT_EQ(shares.Next(1, now), (Range{550, 450})) << "nine seconds are worth a try, as if it were as fast";
+  for (size_t chunk = 100; chunk < 500; ++chunk) EXPECT_TRUE(shares.Came(0, chunk, now += milliseconds(1)));
+  EXPECT_TRUE(shares.Came(1, 550, now)) << "it is as slow as can be";
+  for (size_t chunk = 500; chunk < 549; ++chunk) EXPECT_TRUE(shares.Came(0, chunk, now += milliseconds(1)));
+  EXPECT_FALSE(shares.Came(0, 549, now));
+  EXPECT_TRUE(shares.Ended(0, now));
+  const auto back = shares.Rest(0, now);
+  ASSERT_TRUE(back);
+  EXPECT_GT(back->count, 440u) << "what is slow gives it back";
+  EXPECT_EQ(back->first + back->count, 1000u);
+}
+
+TEST(ShareOut, WhoHasShownNothingYetIsNotTriedForLessThanASecond) {
+  ShareOut shares(100, 2);
+  Nanos now{1};
+  ASSERT_TRUE(shares.Rest(0, now));
+  for (size_t chunk = 0; chunk < 10; ++chunk) EXPECT_TRUE(shares.Came(0, chunk, now += milliseconds(10)));
+  EXPECT_EQ(shares.Next(1, now), std::nullopt);
+}
+
 // Whatever the sources do, every chunk comes, none counts twice, and each range is one that was not there before.
 TEST(ShareOut, WhateverHappensAllIsBroughtOnce) {
   for (uint32_t seed = 0; seed < 300; ++seed) {

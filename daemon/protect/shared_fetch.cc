@@ -32,11 +32,11 @@ bool IsSame(const v1::CopyRecord& a, const v1::CopyRecord& b) {
 }  // namespace
 
 struct SharedFetch::Source {
-  std::string agent;
-  PieceSource asked;
+  std::string name;
+  std::unique_ptr<PieceSource> agent;  // null: the storage
   bool takes_part = false;
   bool is_free = false;  // and takes part
-  bool moves = false;
+  bool moves = false;    // of an agent
   int anew = 0;
   ShareOut::Range range = {};
 };
@@ -48,17 +48,33 @@ struct SharedFetch::Board {
 
   // Chunk `chunk` of the image is in `from`, and is what its record says. Not OK: the source is to bring no more.
   absl::Status Came(size_t source, size_t chunk, std::span<const std::byte> from, Nanos now) {
+    if (from.size() != LengthOf(chunk)) return Error(ErrorCode::CORRUPT, absl::StrCat("chunk ", chunk, " is cut"));
     {
       MutexLock lock(mutex);
       if (stopped) return Error(ErrorCode::FENCED, "not wanted any more");
+      ++writing;
     }
-    absl::Status written = into.file->Write(chunk * into.head.block.chunk_bytes, from);
+    const absl::Status written = into.file->Write(chunk * into.head.block.chunk_bytes, from);
+    std::function<void()> last;
+    absl::Status goes_on = Wrote(source, chunk, from.size(), written, now, &last);
+    if (last) last();
+    return goes_on;
+  }
+
+  absl::Status Wrote(size_t source, size_t chunk, size_t length, const absl::Status& written, Nanos now,
+                     std::function<void()>* last) {
     MutexLock lock(mutex);
+    if (--writing == 0) last->swap(drained);
     failed.Update(written);
     if (!written.ok()) return written;
-    if (shares.Misses(chunk)) bytes[source] += from.size();
+    if (shares.Misses(chunk)) bytes[source] += length;
     if (shares.Came(source, chunk, now)) return absl::OkStatus();
     return Error(ErrorCode::FENCED, "others bring the rest");
+  }
+
+  [[nodiscard]] size_t LengthOf(size_t chunk) const {
+    const uint64_t begin = chunk * into.head.block.chunk_bytes;
+    return std::min<uint64_t>(into.head.block.chunk_bytes, into.head.block.slot_bytes - begin);
   }
 
   const CopyFetch::Into into;
@@ -67,16 +83,24 @@ struct SharedFetch::Board {
   std::vector<uint64_t> bytes CKPTD_GUARDED_BY(mutex);  // that counted, by source
   absl::Status failed CKPTD_GUARDED_BY(mutex);          // the slot cannot be written: nobody's fault
   bool stopped CKPTD_GUARDED_BY(mutex) = false;
+  size_t writing CKPTD_GUARDED_BY(mutex) = 0;
+  std::function<void()> drained CKPTD_GUARDED_BY(mutex);  // `writing` is 0, once
 };
 
-SharedFetch::SharedFetch(Ends ends, CopyFetch::Request request, CopyFetch::Into into, Ended ended)
+SharedFetch::SharedFetch(Ends ends, CopyFetch::Request request, CopyFetch::Into into,
+                         std::unique_ptr<StoredCopy> stored, Ended ended)
     : ends_(std::move(ends)),
       request_(std::move(request)),
       into_(std::move(into)),
       ended_(std::move(ended)),
-      board_(std::make_shared<Board>(into_, request_.sources.size())) {
-  for (const std::string& agent : request_.sources)
-    sources_.push_back(std::unique_ptr<Source>(new Source{agent, {ends_.loop, ends_.clock, ends_.calls, agent, true}}));
+      stored_(std::move(stored)),
+      board_(std::make_shared<Board>(into_, request_.sources.size() + 1)) {
+  const bool spare = request_.sources.size() > 1;
+  for (const std::string& name : request_.sources) {
+    auto agent = std::make_unique<PieceSource>(ends_.loop, ends_.clock, ends_.calls, name, spare);
+    sources_.push_back(std::unique_ptr<Source>(new Source{absl::StrCat("agent ", name), std::move(agent)}));
+  }
+  sources_.push_back(std::unique_ptr<Source>(new Source{"the storage", nullptr}));
 }
 
 SharedFetch::~SharedFetch() {
@@ -84,8 +108,8 @@ SharedFetch::~SharedFetch() {
   board_->stopped = true;
 }
 
-bool SharedFetch::IsWorthIt(size_t sources, const region::CtlHead& head) {
-  return sources > 1 && ChunksIn(head) >= 2 * ShareOut::kFewest;
+bool SharedFetch::IsWorthIt(size_t agents, const region::CtlHead& head) {
+  return agents > 1 && ChunksIn(head) >= 2 * ShareOut::kFewest;
 }
 
 v1::DescribeRequest SharedFetch::RequestFor(const ShareOut::Range& range) const {
@@ -102,10 +126,11 @@ v1::DescribeRequest SharedFetch::RequestFor(const ShareOut::Range& range) const 
 
 void SharedFetch::Start() {
   for (size_t i = 0; i < kAtOnce && !over_; ++i) Join();
+  if (stored_ != nullptr) stored_->Describe([this](const absl::StatusOr<v1::CopyRecord>& told) { StorageTold(told); });
 }
 
 void SharedFetch::Join() {
-  if (next_ >= sources_.size()) return;
+  if (next_ >= request_.sources.size()) return;
   const size_t i = next_++;
   sources_[i]->takes_part = true;
   Give(i);
@@ -114,16 +139,19 @@ void SharedFetch::Join() {
 void SharedFetch::Give(size_t i) {
   if (over_) return;
   Source& source = *sources_[i];
+  const bool alone = request_.sources.size() == 1 && !sources_.back()->takes_part;
   std::optional<ShareOut::Range> range;
   {
     MutexLock lock(board_->mutex);
-    range = board_->shares.Next(i, ends_.clock.Monotonic());
+    const Nanos now = ends_.clock.Monotonic();
+    range = alone ? board_->shares.Rest(i, now) : board_->shares.Next(i, now);
   }
   source.is_free = !range;
   if (!range) return LookLater();
   source.range = *range;
-  source.asked.Ask(RequestFor(*range),
-                   [this, i](const absl::StatusOr<v1::DescribeResponse>& answer) { Answered(i, answer); });
+  if (source.agent == nullptr) return ReadStored(i);
+  source.agent->Ask(RequestFor(*range),
+                    [this, i](const absl::StatusOr<v1::DescribeResponse>& answer) { Answered(i, answer); });
 }
 
 void SharedFetch::LookLater() {
@@ -136,7 +164,7 @@ void SharedFetch::LookLater() {
 
 void SharedFetch::Look() {
   for (size_t i = 0; i < sources_.size(); ++i) {
-    if (!sources_[i]->moves || !sources_[i]->asked.WaitsForOthers()) continue;
+    if (!sources_[i]->moves || !sources_[i]->agent->WaitsForOthers()) continue;
     MutexLock lock(board_->mutex);
     board_->shares.Waits(i, ends_.clock.Monotonic());
   }
@@ -151,7 +179,8 @@ void SharedFetch::Answered(size_t i, const absl::StatusOr<v1::DescribeResponse>&
   if (over_) return;
   if (IsRelieved(i)) return Give(i);
   absl::Status status = answer.status();
-  if (status.ok()) status = TakeRecord(i, *answer);
+  if (status.ok()) status = CheckFits(*answer, into_.head);
+  if (status.ok()) status = TakeRecord(i, answer->record());
   if (status.ok()) status = Receive(i, *answer);
   if (!status.ok()) Lose(i, status);
 }
@@ -162,15 +191,39 @@ bool SharedFetch::IsRelieved(size_t i) {
   return board_->shares.left(i) == 0 && board_->shares.Ended(i, ends_.clock.Monotonic());
 }
 
-absl::Status SharedFetch::TakeRecord(size_t i, const v1::DescribeResponse& told) {
-  CKPTD_RETURN_IF_ERROR(CheckFits(told, into_.head));
+absl::Status SharedFetch::TakeRecord(size_t i, const v1::CopyRecord& told) {
+  const Source& source = *sources_[i];
   if (record_ == nullptr) {
-    record_ = std::make_shared<v1::CopyRecord>(told.record());
-    told_by_ = sources_[i]->agent;
+    record_ = std::make_shared<v1::CopyRecord>(told);
+    told_by_ = source.name;
   }
-  if (IsSame(*record_, told.record())) return absl::OkStatus();
-  differing_.push_back(sources_[i]->agent);
-  return Error(ErrorCode::CORRUPT, absl::StrCat("its record is another one than that of agent ", told_by_));
+  if (IsSame(*record_, told)) return absl::OkStatus();
+  if (source.agent != nullptr) differing_.push_back(request_.sources[i]);
+  return Error(ErrorCode::CORRUPT, absl::StrCat("its record is another one than that of ", told_by_));
+}
+
+// Its files may be of a layout that has other chunks.
+void SharedFetch::StorageTold(const absl::StatusOr<v1::CopyRecord>& told) {
+  if (over_) return;
+  absl::Status status = told.status();
+  if (status.ok() && static_cast<size_t>(told->chunk_crc_size()) != ChunksIn(into_.head))
+    status = Error(ErrorCode::CORRUPT, "it has other chunks");
+  const size_t i = sources_.size() - 1;
+  if (status.ok()) status = TakeRecord(i, *told);
+  if (!status.ok()) return LogLost(*sources_[i], status);
+  sources_[i]->takes_part = is_stored_ = true;
+  GoOn();
+  Give(i);
+}
+
+void SharedFetch::ReadStored(size_t i) {
+  const ShareOut::Range range = sources_[i]->range;
+  stored_->Read(
+      range.first, range.count,
+      [i, board = board_, &clock = ends_.clock](size_t chunk, std::span<const std::byte> bytes) {
+        return board->Came(i, chunk, bytes, clock.Monotonic());
+      },
+      [this, i](const absl::Status& status) { Brought(i, status); });
 }
 
 absl::Status SharedFetch::Receive(size_t i, const v1::DescribeResponse& told) {
@@ -196,8 +249,8 @@ absl::Status SharedFetch::Receive(size_t i, const v1::DescribeResponse& told) {
     scratch->Discard(number * chunk_bytes, length);
     return goes_on;
   };
-  CKPTD_RETURN_IF_ERROR(source.asked.Receive(told, bytes, chunk_bytes, std::move(target),
-                                             [this, i](const absl::Status& status) { Brought(i, status); }));
+  CKPTD_RETURN_IF_ERROR(source.agent->Receive(told, bytes, chunk_bytes, std::move(target),
+                                              [this, i](const absl::Status& status) { Brought(i, status); }));
   source.moves = true;
   ++moving_;
   return absl::OkStatus();
@@ -205,8 +258,7 @@ absl::Status SharedFetch::Receive(size_t i, const v1::DescribeResponse& told) {
 
 void SharedFetch::Brought(size_t i, const absl::Status& status) {
   Source& source = *sources_[i];
-  source.moves = false;
-  --moving_;
+  if (std::exchange(source.moves, false)) --moving_;
   if (over_) return MaybeFinish();
   bool all = false;
   bool done = false;
@@ -231,26 +283,40 @@ void SharedFetch::Lose(size_t i, const absl::Status& why) {
     board_->shares.Lose(i, ends_.clock.Monotonic());
   }
   source.takes_part = source.is_free = false;
+  LogLost(source, why);
+  if (source.agent != nullptr) {
+    last_ = Error(CodeOf(why), absl::StrCat("job ", ends_.whose.job, " rank ", ends_.whose.rank, " step ",
+                                            request_.id.step, ": ", source.name, ": ", why.message()));
+  }
+  Join();
+  if (!over_) GoOn();
+}
+
+// What is not committed is no news.
+void SharedFetch::LogLost(const Source& source, const absl::Status& why) const {
+  if (source.agent == nullptr && CodeOf(why) == ErrorCode::NOT_FOUND) return;
   Log(kWarning, "copy.not_there")
       .Job(ends_.whose.job)
       .Rank(ends_.whose.rank)
       .Snapshot(request_.id)
-      .Field("agent", source.agent)
+      .Field("source", source.name)
       .Error(why);
-  last_ = Error(CodeOf(why), absl::StrCat("job ", ends_.whose.job, " rank ", ends_.whose.rank, " step ",
-                                          request_.id.step, ": agent ", source.agent, ": ", why.message()));
-  Join();
-  if (over_) return;
+}
+
+// Who takes part has changed.
+void SharedFetch::GoOn() {
   const auto takes_part = [](const auto& each) { return each->takes_part; };
   const auto left = std::count_if(sources_.begin(), sources_.end(), takes_part);
   if (left == 0) return End(last_);
-  if (left == 1) (*std::find_if(sources_.begin(), sources_.end(), takes_part))->asked.set_spare(false);
+  for (const auto& each : sources_) {
+    if (each->agent != nullptr) each->agent->set_spare(left > 1);
+  }
   Look();
 }
 
 // --------------------------------------------------------------------------------------------------------- the end
 
-// What still moves writes into the slot: it is waited for.
+// What still moves writes into the slot: it is waited for. Of a read of the storage only a chunk that is being written.
 void SharedFetch::End(const absl::Status& status) {
   over_ = true;
   status_ = status;
@@ -259,26 +325,37 @@ void SharedFetch::End(const absl::Status& status) {
     board_->stopped = true;
   }
   for (const auto& source : sources_) {
-    if (source->moves) source->asked.Cancel();
+    if (source->moves) source->agent->Cancel();
   }
   MaybeFinish();
 }
 
+bool SharedFetch::StillWrites() {
+  MutexLock lock(board_->mutex);
+  if (board_->writing == 0) return false;
+  board_->drained = [&loop = ends_.loop, then = scope_.Bind([this] { MaybeFinish(); })] {
+    if (!loop.Post(then)) Log(kError, "app.post_lost");
+  };
+  return true;
+}
+
 // In its own turn: this may be a move's own call.
 void SharedFetch::MaybeFinish() {
-  if (moving_ != 0 || std::exchange(finished_, true)) return;
+  if (moving_ != 0 || finished_ || StillWrites()) return;
+  finished_ = true;
   ends_.loop.After(Nanos(0), scope_.Bind([this] {
     const Ended ended = std::move(ended_);
     ended(Result());
   }));
 }
 
-SharedFetch::Outcome SharedFetch::Result() const {
-  Outcome outcome{status_, record_ == nullptr ? v1::CopyRecord() : *record_, {}, differing_};
+SharedOutcome SharedFetch::Result() const {
+  SharedOutcome outcome{status_, record_ == nullptr ? v1::CopyRecord() : *record_, {}, 0, is_stored_, differing_};
   MutexLock lock(board_->mutex);
-  for (size_t i = 0; i < sources_.size(); ++i) {
-    if (board_->bytes[i] != 0) outcome.brought.emplace_back(sources_[i]->agent, board_->bytes[i]);
+  for (size_t i = 0; i < request_.sources.size(); ++i) {
+    if (board_->bytes[i] != 0) outcome.brought.emplace_back(request_.sources[i], board_->bytes[i]);
   }
+  outcome.from_storage = board_->bytes.back();
   return outcome;
 }
 

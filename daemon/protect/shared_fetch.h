@@ -7,6 +7,10 @@
 // lost: another one takes its place, and its chunks go to the others. One that stands still or is slow is not lost, it
 // is given less. The last one that is left is waited for as long as the transport does.
 //
+// What is committed is on storage too, which is one more source from the moment when it has told its record: a lone
+// agent that is slow, or stopped, does not hold up a restore then. It is not waited for, as it may hang, and a read of
+// it that comes late writes nothing.
+//
 // On the loop's thread. Destroying it ends what is under way.
 #ifndef CKPTD_DAEMON_PROTECT_SHARED_FETCH_H_
 #define CKPTD_DAEMON_PROTECT_SHARED_FETCH_H_
@@ -23,12 +27,22 @@
 #include "daemon/protect/copy_fetch.h"
 #include "daemon/protect/piece_source.h"
 #include "daemon/protect/share_out.h"
+#include "daemon/protect/stored_copy.h"
 
 namespace ckptd::protect {
 
+struct SharedOutcome {
+  absl::Status status;
+  v1::CopyRecord record;
+  std::vector<std::pair<std::string, uint64_t>> brought;  // bytes, by agent
+  uint64_t from_storage = 0;                              // bytes
+  bool is_stored = false;                                 // it is committed, too
+  std::vector<std::string> differing;                     // agents that told another record than the others
+};
+
 class SharedFetch {
  public:
-  static constexpr size_t kAtOnce = 4;  // sources
+  static constexpr size_t kAtOnce = 4;  // agents
 
   struct Ends {
     Loop& loop;
@@ -36,21 +50,16 @@ class SharedFetch {
     CopyFetch::Whose whose;
     PieceSource::Calls calls;
   };
-  struct Outcome {
-    absl::Status status;
-    v1::CopyRecord record;
-    std::vector<std::pair<std::string, uint64_t>> brought;  // bytes, by agent
-    std::vector<std::string> differing;                     // told another record than the others
-  };
-  using Ended = std::function<void(Outcome)>;
+  using Ended = std::function<void(SharedOutcome)>;
 
-  // Two sources at least, none of them this agent. `ended` comes in a turn of its own.
-  SharedFetch(Ends ends, CopyFetch::Request request, CopyFetch::Into into, Ended ended);
+  // One agent at least, none of them this one. `stored` may be null. `ended` comes in a turn of its own.
+  SharedFetch(Ends ends, CopyFetch::Request request, CopyFetch::Into into, std::unique_ptr<StoredCopy> stored,
+              Ended ended);
   ~SharedFetch();
   void Start();
 
-  // Is it worth the questions?
-  [[nodiscard]] static bool IsWorthIt(size_t sources, const region::CtlHead& head);
+  // Of several agents: is it worth the questions?
+  [[nodiscard]] static bool IsWorthIt(size_t agents, const region::CtlHead& head);
 
  private:
   struct Source;
@@ -60,30 +69,37 @@ class SharedFetch {
   void Give(size_t i);
   void Answered(size_t i, const absl::StatusOr<v1::DescribeResponse>& answer);
   [[nodiscard]] bool IsRelieved(size_t i);
-  [[nodiscard]] absl::Status TakeRecord(size_t i, const v1::DescribeResponse& told);
+  [[nodiscard]] absl::Status TakeRecord(size_t i, const v1::CopyRecord& told);
   [[nodiscard]] absl::Status Receive(size_t i, const v1::DescribeResponse& told);
+  void StorageTold(const absl::StatusOr<v1::CopyRecord>& told);
+  void ReadStored(size_t i);
   void Brought(size_t i, const absl::Status& status);
   void Lose(size_t i, const absl::Status& why);
+  void LogLost(const Source& source, const absl::Status& why) const;
+  void GoOn();
   void Look();
   void LookLater();
   void End(const absl::Status& status);
   void MaybeFinish();
-  [[nodiscard]] Outcome Result() const;
+  [[nodiscard]] bool StillWrites();
+  [[nodiscard]] SharedOutcome Result() const;
   [[nodiscard]] v1::DescribeRequest RequestFor(const ShareOut::Range& range) const;
 
   const Ends ends_;
   const CopyFetch::Request request_;
   const CopyFetch::Into into_;
   Ended ended_;
-  std::vector<std::unique_ptr<Source>> sources_;
+  std::vector<std::unique_ptr<Source>> sources_;  // the storage last
+  std::unique_ptr<StoredCopy> stored_;
   std::shared_ptr<Board> board_;
   std::shared_ptr<const v1::CopyRecord> record_;  // since one has told
   std::string told_by_;
   std::vector<std::string> differing_;
   absl::Status last_;  // why a source was lost
   absl::Status status_;
-  size_t next_ = 0;  // who joins next
+  size_t next_ = 0;  // agent who joins
   size_t moving_ = 0;
+  bool is_stored_ = false;
   bool looks_later_ = false;
   bool over_ = false;
   bool finished_ = false;

@@ -1,7 +1,9 @@
 #include "daemon/storage/checked_read.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/core/copy/crc32c.h"
@@ -21,12 +23,19 @@ bool IsOfThePart(const absl::Status& status) {
 class CheckedReader {
  public:
   CheckedReader(Store& store, const StoredRank& rank, const CheckedReadOptions& options)
-      : store_(store), rank_(rank), options_(options), total_(rank.bytes()) {}
+      : store_(store), rank_(rank), options_(options), total_(rank.bytes()) {
+    const size_t behind = rank.chunk_crcs.size() - options.first_chunk;
+    const size_t chunks = options.chunks == 0 ? behind : std::min(options.chunks, behind);
+    from_ = options.first_chunk * rank.chunk_bytes;
+    to_ = std::min(total_, from_ + chunks * rank.chunk_bytes);
+    if (options.chunk_sink) whole_.resize(rank.chunk_bytes);
+  }
 
   absl::Status Run() {
     uint64_t begin = 0;
     for (const StoredPart& part : rank_.parts) {
-      absl::Status status = ReadPart(part, begin);
+      const bool wanted = begin < to_ && begin + part.bytes > from_;
+      absl::Status status = wanted ? ReadPart(part, begin) : absl::OkStatus();
       if (!status.ok() && !(options_.on_bad && IsOfThePart(status))) return status;
       if (!status.ok()) SkipPart(part, begin, status);
       begin += part.bytes;
@@ -40,7 +49,9 @@ class CheckedReader {
     if (reader->size() != part.bytes) {
       return Error(ErrorCode::CORRUPT, absl::StrCat(part.name, ": ", reader->size(), " bytes, was ", part.bytes));
     }
-    return reader->Scan(0, part.bytes,
+    const uint64_t first = std::max(begin, from_) - begin;
+    const uint64_t length = std::min(begin + part.bytes, to_) - begin - first;
+    return reader->Scan(first, length,
                         [&](uint64_t at, std::span<std::byte> bytes) { return Take(begin + at, bytes); });
   }
 
@@ -52,6 +63,7 @@ class CheckedReader {
       const uint64_t left_of_chunk = rank_.chunk_bytes - at_ % rank_.chunk_bytes;
       const size_t length = std::min<uint64_t>(bytes.size(), left_of_chunk);
       crc_ = Crc32c(crc_, bytes.data(), length);
+      if (!whole_.empty()) std::copy_n(bytes.begin(), length, whole_.begin() + at_ % rank_.chunk_bytes);
       at_ += length;
       done_ += length;
       bytes = bytes.subspan(length);
@@ -67,7 +79,8 @@ class CheckedReader {
     const bool good = incomplete_ || crc_ == rank_.chunk_crcs[chunk];
     crc_ = 0;
     incomplete_ = false;
-    if (good) return absl::OkStatus();
+    if (good && whole_.empty()) return absl::OkStatus();
+    if (good) return options_.chunk_sink(chunk, std::span(whole_).first(at_ - chunk * rank_.chunk_bytes));
     BadChunk bad = Describe(chunk * rank_.chunk_bytes);
     if (!options_.on_bad)
       return Error(ErrorCode::CORRUPT, absl::StrCat(bad.part, " at ", bad.offset, ": ", bad.reason));
@@ -99,10 +112,13 @@ class CheckedReader {
   const StoredRank& rank_;
   const CheckedReadOptions& options_;
   const uint64_t total_;
-  uint64_t at_ = 0;          // in the slot
-  uint64_t done_ = 0;        // bytes seen
-  uint32_t crc_ = 0;         // of what was seen of the chunk that holds at_
-  bool incomplete_ = false;  // that chunk begins in a part that could not be read
+  uint64_t from_ = 0;  // of the slot
+  uint64_t to_ = 0;
+  std::vector<std::byte> whole_;  // the chunk that holds at_, for chunk_sink
+  uint64_t at_ = 0;               // in the slot
+  uint64_t done_ = 0;             // bytes seen
+  uint32_t crc_ = 0;              // of what was seen of the chunk that holds at_
+  bool incomplete_ = false;       // that chunk begins in a part that could not be read
 };
 
 }  // namespace
@@ -118,6 +134,8 @@ absl::Status ReadChecked(Store& store, const StoredRank& rank, const CheckedRead
   bool sane = rank.chunk_bytes >= kDirectAlignment && rank.chunk_bytes <= kMaxIoBytes &&
               rank.chunk_crcs.size() == (bytes + rank.chunk_bytes - 1) / rank.chunk_bytes;
   if (!sane) return Error(ErrorCode::CORRUPT, "sidecar: chunk checksums do not cover the files");
+  if (options.first_chunk != 0 && options.first_chunk >= rank.chunk_crcs.size())
+    return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat("there is no chunk ", options.first_chunk));
   return CheckedReader(store, rank, options).Run();
 }
 

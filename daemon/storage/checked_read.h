@@ -1,8 +1,9 @@
 // Reading one rank's images back as the one range they were in the slot, each chunk checked against its CRC32C.
 //
 // Chunks are cut over the slot, so a chunk may span two parts: one running checksum goes over the pieces, which come in
-// order through a small buffer of the store. Bytes are handed on before the last piece of their chunk was checked: what
-// the sink wrote counts only when the whole call returned OK.
+// order through a small buffer of the store. `sink` gets bytes before the last piece of their chunk was checked: what
+// it wrote counts only when the whole call returned OK. `chunk_sink` gets whole chunks that are right, for one copy
+// more; not together with `on_bad`.
 #ifndef CKPTD_DAEMON_STORAGE_CHECKED_READ_H_
 #define CKPTD_DAEMON_STORAGE_CHECKED_READ_H_
 
@@ -42,6 +43,10 @@ struct BadChunk {
 struct CheckedReadOptions {
   // Every byte once, in order; null when only the check is wanted.
   std::function<absl::Status(uint64_t slot_offset, std::span<const std::byte> bytes)> sink;
+  std::function<absl::Status(size_t chunk, std::span<const std::byte> bytes)> chunk_sink;
+  // Which chunks; 0: all behind the first.
+  size_t first_chunk = 0;
+  size_t chunks = 0;
   // Null: the first bad chunk ends the read with CORRUPT. Else it is told each one, and the read goes on.
   std::function<void(const BadChunk&)> on_bad;
   std::function<void(uint64_t bytes_done)> progress;

@@ -67,6 +67,47 @@ class CheckedReadTest : public ::testing::Test {
   int generation_ = 0;
 };
 
+TEST_F(CheckedReadTest, ARangeComesInWholeChunks) {
+  std::vector<size_t> chunks;
+  CheckedReadOptions options;
+  options.first_chunk = 1;
+  options.chunks = 2;
+  const std::span<const std::byte> all = slot_.bytes();
+  options.chunk_sink = [&](size_t chunk, std::span<const std::byte> bytes) {
+    chunks.push_back(chunk);
+    EXPECT_EQ(std::memcmp(bytes.data(), all.data() + chunk * kChunk, bytes.size()), 0);
+    EXPECT_EQ(bytes.size(), std::min(kChunk, all.size() - chunk * kChunk));
+    return absl::OkStatus();
+  };
+  uint64_t seen = 0;
+  options.progress = [&](uint64_t bytes) { seen = bytes; };
+  ASSERT_TRUE(ReadChecked(*store_, rank_, options).ok());
+  EXPECT_THAT(chunks, ElementsAre(1, 2));
+  EXPECT_EQ(seen, std::min(2 * kChunk, all.size() - kChunk));
+
+  chunks.clear();
+  options.chunks = 0;
+  ASSERT_TRUE(ReadChecked(*store_, rank_, options).ok());
+  EXPECT_EQ(chunks.size(), rank_.chunk_crcs.size() - 1) << "all behind the first";
+
+  options.first_chunk = rank_.chunk_crcs.size();
+  EXPECT_EQ(CodeOf(ReadChecked(*store_, rank_, options)), ErrorCode::INVALID_ARGUMENT);
+}
+
+TEST_F(CheckedReadTest, AWrongChunkOfARangeIsNotHandedOn) {
+  std::vector<size_t> chunks;
+  rank_.chunk_crcs[1] ^= 1;
+  CheckedReadOptions options;
+  options.chunk_sink = [&](size_t chunk, std::span<const std::byte>) {
+    chunks.push_back(chunk);
+    return absl::OkStatus();
+  };
+  EXPECT_EQ(CodeOf(ReadChecked(*store_, rank_, options)), ErrorCode::CORRUPT);
+  EXPECT_THAT(chunks, ElementsAre(0));
+  options.first_chunk = 2;
+  EXPECT_TRUE(ReadChecked(*store_, rank_, options).ok());
+}
+
 TEST_F(CheckedReadTest, EveryByteComesOnceAtItsPlaceInTheSlot) {
   std::vector<std::byte> got(rank_.bytes());
   std::vector<int> seen(rank_.bytes() / 4096);

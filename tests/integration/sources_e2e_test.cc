@@ -1,5 +1,6 @@
 // A rank's snapshot that two other nodes hold comes from both of them at once, whatever one of them does meanwhile.
 #include <signal.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
@@ -16,12 +17,12 @@ std::map<std::string, std::string> ThreeCopies() {
   return settings;
 }
 
-// Bytes that the agent says came from that node.
-uint64_t BroughtBy(const std::string& log, const std::string& node) {
+// Bytes that the agent says came from there.
+uint64_t BroughtFrom(const std::string& log, const std::string& source) {
   uint64_t bytes = 0;
   for (size_t at = log.find("op=copy.fetched"); at != std::string::npos; at = log.find("op=copy.fetched", at + 1)) {
     const std::string line = log.substr(at, log.find('\n', at) - at);
-    if (line.find("agent=" + node) == std::string::npos) continue;
+    if (line.find("source=\"" + source) == std::string::npos) continue;
     bytes += std::strtoull(line.c_str() + line.find("bytes=") + 6, nullptr, 10);
   }
   return bytes;
@@ -69,8 +70,8 @@ TEST_F(SourcesTest, BothHoldersBringIt) {
   ASSERT_NO_FATAL_FAILURE(MakeNodes("sleep:20", "sleep:20"));
   ASSERT_NO_FATAL_FAILURE(LoseItsNode());
   ASSERT_NO_FATAL_FAILURE(ExpectRestored());
-  const uint64_t b = BroughtBy(Log(), "node-b");
-  const uint64_t c = BroughtBy(Log(), "node-c");
+  const uint64_t b = BroughtFrom(Log(), "agent node-b");
+  const uint64_t c = BroughtFrom(Log(), "agent node-c");
   EXPECT_GT(b, 0u) << Log();
   EXPECT_GT(c, 0u) << Log();
   EXPECT_GE(b + c, uint64_t{8} << 20) << Log();
@@ -82,8 +83,8 @@ TEST_F(SourcesTest, SixRanksOfANodeComeBackFromBothHolders) {
   ASSERT_NO_FATAL_FAILURE(MakeNodes("sleep:5", "sleep:5", 6));
   ASSERT_NO_FATAL_FAILURE(LoseItsNode());
   ASSERT_NO_FATAL_FAILURE(ExpectRestored());
-  EXPECT_GT(BroughtBy(Log(), "node-b"), uint64_t{6} << 20) << Log();
-  EXPECT_GT(BroughtBy(Log(), "node-c"), uint64_t{6} << 20) << Log();
+  EXPECT_GT(BroughtFrom(Log(), "agent node-b"), uint64_t{6} << 20) << Log();
+  EXPECT_GT(BroughtFrom(Log(), "agent node-c"), uint64_t{6} << 20) << Log();
   EXPECT_EQ(Log().find("op=copy.not_there"), std::string::npos) << Log();
 }
 
@@ -96,7 +97,7 @@ TEST_P(HolderFails, AndTheOtherOneBringsTheRest) {
   ASSERT_NO_FATAL_FAILURE(MakeNodes(std::string(GetParam()) + "@10", "sleep:10"));
   ASSERT_NO_FATAL_FAILURE(LoseItsNode());
   ASSERT_NO_FATAL_FAILURE(ExpectRestored());
-  EXPECT_GT(BroughtBy(Log(), "node-c"), uint64_t{4} << 20) << Log();
+  EXPECT_GT(BroughtFrom(Log(), "agent node-c"), uint64_t{4} << 20) << Log();
   const bool killed = std::string(GetParam()) == "kill";
   if (!killed) kill(cluster_->node(1).agent()->pid(), SIGCONT);
   const int status = killed ? cluster_->node(1).TakeAgent()->Wait() : -SIGKILL;
@@ -110,9 +111,48 @@ TEST_F(SourcesTest, AHolderWhoseCopyIsDamagedIsLeftOut) {
     for (uint64_t chunk = 0; chunk < 128; ++chunk) FlipByte(cluster_->node(1).region() + "/" + file, chunk << 16);
   }
   ASSERT_NO_FATAL_FAILURE(ExpectRestored());
-  EXPECT_EQ(BroughtBy(Log(), "node-b"), 0u) << Log();
-  EXPECT_GE(BroughtBy(Log(), "node-c"), uint64_t{8} << 20) << Log();
+  EXPECT_EQ(BroughtFrom(Log(), "agent node-b"), 0u) << Log();
+  EXPECT_GE(BroughtFrom(Log(), "agent node-c"), uint64_t{8} << 20) << Log();
   EXPECT_NE(Log().find("op=copy.not_there"), std::string::npos) << "it is named" << Log();
+}
+
+// One holder only, and what it holds is on storage too.
+class StorageBeside : public SourcesTest {
+ protected:
+  static constexpr char kSlowSteps[] = "--every 1 --step-ms 3000";
+
+  static std::map<std::string, std::string> TwoCopies() {
+    return {{"agent.decide_timeout", Quoted("2s")}, {"peers.copies", "2"}, {"region.chunk_bytes", Quoted("64 KiB")}};
+  }
+  void MakeTwoNodes(const std::string& at_b) {
+    where_ = {0};
+    cluster_ = std::make_unique<Cluster>(ClusterOptions{2, TwoCopies(), {}});
+    ASSERT_TRUE(cluster_->node(0).StartAgent()) << cluster_->Logs();
+    ASSERT_TRUE(cluster_->node(1).StartAgent({"CKPTD_FAILPOINTS=copy.give=" + at_b})) << cluster_->Logs();
+    ranks_ = cluster_->Train(where_, kSlowSteps + std::string(kImage));
+    ASSERT_NO_FATAL_FAILURE(AwaitProtected(ranks_, 1));
+    ASSERT_TRUE(ranks_[0]->WaitFor("DURABLE 1")) << cluster_->Logs();
+    KillAll(ranks_);
+  }
+};
+
+// The holder stops at its tenth chunk. It answers nobody, and is no reason to wait.
+TEST_F(StorageBeside, BringsTheRestOfWhatAStoppedHolderHas) {
+  ASSERT_NO_FATAL_FAILURE(MakeTwoNodes("stop@10"));
+  LoseNode(0);
+  ASSERT_TRUE(cluster_->node(0).StartAgent()) << cluster_->Logs();
+  const std::string line = LineTo(30) + kImage;
+  const auto begin = std::chrono::steady_clock::now();
+  const Ranks ranks = cluster_->Train(where_, line);
+  const Rest rest = Finish(ranks, where_, line);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  kill(cluster_->node(1).agent()->pid(), SIGCONT);
+  EXPECT_EQ(rest.step, 1u) << cluster_->Logs();
+  EXPECT_EQ(rest.sources, std::vector<uint64_t>{kReplica}) << cluster_->Logs();
+  EXPECT_GT(BroughtFrom(Log(), "agent node-b"), 0u) << Log();
+  EXPECT_GT(BroughtFrom(Log(), "the storage"), uint64_t{4} << 20) << Log();
+  EXPECT_LT(took.count(), 9) << Log();
+  std::printf("restored in %.2f s\n", took.count());
 }
 
 // Each holder sends through 200 Mbit/s: two bring twice as much.
@@ -147,11 +187,14 @@ TEST_F(SlowLinks, TwoHoldersTakeHalfTheTimeOfOne) {
   for (const size_t holder : {1, 2})
     ASSERT_TRUE(network_.On(holder, "tc qdisc add dev eth0 root tbf rate 200mbit burst 256kbit latency 50ms"));
   const double both = SecondsToRestore();
-  EXPECT_GT(BroughtBy(cluster_->node(0).AgentLog(), "node-b"), 0u);
-  EXPECT_GT(BroughtBy(cluster_->node(0).AgentLog(), "node-c"), 0u);
+  EXPECT_GT(BroughtFrom(cluster_->node(0).AgentLog(), "agent node-b"), 0u);
+  EXPECT_GT(BroughtFrom(cluster_->node(0).AgentLog(), "agent node-c"), 0u);
   KillAll(ranks_);
   LoseNode(2);
   ASSERT_TRUE(cluster_->node(2).StartAgent()) << cluster_->Logs();  // with nothing
+  const std::string& storage = cluster_->node(0).storage();
+  for (const std::string& file : FilesWith(storage, "/step-"))
+    ASSERT_EQ(unlink((storage + "/" + file).c_str()), 0) << "what was read is on storage by now, and would be faster";
   const double one = SecondsToRestore();
   KillAll(ranks_);
   std::printf("%zu MiB through 200 Mbit/s: %.2f s from one holder, %.2f s from two: %.2f times as fast\n", MiB(), one,

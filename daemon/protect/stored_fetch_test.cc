@@ -1,0 +1,223 @@
+// A restore from one agent's memory with the storage beside it: whatever becomes of either, the other one brings it,
+// and nobody waits for a storage that hangs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <thread>
+#include <utility>
+
+#include "daemon/protect/fetch_fixture.h"
+
+namespace ckptd::protect {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr size_t kStoredChunks = 16;
+
+// What was asked of the storage, for the test to answer.
+struct AskedOfStorage {
+  struct Read {
+    size_t first = 0;
+    size_t count = 0;
+    StoredCopy::Came came;
+    StoredCopy::Done done;
+  };
+  std::deque<StoredCopy::Told> describes;
+  std::deque<Read> reads;
+};
+
+class FakeStoredCopy final : public StoredCopy {
+ public:
+  explicit FakeStoredCopy(AskedOfStorage& asked) : asked_(asked) {}
+  void Describe(Told told) override { asked_.describes.push_back(std::move(told)); }
+  void Read(size_t first, size_t count, Came came, Done done) override {
+    asked_.reads.push_back({first, count, std::move(came), std::move(done)});
+  }
+
+ private:
+  AskedOfStorage& asked_;
+};
+
+class StoredFetchTest : public FetchTest {
+ protected:
+  StoredFetchTest() : FetchTest(kStoredChunks * region::kTestChunkBytes) {
+    fetch_ = MakeFetch([this](const SnapshotId&) { return std::make_unique<FakeStoredCopy>(storage_); });
+    Fetch({"b"});
+    auto asked = Take(calls_.describes);
+    EXPECT_EQ(asked.request.first_chunk(), 0u);
+    EXPECT_EQ(asked.request.chunks(), kStoredChunks) << "whoever is alone brings all";
+    asked.answer(Description(1));
+    b_ = Take(calls_.received);
+  }
+
+  absl::Status FromB(size_t chunk) {
+    clock_.Advance(milliseconds(1));
+    const size_t at = chunk * region::kTestChunkBytes;
+    std::memcpy(b_.target.bytes.data() + at, content_.data() + at, region::kTestChunkBytes);
+    return b_.target.verified(static_cast<uint32_t>(chunk), region::CrcsOf(content_)[chunk]);
+  }
+  absl::Status FromStorage(const AskedOfStorage::Read& read, size_t chunk) {
+    return read.came(chunk, std::span(content_).subspan(chunk * region::kTestChunkBytes, region::kTestChunkBytes));
+  }
+  void AllFromStorage() {
+    while (!storage_.reads.empty()) {
+      const auto read = Take(storage_.reads);
+      absl::Status goes_on;
+      for (size_t i = 0; i < read.count && goes_on.ok(); ++i) goes_on = FromStorage(read, read.first + i);
+      read.done(goes_on);
+      Settle();
+    }
+  }
+  void StorageTells() { Take(storage_.describes)(Description(0).record()); }
+  // Until the storage has been asked to read.
+  void UntilTaken() {
+    for (int i = 0; i < 100 && storage_.reads.empty(); ++i) Pass(milliseconds(200));
+    ASSERT_FALSE(storage_.reads.empty());
+  }
+  void ExpectWhole() {
+    Settle();
+    EXPECT_THAT(ended_, ElementsAre(absl::OkStatus()));
+    EXPECT_EQ(InSlot(), content_);
+  }
+
+  AskedOfStorage storage_;
+  FakeCopyCalls::Moved b_;
+};
+
+TEST_F(StoredFetchTest, AnAgentThatIsFastBringsAll) {
+  StorageTells();
+  for (size_t chunk = 0; chunk < kStoredChunks; ++chunk) ASSERT_TRUE(FromB(chunk).ok());
+  b_.done(absl::OkStatus());
+  EXPECT_THAT(storage_.reads, IsEmpty());
+  ExpectWhole();
+  EXPECT_EQ(from_storage_, 0u);
+}
+
+TEST_F(StoredFetchTest, OfAnAgentThatStandsStillTheStorageTakesAll) {
+  ASSERT_TRUE(FromB(0).ok());
+  StorageTells();
+  UntilTaken();
+  for (int i = 0; i < 100 && !b_.move->cancelled; ++i) {
+    AllFromStorage();
+    Pass(milliseconds(200));
+  }
+  ASSERT_TRUE(b_.move->cancelled) << "all has come";
+  b_.done(Error(ErrorCode::CANCELLED, "cancelled here"));
+  ExpectWhole();
+  EXPECT_EQ(from_storage_, (kStoredChunks - 1) * region::kTestChunkBytes);
+}
+
+TEST_F(StoredFetchTest, OfAnAgentThatIsGoneTheStorageBringsWhatIsLeft) {
+  StorageTells();
+  for (size_t chunk = 0; chunk < 4; ++chunk) ASSERT_TRUE(FromB(chunk).ok());
+  b_.done(Error(ErrorCode::AGENT_UNREACHABLE, "its node is gone"));
+  AllFromStorage();
+  ExpectWhole();
+  EXPECT_EQ(from_storage_, (kStoredChunks - 4) * region::kTestChunkBytes);
+}
+
+TEST_F(StoredFetchTest, AnAgentIsLeftAloneWhenItIsNotOnStorage) {
+  Take(storage_.describes)(Error(ErrorCode::NOT_FOUND, "not committed"));
+  Pass(seconds(10));
+  EXPECT_THAT(storage_.reads, IsEmpty());
+  for (size_t chunk = 0; chunk < kStoredChunks; ++chunk) ASSERT_TRUE(FromB(chunk).ok());
+  b_.done(absl::OkStatus());
+  ExpectWhole();
+}
+
+TEST_F(StoredFetchTest, WhatIsOnStorageIsOfAnotherRecord) {
+  v1::CopyRecord other = Description(0).record();
+  other.set_chunk_crc(3, 999);
+  Take(storage_.describes)(other);
+  Pass(seconds(10));
+  EXPECT_THAT(storage_.reads, IsEmpty());
+  v1::CopyRecord shorter = Description(0).record();
+  shorter.mutable_chunk_crc()->RemoveLast();
+  b_.done(Error(ErrorCode::AGENT_UNREACHABLE, "its node is gone"));
+  Settle();
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_EQ(CodeOf(ended_[0]), ErrorCode::AGENT_UNREACHABLE);
+}
+
+// It has told nothing yet: who restores goes on without it, and asks it alone if there is need.
+TEST_F(StoredFetchTest, NobodyWaitsForAStorageThatHangs) {
+  b_.done(Error(ErrorCode::AGENT_UNREACHABLE, "its node is gone"));
+  Settle();
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_EQ(ended_[0].message(), "job gpt rank 0 step 10: agent b: its node is gone");
+  StorageTells();
+  EXPECT_THAT(storage_.reads, IsEmpty());
+}
+
+TEST_F(StoredFetchTest, AReadThatHangsWritesNothingAfterwards) {
+  StorageTells();
+  UntilTaken();
+  const auto hangs = Take(storage_.reads);
+  for (size_t chunk = 0; chunk < kStoredChunks; ++chunk) (void)FromB(chunk);
+  b_.done(absl::OkStatus());
+  for (int i = 0; i < 100 && ended_.empty(); ++i) {
+    Pass(milliseconds(200));
+    if (calls_.describes.empty()) continue;
+    const auto asked = Take(calls_.describes);
+    asked.answer(Description(2));
+    const auto moved = Take(calls_.received);
+    for (size_t i = 0; i < asked.request.chunks(); ++i) {
+      const size_t chunk = asked.request.first_chunk() + i;
+      std::memcpy(moved.target.bytes.data() + i * region::kTestChunkBytes,
+                  content_.data() + chunk * region::kTestChunkBytes, region::kTestChunkBytes);
+      (void)moved.target.verified(static_cast<uint32_t>(i), region::CrcsOf(content_)[chunk]);
+    }
+    moved.done(absl::OkStatus());
+  }
+  ExpectWhole();
+  EXPECT_EQ(from_storage_, 0u);
+  EXPECT_EQ(CodeOf(FromStorage(hangs, hangs.first)), ErrorCode::FENCED);
+}
+
+TEST_F(StoredFetchTest, ADamagedStorageIsLeftToTheAgent) {
+  StorageTells();
+  UntilTaken();
+  const auto read = Take(storage_.reads);
+  ASSERT_TRUE(FromStorage(read, read.first).ok());
+  read.done(Error(ErrorCode::CORRUPT, "checksum does not match"));
+  Settle();
+  for (size_t chunk = 0; chunk < kStoredChunks; ++chunk) (void)FromB(chunk);
+  b_.done(absl::OkStatus());
+  ExpectWhole();
+  EXPECT_EQ(from_storage_, region::kTestChunkBytes);
+}
+
+TEST_F(StoredFetchTest, ACutChunkIsRefused) {
+  StorageTells();
+  UntilTaken();
+  const auto read = Take(storage_.reads);
+  const absl::Status cut = read.came(read.first, std::span(content_).first(4096));
+  EXPECT_EQ(CodeOf(cut), ErrorCode::CORRUPT);
+}
+
+// A chunk of the storage is on its way into the slot when all has come: the slot is used when it is there.
+TEST_F(StoredFetchTest, TheSlotIsUsedWhenTheLastWriteHasEnded) {
+  StorageTells();
+  UntilTaken();
+  const auto read = Take(storage_.reads);
+  std::thread storage([&] { (void)FromStorage(read, read.first); });
+  for (size_t chunk = 0; chunk < kStoredChunks; ++chunk) (void)FromB(chunk);
+  b_.done(absl::OkStatus());
+  storage.join();
+  read.done(absl::OkStatus());
+  for (int i = 0; i < 10 && ended_.empty(); ++i) {
+    Pass(milliseconds(200));
+    AllFromStorage();
+  }
+  ExpectWhole();
+}
+
+}  // namespace
+}  // namespace ckptd::protect
