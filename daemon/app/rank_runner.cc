@@ -50,9 +50,7 @@ RankRunner::RankRunner(Services& services, region::RankRegion& region, Options o
                   {services.agent_id, options_.job, options_.uid, options_.rank},
                   {[this] { return services_.links.copies(); },
                    [this](const SnapshotId& id) { return services_.keeper.Open(options_.job, options_.rank, id); },
-                   [this](const SnapshotId& id) {
-                     return std::make_unique<StorageCopy>(services_, options_.job, options_.rank, id);
-                   }}),
+                   [this](const SnapshotId& id) { return OnStorage(id); }}),
       parity_fetch_(EndsOfRebuild()),
       metrics_(services.metrics, services.clock, options_.job) {}
 
@@ -65,7 +63,12 @@ protect::RebuildEnds RankRunner::EndsOfRebuild() {
           [this](Rank rank, const SnapshotId& id) { return services_.keeper.Open(options_.job, rank, id); },
           [this](const protect::ParityPlace& place, const SnapshotId& id) {
             return services_.keeper.OpenParity(options_.job, place, id);
-          }};
+          },
+          [this](const SnapshotId& id) { return OnStorage(id); }};
+}
+
+std::unique_ptr<protect::StoredCopy> RankRunner::OnStorage(const SnapshotId& id) {
+  return std::make_unique<StorageCopy>(services_, options_.job, options_.rank, id);
 }
 
 void RankRunner::Adopt(const region::AdoptedRank& adopted, AttemptId seen) {

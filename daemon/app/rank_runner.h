@@ -105,6 +105,7 @@ class RankRunner {
 
   void Execute(const snapshot::Effects& effects);
   [[nodiscard]] protect::RebuildEnds EndsOfRebuild();
+  [[nodiscard]] std::unique_ptr<protect::StoredCopy> OnStorage(const SnapshotId& id);
   [[nodiscard]] absl::Status MayRegister() const;
   void NeedRoom(bool on);
   [[nodiscard]] snapshot::BellRead ReadBells(snapshot::ProcessId process);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/protect/stored_copy.h"
 #include "daemon/transport/copies.h"
 
 namespace ckptd::protect {
@@ -93,6 +94,30 @@ template <typename Asked>
   asked.pop_front();
   return first;
 }
+
+// What was asked of the storage, for the test to answer.
+struct AskedOfStorage {
+  struct Read {
+    size_t first = 0;
+    size_t count = 0;
+    StoredCopy::Came came;
+    StoredCopy::Done done;
+  };
+  std::deque<StoredCopy::Told> describes;
+  std::deque<Read> reads;
+};
+
+class FakeStoredCopy final : public StoredCopy {
+ public:
+  explicit FakeStoredCopy(AskedOfStorage& asked) : asked_(asked) {}
+  void Describe(Told told) override { asked_.describes.push_back(std::move(told)); }
+  void Read(size_t first, size_t count, Came came, Done done) override {
+    asked_.reads.push_back({first, count, std::move(came), std::move(done)});
+  }
+
+ private:
+  AskedOfStorage& asked_;
+};
 
 }  // namespace ckptd::protect
 

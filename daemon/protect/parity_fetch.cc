@@ -32,6 +32,8 @@ struct ParityFetch::Rebuild {
   std::shared_ptr<const v1::CopyRecord> record;
   StripeFetch::Lengths lengths;
   std::unique_ptr<StripeFetch> stripe;
+  std::unique_ptr<StoredCopy> stored;
+  bool is_stored = false;
   Fetched done;
 };
 
@@ -113,7 +115,20 @@ void ParityFetch::Fetch(Request request, CopyFetch::Into into, Fetched done) {
   if (!plan.ok()) return End(rebuild, plan.status());
   rebuild->plan = *std::move(plan);
   rebuild->stripes = rebuild->plan->Stripes();
+  AskStorage(rebuild);
   Next(rebuild);
+}
+
+void ParityFetch::AskStorage(const std::shared_ptr<Rebuild>& rebuild) {
+  if (ends_.stored == nullptr) return;
+  rebuild->stored = ends_.stored(rebuild->request.id);
+  const std::weak_ptr<Rebuild> weak = rebuild;
+  rebuild->stored->Describe([weak](const absl::StatusOr<v1::CopyRecord>& told) {
+    const auto self = weak.lock();
+    if (self == nullptr || !told.ok()) return;
+    self->is_stored = true;
+    if (self->stripe != nullptr) self->stripe->CanBeSpared();
+  });
 }
 
 // A short image has nothing in its last blocks.
@@ -138,8 +153,8 @@ void ParityFetch::StartStripe(const std::shared_ptr<Rebuild>& rebuild, uint32_t 
   auto chosen = rebuild->plan->Choose(stripe);
   if (!chosen.ok()) return End(rebuild, chosen.status());
   const std::weak_ptr<Rebuild> weak = rebuild;
-  StripeFetch::Order order{rebuild->request.id, rebuild->request.attempt, rebuild->into, block,
-                           rebuild->rebuilt,    rebuild->record};
+  StripeFetch::Order order{rebuild->request.id, rebuild->request.attempt, rebuild->into,     block,
+                           rebuild->rebuilt,    rebuild->record,          rebuild->is_stored};
   rebuild->stripe = std::make_unique<StripeFetch>(ends_, rebuild->lengths, *std::move(chosen), std::move(order),
                                                   [this, weak, stripe](StripeFetch::Outcome outcome) {
                                                     if (const auto self = weak.lock())

@@ -7,7 +7,8 @@
 // memory, and mostly much less (stripe_rebuild.h). What lies on this node is read here and not asked for.
 //
 // A source that is not there, silent, of another snapshot or corrupt is lost (parity_plan.h), and what is still missing
-// of the stripe is rebuilt from others, as long as k are left.
+// of the stripe is rebuilt from others, as long as k are left. Whoever cannot be done without is waited for as long as
+// the transport does, unless the storage tells that it has the snapshot, too: then one that is silent ends the rebuild.
 //
 // On the loop's thread. Destroying it ends what is under way.
 #ifndef CKPTD_DAEMON_PROTECT_PARITY_FETCH_H_
@@ -46,6 +47,7 @@ class ParityFetch {
 
   void AskNext(const std::shared_ptr<Question>& question);
   void Answered(const std::shared_ptr<Question>& question, const absl::StatusOr<v1::DescribeResponse>& answer);
+  void AskStorage(const std::shared_ptr<Rebuild>& rebuild);
   void Next(const std::shared_ptr<Rebuild>& rebuild);
   void StartStripe(const std::shared_ptr<Rebuild>& rebuild, uint32_t stripe, const erasure::Extent& block);
   void StripeEnded(const std::shared_ptr<Rebuild>& rebuild, uint32_t stripe, StripeFetch::Outcome outcome);

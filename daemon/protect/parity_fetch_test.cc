@@ -194,6 +194,29 @@ TEST(ParityFetchTest, WhoDoesNotAnswerIsAskedOnce) {
   EXPECT_EQ(restore.agents.asked["b"], 1) << "four stripes, and it holds something of each";
 }
 
+// Then it is not worth waiting for, now and in the stripes that follow.
+TEST(ParityFetchTest, WhoFallsSilentIsNotWaitedForWhenItIsOnStorageToo) {
+  for (const bool soon : {true, false}) {
+    Restore restore({3, 1}, 3, "x");
+    restore.Begin();
+    ASSERT_EQ(restore.storage.describes.size(), 1u);
+    const auto storage_tells = [&] { Take(restore.storage.describes)(v1::CopyRecord()); };
+    if (soon) storage_tells();
+    restore.Answers();
+    const auto transfer = restore.agents.Take();
+    if (!soon) storage_tells();
+    absl::Status told;
+    transfer->order.renew([&](const absl::StatusOr<transport::TransferToken>& token) { told = token.status(); });
+    ASSERT_EQ(restore.agents.questions.size(), 1u);
+    restore.agents.questions.front().answer(Error(ErrorCode::TIMEOUT, "no answer"));
+    restore.agents.questions.pop_front();
+    EXPECT_EQ(CodeOf(told), ErrorCode::NOT_FOUND);
+    transfer->done(told);
+    restore.Run();
+    EXPECT_EQ(CodeOf(restore.Status()), ErrorCode::NOT_FOUND) << restore.Status();
+  }
+}
+
 // A connection breaks, and the question for another token is not answered.
 TEST(ParityFetchTest, WhoFallsSilentInTheMiddleIsWaitedForOnlyWhenNobodyElseIsLeft) {
   for (const bool spare : {true, false}) {

@@ -19,6 +19,7 @@
 
 #include "daemon/format/snapshot_ref.h"
 #include "daemon/protect/copy_messages.h"
+#include "daemon/protect/copy_test_util.h"
 #include "daemon/protect/parity_fetch.h"
 #include "daemon/region/region_test_util.h"
 #include "daemon/transport/copies.h"
@@ -235,7 +236,8 @@ struct ParityRestore {
                      {std::move(self), "gpt", 1000, rank},
                      [this] { return linked ? &agents : nullptr; },
                      [this](Rank whose, const SnapshotId& id) { return OwnImage(whose, id); },
-                     [this](const ParityPlace& place, const SnapshotId& id) { return OwnParity(place, id); }};
+                     [this](const ParityPlace& place, const SnapshotId& id) { return OwnParity(place, id); },
+                     [this](const SnapshotId&) { return std::make_unique<FakeStoredCopy>(storage); }};
     fetch = std::make_unique<ParityFetch>(std::move(ends));
     region::LayoutSet& set = Layout(rank, group.images[rank].size());
     into = {set.head(), set.FileOf(0)};
@@ -337,6 +339,7 @@ struct ParityRestore {
   TestGroup group;
   Rank rank;
   std::set<Rank> lost;
+  AskedOfStorage storage;
   TestAgents agents;
   bool linked = true;
   int own_images = 0;

@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cstring>
-#include <deque>
 #include <thread>
 #include <utility>
 
@@ -20,30 +19,6 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 constexpr size_t kStoredChunks = 16;
-
-// What was asked of the storage, for the test to answer.
-struct AskedOfStorage {
-  struct Read {
-    size_t first = 0;
-    size_t count = 0;
-    StoredCopy::Came came;
-    StoredCopy::Done done;
-  };
-  std::deque<StoredCopy::Told> describes;
-  std::deque<Read> reads;
-};
-
-class FakeStoredCopy final : public StoredCopy {
- public:
-  explicit FakeStoredCopy(AskedOfStorage& asked) : asked_(asked) {}
-  void Describe(Told told) override { asked_.describes.push_back(std::move(told)); }
-  void Read(size_t first, size_t count, Came came, Done done) override {
-    asked_.reads.push_back({first, count, std::move(came), std::move(done)});
-  }
-
- private:
-  AskedOfStorage& asked_;
-};
 
 class StoredFetchTest : public FetchTest {
  protected:

@@ -108,8 +108,9 @@ StripeFetch::StripeFetch(const RebuildEnds& ends, Lengths& lengths, ParityPlan::
   count_ = static_cast<size_t>(last.base() - first);
   for (const ParityPlan::Source& from : stripe_.sources) {
     const bool own = from.agent == ends_.whose.agent;
+    const bool spare = from.spare || order_.spare;
     pieces_.push_back(std::unique_ptr<Piece>(
-        new Piece{from, {ends_.loop, ends_.clock, ends_.calls, from.agent, from.spare}, own, {}, {}, {}, {}, {}}));
+        new Piece{from, {ends_.loop, ends_.clock, ends_.calls, from.agent, spare}, own, {}, {}, {}, {}, {}}));
   }
 }
 
@@ -121,6 +122,10 @@ StripeFetch::~StripeFetch() {
 
 void StripeFetch::Start() {
   for (size_t i = 0; i < pieces_.size() && !over_; ++i) Ask(i);
+}
+
+void StripeFetch::CanBeSpared() {
+  for (const auto& piece : pieces_) piece->source.set_spare(true);
 }
 
 // Of an image that nobody has told of yet only the first chunk is asked for: which chunks the block is, depends on how

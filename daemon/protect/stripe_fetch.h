@@ -42,6 +42,8 @@ struct RebuildEnds {
   std::function<absl::StatusOr<HeldSnapshot>(Rank rank, const SnapshotId& id)> open;
   // Complete parity of this snapshot in this node's memory. NOT_FOUND.
   std::function<absl::StatusOr<HeldParity>(const ParityPlace& place, const SnapshotId& id)> parity;
+  // The image that is rebuilt, as it is on storage, whether or not it is; may be null.
+  std::function<std::unique_ptr<StoredCopy>(const SnapshotId& id)> stored = nullptr;
 
   [[nodiscard]] std::string Name(const SnapshotId& id) const;  // "job gpt rank 3 step 10"
   // What the source is to be asked for, but for the range.
@@ -68,6 +70,7 @@ class StripeFetch {
     erasure::Extent block;                         // of the lost image; not empty
     std::vector<bool> rebuilt;                     // its chunks; one is missing
     std::shared_ptr<const v1::CopyRecord> record;  // null: not told yet
+    bool spare = false;                            // all sources: what is rebuilt is elsewhere, too
   };
   struct Outcome {
     std::vector<bool> rebuilt;
@@ -81,6 +84,8 @@ class StripeFetch {
   StripeFetch(const RebuildEnds& ends, Lengths& lengths, ParityPlan::Stripe stripe, Order order, Ended ended);
   ~StripeFetch();
   void Start();
+  // Order::spare, from now on.
+  void CanBeSpared();
 
  private:
   struct Piece;
