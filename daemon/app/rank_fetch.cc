@@ -168,8 +168,9 @@ void RankFetch::FetchedFromOthers(const snapshot::Fetch& e, const protect::CopyF
   const char* tier = source == snapshot::Source::kParity ? "parity" : "peers";
   runner.metrics_.Fetched(absl::OkStatus(), from_others, tier);
   runner.metrics_.Fetched(absl::OkStatus(), brought.from_storage);
+  if (!brought.storage.ok()) runner.metrics_.Fetched(brought.storage, 0);
   if (from_others == 0) source = snapshot::Source::kStorage;
-  runner.Feed(snapshot::Fetched{e.slot, e.snapshot, absl::OkStatus(), source, brought.is_stored});
+  runner.Feed(snapshot::Fetched{e.slot, e.snapshot, absl::OkStatus(), source, false});
 }
 
 void RankFetch::FetchFromStorage(const snapshot::Fetch& e) const {

@@ -176,7 +176,7 @@ bool CopyFetch::Share(const std::shared_ptr<Search>& search) {
 
 void CopyFetch::EndShared(const std::shared_ptr<Search>& search, SharedOutcome outcome) {
   search->shared.reset();
-  search->brought = {std::move(outcome.record), outcome.from_storage, outcome.is_stored};
+  search->brought = {std::move(outcome.record), outcome.from_storage, outcome.storage};
   for (const auto& [agent, bytes] : outcome.brought) LogBrought(*search, absl::StrCat("agent ", agent), bytes);
   if (outcome.from_storage != 0) LogBrought(*search, "the storage", outcome.from_storage);
   if (outcome.status.ok()) return Finish(search);

@@ -69,7 +69,7 @@ class CopyFetch {
   struct Brought {
     v1::CopyRecord record;      // of who gave it
     uint64_t from_storage = 0;  // bytes, of the slot's
-    bool is_stored = false;     // it is known to be on storage
+    absl::Status storage = {};  // why it was no help
   };
   // Into the slot, every chunk checked.
   using Fetched = std::function<void(const absl::StatusOr<Brought>&)>;

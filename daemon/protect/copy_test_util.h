@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/base/callback_scope.h"
 #include "daemon/protect/stored_copy.h"
 #include "daemon/transport/copies.h"
 
@@ -110,13 +111,14 @@ struct AskedOfStorage {
 class FakeStoredCopy final : public StoredCopy {
  public:
   explicit FakeStoredCopy(AskedOfStorage& asked) : asked_(asked) {}
-  void Describe(Told told) override { asked_.describes.push_back(std::move(told)); }
+  void Describe(Told told) override { asked_.describes.push_back(scope_.Bind(std::move(told))); }
   void Read(size_t first, size_t count, Came came, Done done) override {
-    asked_.reads.push_back({first, count, std::move(came), std::move(done)});
+    asked_.reads.push_back({first, count, std::move(came), scope_.Bind(std::move(done))});
   }
 
  private:
   AskedOfStorage& asked_;
+  CallbackScope scope_;
 };
 
 }  // namespace ckptd::protect

@@ -15,12 +15,13 @@ constexpr Nanos kNoSilence = std::chrono::milliseconds(250);  // a question and 
 ShareOut::ShareOut(size_t chunks, size_t sources)
     : state_(chunks, kFree), sources_(sources), missing_(chunks), free_(chunks) {}
 
-std::optional<ShareOut::Range> ShareOut::Next(size_t source, Nanos now) {
+std::optional<ShareOut::Range> ShareOut::Next(size_t source, Nanos now, size_t most) {
   sources_[source].takes_part = true;
-  if (free_ == 0) return TakeFromAnother(source, now);
+  if (free_ == 0) return TakeFromAnother(source, now, most);
   Range range = FirstFree();
   const size_t fair = std::max(kFewest, free_ / (2 * TakingPart()));
   if (range.count >= fair + kFewest) range.count = fair;
+  range.count = std::min(range.count, most);
   return Give(source, range, now);
 }
 
@@ -57,7 +58,7 @@ ShareOut::Range ShareOut::Give(size_t source, Range range, Nanos now) {
 }
 
 // Of whoever has most to bring, by its pace.
-std::optional<ShareOut::Range> ShareOut::TakeFromAnother(size_t source, Nanos now) {
+std::optional<ShareOut::Range> ShareOut::TakeFromAnother(size_t source, Nanos now, size_t bound) {
   size_t victim = source;
   int64_t longest = 0;
   for (size_t i = 0; i < sources_.size(); ++i) {
@@ -74,7 +75,7 @@ std::optional<ShareOut::Range> ShareOut::TakeFromAnother(size_t source, Nanos no
   const size_t most = from.left - static_cast<size_t>(kept);
   const bool much_slower = slow / kMuchSlower >= own;
   if (most < kFewest && !much_slower) return std::nullopt;
-  const Range tail = Tail(victim, most);
+  const Range tail = Tail(victim, std::min(most, bound));
   from.left -= tail.count;
   from.was_taken_from = true;
   ++taken_;

@@ -40,8 +40,8 @@ class ShareOut {
   ShareOut(size_t chunks, size_t sources);
 
   // For a source that has nothing to bring, and takes part from now on: what it is to bring next. Nothing: it may be
-  // asked again later.
-  [[nodiscard]] std::optional<Range> Next(size_t source, Nanos now);
+  // asked again later. `most` chunks, where that is a bound.
+  [[nodiscard]] std::optional<Range> Next(size_t source, Nanos now, size_t most = SIZE_MAX);
   // The same for one that is alone: all that nobody has been given, in one run. Whoever joins takes of it.
   [[nodiscard]] std::optional<Range> Rest(size_t source, Nanos now);
   // It has not begun, and that is no fault of the source.
@@ -78,7 +78,7 @@ class ShareOut {
 
   [[nodiscard]] Range FirstFree() const;
   [[nodiscard]] size_t TakingPart() const;
-  [[nodiscard]] std::optional<Range> TakeFromAnother(size_t source, Nanos now);
+  [[nodiscard]] std::optional<Range> TakeFromAnother(size_t source, Nanos now, size_t bound);
   [[nodiscard]] Range Tail(size_t victim, size_t most) const;
   [[nodiscard]] static Nanos ShownPace(const Source& source);
   [[nodiscard]] static Nanos OwnPace(const Source& source, const Source& victim);

@@ -157,6 +157,15 @@ TEST(ShareOut, WhoIsAloneHasAllAndWhoJoinsLaterTakesOfIt) {
   EXPECT_EQ(back->first + back->count, 1000u);
 }
 
+TEST(ShareOut, ARangeMayBeBounded) {
+  ShareOut shares(1000, 3);
+  Nanos now{1};
+  EXPECT_EQ(shares.Next(0, now, 32), (Range{0, 32}));
+  EXPECT_EQ(shares.Rest(1, now), (Range{32, 968}));
+  for (size_t chunk = 32; chunk < 40; ++chunk) EXPECT_TRUE(shares.Came(1, chunk, now += milliseconds(10)));
+  EXPECT_EQ(shares.Next(2, now, 32), (Range{968, 32})) << "of another one, too";
+}
+
 TEST(ShareOut, WhoHasShownNothingYetIsNotTriedForLessThanASecond) {
   ShareOut shares(100, 2);
   Nanos now{1};

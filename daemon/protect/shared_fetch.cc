@@ -16,6 +16,8 @@ namespace {
 
 constexpr Nanos kLookAgain = std::chrono::milliseconds(200);  // at who is slow, while another one is free
 constexpr int kMostBegunAnew = 2;                             // of one agent
+constexpr Nanos kAgentsAlone = std::chrono::seconds(1);       // without the storage
+constexpr size_t kMostRead = 32;                              // chunks of the storage at once: others read there, too
 
 size_t ChunksIn(const region::CtlHead& head) {
   return (head.block.slot_bytes + head.block.chunk_bytes - 1) / head.block.chunk_bytes;
@@ -44,17 +46,19 @@ struct SharedFetch::Source {
 // What the transport's threads have in common.
 struct SharedFetch::Board {
   Board(const CopyFetch::Into& into, size_t sources)
-      : into(into), shares(ChunksIn(into.head), sources), bytes(sources) {}
+      : head(into.head), file(into.file), shares(ChunksIn(into.head), sources), bytes(sources) {}
 
   // Chunk `chunk` of the image is in `from`, and is what its record says. Not OK: the source is to bring no more.
   absl::Status Came(size_t source, size_t chunk, std::span<const std::byte> from, Nanos now) {
     if (from.size() != LengthOf(chunk)) return Error(ErrorCode::CORRUPT, absl::StrCat("chunk ", chunk, " is cut"));
+    std::shared_ptr<region::SlotFile> to;
     {
       MutexLock lock(mutex);
-      if (stopped) return Error(ErrorCode::FENCED, "not wanted any more");
+      if (stopped()) return Error(ErrorCode::FENCED, "not wanted any more");
+      to = file;
       ++writing;
     }
-    const absl::Status written = into.file->Write(chunk * into.head.block.chunk_bytes, from);
+    const absl::Status written = to->Write(chunk * head.block.chunk_bytes, from);
     std::function<void()> last;
     absl::Status goes_on = Wrote(source, chunk, from.size(), written, now, &last);
     if (last) last();
@@ -73,16 +77,23 @@ struct SharedFetch::Board {
   }
 
   [[nodiscard]] size_t LengthOf(size_t chunk) const {
-    const uint64_t begin = chunk * into.head.block.chunk_bytes;
-    return std::min<uint64_t>(into.head.block.chunk_bytes, into.head.block.slot_bytes - begin);
+    const uint64_t begin = chunk * head.block.chunk_bytes;
+    return std::min<uint64_t>(head.block.chunk_bytes, head.block.slot_bytes - begin);
   }
 
-  const CopyFetch::Into into;
+  // A read that the storage keeps keeps no memory of the region.
+  void Stop() {
+    MutexLock lock(mutex);
+    file = nullptr;
+  }
+  [[nodiscard]] bool stopped() const CKPTD_REQUIRES(mutex) { return file == nullptr; }
+
+  const region::CtlHead head;
   Mutex mutex;
+  std::shared_ptr<region::SlotFile> file CKPTD_GUARDED_BY(mutex);  // null: stopped
   ShareOut shares CKPTD_GUARDED_BY(mutex);
   std::vector<uint64_t> bytes CKPTD_GUARDED_BY(mutex);  // that counted, by source
   absl::Status failed CKPTD_GUARDED_BY(mutex);          // the slot cannot be written: nobody's fault
-  bool stopped CKPTD_GUARDED_BY(mutex) = false;
   size_t writing CKPTD_GUARDED_BY(mutex) = 0;
   std::function<void()> drained CKPTD_GUARDED_BY(mutex);  // `writing` is 0, once
 };
@@ -103,10 +114,7 @@ SharedFetch::SharedFetch(Ends ends, CopyFetch::Request request, CopyFetch::Into 
   sources_.push_back(std::unique_ptr<Source>(new Source{"the storage", nullptr}));
 }
 
-SharedFetch::~SharedFetch() {
-  MutexLock lock(board_->mutex);
-  board_->stopped = true;
-}
+SharedFetch::~SharedFetch() { board_->Stop(); }
 
 bool SharedFetch::IsWorthIt(size_t agents, const region::CtlHead& head) {
   return agents > 1 && ChunksIn(head) >= 2 * ShareOut::kFewest;
@@ -126,7 +134,11 @@ v1::DescribeRequest SharedFetch::RequestFor(const ShareOut::Range& range) const 
 
 void SharedFetch::Start() {
   for (size_t i = 0; i < kAtOnce && !over_; ++i) Join();
-  if (stored_ != nullptr) stored_->Describe([this](const absl::StatusOr<v1::CopyRecord>& told) { StorageTold(told); });
+  if (stored_ != nullptr) ends_.loop.After(kAgentsAlone, scope_.Bind([this] { AskStorage(); }));
+}
+
+void SharedFetch::AskStorage() {
+  if (!over_) stored_->Describe([this](const absl::StatusOr<v1::CopyRecord>& told) { StorageTold(told); });
 }
 
 void SharedFetch::Join() {
@@ -144,7 +156,8 @@ void SharedFetch::Give(size_t i) {
   {
     MutexLock lock(board_->mutex);
     const Nanos now = ends_.clock.Monotonic();
-    range = alone ? board_->shares.Rest(i, now) : board_->shares.Next(i, now);
+    const size_t most = source.agent == nullptr ? kMostRead : ChunksIn(into_.head);
+    range = alone ? board_->shares.Rest(i, now) : board_->shares.Next(i, now, most);
   }
   source.is_free = !range;
   if (!range) return LookLater();
@@ -210,10 +223,16 @@ void SharedFetch::StorageTold(const absl::StatusOr<v1::CopyRecord>& told) {
     status = Error(ErrorCode::CORRUPT, "it has other chunks");
   const size_t i = sources_.size() - 1;
   if (status.ok()) status = TakeRecord(i, *told);
-  if (!status.ok()) return LogLost(*sources_[i], status);
-  sources_[i]->takes_part = is_stored_ = true;
-  GoOn();
+  if (!status.ok()) return StorageLost(status);
+  sources_[i]->takes_part = true;
   Give(i);
+}
+
+// What is not committed is no news.
+void SharedFetch::StorageLost(const absl::Status& why) {
+  if (CodeOf(why) == ErrorCode::NOT_FOUND) return;
+  storage_ = why;
+  LogLost(*sources_.back(), why);
 }
 
 void SharedFetch::ReadStored(size_t i) {
@@ -283,18 +302,27 @@ void SharedFetch::Lose(size_t i, const absl::Status& why) {
     board_->shares.Lose(i, ends_.clock.Monotonic());
   }
   source.takes_part = source.is_free = false;
-  LogLost(source, why);
-  if (source.agent != nullptr) {
-    last_ = Error(CodeOf(why), absl::StrCat("job ", ends_.whose.job, " rank ", ends_.whose.rank, " step ",
-                                            request_.id.step, ": ", source.name, ": ", why.message()));
+  if (source.agent == nullptr) {
+    StorageLost(why);
+  } else {
+    AgentLost(source, why);
   }
-  Join();
-  if (!over_) GoOn();
+  if (!over_) Look();
 }
 
-// What is not committed is no news.
+void SharedFetch::AgentLost(const Source& source, const absl::Status& why) {
+  LogLost(source, why);
+  last_ = Error(CodeOf(why), absl::StrCat("job ", ends_.whose.job, " rank ", ends_.whose.rank, " step ",
+                                          request_.id.step, ": ", source.name, ": ", why.message()));
+  Join();
+  if (over_) return;
+  const auto takes_part = [](const auto& each) { return each->agent != nullptr && each->takes_part; };
+  const auto left = std::count_if(sources_.begin(), sources_.end(), takes_part);
+  if (left == 0) return End(last_);
+  if (left == 1) (*std::find_if(sources_.begin(), sources_.end(), takes_part))->agent->set_spare(false);
+}
+
 void SharedFetch::LogLost(const Source& source, const absl::Status& why) const {
-  if (source.agent == nullptr && CodeOf(why) == ErrorCode::NOT_FOUND) return;
   Log(kWarning, "copy.not_there")
       .Job(ends_.whose.job)
       .Rank(ends_.whose.rank)
@@ -303,27 +331,13 @@ void SharedFetch::LogLost(const Source& source, const absl::Status& why) const {
       .Error(why);
 }
 
-// Who takes part has changed.
-void SharedFetch::GoOn() {
-  const auto takes_part = [](const auto& each) { return each->takes_part; };
-  const auto left = std::count_if(sources_.begin(), sources_.end(), takes_part);
-  if (left == 0) return End(last_);
-  for (const auto& each : sources_) {
-    if (each->agent != nullptr) each->agent->set_spare(left > 1);
-  }
-  Look();
-}
-
 // --------------------------------------------------------------------------------------------------------- the end
 
 // What still moves writes into the slot: it is waited for. Of a read of the storage only a chunk that is being written.
 void SharedFetch::End(const absl::Status& status) {
   over_ = true;
   status_ = status;
-  {
-    MutexLock lock(board_->mutex);
-    board_->stopped = true;
-  }
+  board_->Stop();
   for (const auto& source : sources_) {
     if (source->moves) source->agent->Cancel();
   }
@@ -350,7 +364,7 @@ void SharedFetch::MaybeFinish() {
 }
 
 SharedOutcome SharedFetch::Result() const {
-  SharedOutcome outcome{status_, record_ == nullptr ? v1::CopyRecord() : *record_, {}, 0, is_stored_, differing_};
+  SharedOutcome outcome{status_, record_ == nullptr ? v1::CopyRecord() : *record_, {}, 0, storage_, differing_};
   MutexLock lock(board_->mutex);
   for (size_t i = 0; i < request_.sources.size(); ++i) {
     if (board_->bytes[i] != 0) outcome.brought.emplace_back(request_.sources[i], board_->bytes[i]);

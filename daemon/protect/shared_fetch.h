@@ -7,9 +7,10 @@
 // lost: another one takes its place, and its chunks go to the others. One that stands still or is slow is not lost, it
 // is given less. The last one that is left is waited for as long as the transport does.
 //
-// What is committed is on storage too, which is one more source from the moment when it has told its record: a lone
-// agent that is slow, or stopped, does not hold up a restore then. It is not waited for, as it may hang, and a read of
-// it that comes late writes nothing.
+// What is committed is on storage too, which is one more source of a restore that takes longer than a second: an agent
+// that is slow or stopped does not hold it up then. Nobody waits for the storage, as it may hang: a read that comes
+// late writes nothing, and where no agent is left the fetch ends, for a fetch from the storage alone knows what to say
+// of one that hangs.
 //
 // On the loop's thread. Destroying it ends what is under way.
 #ifndef CKPTD_DAEMON_PROTECT_SHARED_FETCH_H_
@@ -36,7 +37,7 @@ struct SharedOutcome {
   v1::CopyRecord record;
   std::vector<std::pair<std::string, uint64_t>> brought;  // bytes, by agent
   uint64_t from_storage = 0;                              // bytes
-  bool is_stored = false;                                 // it is committed, too
+  absl::Status storage;                                   // why it was lost
   std::vector<std::string> differing;                     // agents that told another record than the others
 };
 
@@ -71,12 +72,14 @@ class SharedFetch {
   [[nodiscard]] bool IsRelieved(size_t i);
   [[nodiscard]] absl::Status TakeRecord(size_t i, const v1::CopyRecord& told);
   [[nodiscard]] absl::Status Receive(size_t i, const v1::DescribeResponse& told);
+  void AskStorage();
   void StorageTold(const absl::StatusOr<v1::CopyRecord>& told);
   void ReadStored(size_t i);
   void Brought(size_t i, const absl::Status& status);
   void Lose(size_t i, const absl::Status& why);
   void LogLost(const Source& source, const absl::Status& why) const;
-  void GoOn();
+  void AgentLost(const Source& source, const absl::Status& why);
+  void StorageLost(const absl::Status& why);
   void Look();
   void LookLater();
   void End(const absl::Status& status);
@@ -95,11 +98,11 @@ class SharedFetch {
   std::shared_ptr<const v1::CopyRecord> record_;  // since one has told
   std::string told_by_;
   std::vector<std::string> differing_;
-  absl::Status last_;  // why a source was lost
+  absl::Status last_;     // why an agent was lost
+  absl::Status storage_;  // why the storage was
   absl::Status status_;
   size_t next_ = 0;  // agent who joins
   size_t moving_ = 0;
-  bool is_stored_ = false;
   bool looks_later_ = false;
   bool over_ = false;
   bool finished_ = false;

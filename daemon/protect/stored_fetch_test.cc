@@ -50,7 +50,19 @@ class StoredFetchTest : public FetchTest {
       Settle();
     }
   }
-  void StorageTells() { Take(storage_.describes)(Description(0).record()); }
+  StoredCopy::Told StorageIsAsked() {
+    EXPECT_THAT(storage_.describes, IsEmpty()) << "not within the first second";
+    Pass(seconds(1));
+    return Take(storage_.describes);
+  }
+  void StorageTells() { StorageIsAsked()(Description(0).record()); }
+  // Another connection, and the question for its token.
+  absl::Status BIsSilent() {
+    absl::Status told;
+    b_.order.renew([&](const absl::StatusOr<transport::TransferToken>& token) { told = token.status(); });
+    Take(calls_.describes).answer(Error(ErrorCode::TIMEOUT, "no answer"));
+    return told;
+  }
   // Until the storage has been asked to read.
   void UntilTaken() {
     for (int i = 0; i < 100 && storage_.reads.empty(); ++i) Pass(milliseconds(200));
@@ -67,11 +79,11 @@ class StoredFetchTest : public FetchTest {
 };
 
 TEST_F(StoredFetchTest, AnAgentThatIsFastBringsAll) {
-  StorageTells();
   for (size_t chunk = 0; chunk < kStoredChunks; ++chunk) ASSERT_TRUE(FromB(chunk).ok());
   b_.done(absl::OkStatus());
-  EXPECT_THAT(storage_.reads, IsEmpty());
   ExpectWhole();
+  Pass(seconds(10));
+  EXPECT_THAT(storage_.describes, IsEmpty());
   EXPECT_EQ(from_storage_, 0u);
 }
 
@@ -89,17 +101,31 @@ TEST_F(StoredFetchTest, OfAnAgentThatStandsStillTheStorageTakesAll) {
   EXPECT_EQ(from_storage_, (kStoredChunks - 1) * region::kTestChunkBytes);
 }
 
-TEST_F(StoredFetchTest, OfAnAgentThatIsGoneTheStorageBringsWhatIsLeft) {
+// The storage alone is a fetch of another kind: it is tried twice, and a restore hears when it hangs.
+TEST_F(StoredFetchTest, WhereNoAgentIsLeftItEnds) {
   StorageTells();
-  for (size_t chunk = 0; chunk < 4; ++chunk) ASSERT_TRUE(FromB(chunk).ok());
+  UntilTaken();
   b_.done(Error(ErrorCode::AGENT_UNREACHABLE, "its node is gone"));
-  AllFromStorage();
+  Settle();
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_EQ(ended_[0].message(), "job gpt rank 0 step 10: agent b: its node is gone");
+  const auto late = Take(storage_.reads);
+  EXPECT_EQ(CodeOf(FromStorage(late, late.first)), ErrorCode::FENCED);
+  late.done(absl::OkStatus());
+}
+
+// It may come back, and the storage may hang.
+TEST_F(StoredFetchTest, ALoneAgentIsNotGivenUpForTheStorage) {
+  StorageTells();
+  EXPECT_EQ(CodeOf(BIsSilent()), ErrorCode::TIMEOUT) << "the transport goes on";
+  UntilTaken();
+  for (size_t chunk = 0; chunk < kStoredChunks; ++chunk) (void)FromB(chunk);
+  b_.done(absl::OkStatus());
   ExpectWhole();
-  EXPECT_EQ(from_storage_, (kStoredChunks - 4) * region::kTestChunkBytes);
 }
 
 TEST_F(StoredFetchTest, AnAgentIsLeftAloneWhenItIsNotOnStorage) {
-  Take(storage_.describes)(Error(ErrorCode::NOT_FOUND, "not committed"));
+  StorageIsAsked()(Error(ErrorCode::NOT_FOUND, "not committed"));
   Pass(seconds(10));
   EXPECT_THAT(storage_.reads, IsEmpty());
   for (size_t chunk = 0; chunk < kStoredChunks; ++chunk) ASSERT_TRUE(FromB(chunk).ok());
@@ -107,27 +133,28 @@ TEST_F(StoredFetchTest, AnAgentIsLeftAloneWhenItIsNotOnStorage) {
   ExpectWhole();
 }
 
-TEST_F(StoredFetchTest, WhatIsOnStorageIsOfAnotherRecord) {
+TEST_F(StoredFetchTest, AnotherRecordOnStorageIsLeftOut) {
   v1::CopyRecord other = Description(0).record();
   other.set_chunk_crc(3, 999);
-  Take(storage_.describes)(other);
+  StorageIsAsked()(other);
   Pass(seconds(10));
   EXPECT_THAT(storage_.reads, IsEmpty());
-  v1::CopyRecord shorter = Description(0).record();
-  shorter.mutable_chunk_crc()->RemoveLast();
-  b_.done(Error(ErrorCode::AGENT_UNREACHABLE, "its node is gone"));
-  Settle();
-  ASSERT_EQ(ended_.size(), 1u);
-  EXPECT_EQ(CodeOf(ended_[0]), ErrorCode::AGENT_UNREACHABLE);
 }
 
-// It has told nothing yet: who restores goes on without it, and asks it alone if there is need.
+TEST_F(StoredFetchTest, OtherChunksOnStorageAreLeftOut) {
+  v1::CopyRecord shorter = Description(0).record();
+  shorter.mutable_chunk_crc()->RemoveLast();
+  StorageIsAsked()(shorter);
+  Pass(seconds(10));
+  EXPECT_THAT(storage_.reads, IsEmpty());
+}
+
 TEST_F(StoredFetchTest, NobodyWaitsForAStorageThatHangs) {
+  const auto told = StorageIsAsked();
   b_.done(Error(ErrorCode::AGENT_UNREACHABLE, "its node is gone"));
   Settle();
   ASSERT_EQ(ended_.size(), 1u);
-  EXPECT_EQ(ended_[0].message(), "job gpt rank 0 step 10: agent b: its node is gone");
-  StorageTells();
+  told(Description(0).record());
   EXPECT_THAT(storage_.reads, IsEmpty());
 }
 
@@ -178,20 +205,33 @@ TEST_F(StoredFetchTest, ACutChunkIsRefused) {
 }
 
 // A chunk of the storage is on its way into the slot when all has come: the slot is used when it is there.
-TEST_F(StoredFetchTest, TheSlotIsUsedWhenTheLastWriteHasEnded) {
+TEST_F(StoredFetchTest, NothingIsWrittenAfterTheEnd) {
   StorageTells();
   UntilTaken();
   const auto read = Take(storage_.reads);
-  std::thread storage([&] { (void)FromStorage(read, read.first); });
+  std::thread storage([&] {
+    const std::vector<std::byte> other(region::kTestChunkBytes);
+    for (size_t i = 0; i < 1000 && read.came(read.first, other).ok(); ++i) continue;
+  });
   for (size_t chunk = 0; chunk < kStoredChunks; ++chunk) (void)FromB(chunk);
   b_.done(absl::OkStatus());
+  for (int i = 0; i < 100 && ended_.empty(); ++i) Pass(milliseconds(1));
+  const std::vector<std::byte> at_the_end = InSlot();
   storage.join();
-  read.done(absl::OkStatus());
-  for (int i = 0; i < 10 && ended_.empty(); ++i) {
-    Pass(milliseconds(200));
-    AllFromStorage();
-  }
-  ExpectWhole();
+  EXPECT_THAT(ended_, ElementsAre(absl::OkStatus()));
+  EXPECT_EQ(InSlot(), at_the_end);
+}
+
+// What it keeps for ever is not the memory of the slot.
+TEST_F(StoredFetchTest, AReadThatHangsKeepsNoFile) {
+  StorageTells();
+  UntilTaken();
+  const auto hangs = Take(storage_.reads);
+  const long others = into_.file.use_count();
+  b_.done(Error(ErrorCode::AGENT_UNREACHABLE, "its node is gone"));
+  Settle();
+  EXPECT_LT(into_.file.use_count(), others);
+  EXPECT_EQ(into_.file.use_count(), 2) << "the fixture's and the layout's";
 }
 
 }  // namespace
