@@ -48,7 +48,10 @@ check_start() {
   is "user and group" "$(status_of | awk '/^[UG]id:/ {print $2, $3, $4, $5}' | sort -u)" \
     "$(inside id -u ckptd | sed 's/.*/& & & &/')"
   options=$(inside findmnt -no FSTYPE,OPTIONS "$REGION")
-  has "the region's mount" "$options" "^tmpfs .*noexec.*size=.*mode=700,uid=$(inside id -u ckptd)"
+  has "the region's mount" "$options" "^tmpfs .*noexec.*mode=700,uid=$(inside id -u ckptd)"
+  # Its options name no size where half of the memory is what the kernel gives unasked.
+  is "percent of memory in the region" "$(inside df --output=size -B1K "$REGION" |
+    awk -v all="$(awk '/^MemTotal:/ {print $2}' /proc/meminfo)" 'NR == 2 {printf "%.0f", 100 * $1 / all}')" 50
   is "exit code of ckptctl status" "$(as alice ckptctl status >/dev/null; echo $?)" 0
   is "ckptctl as somebody else" "$(as mallory ckptctl status >/dev/null 2>&1; echo $?)" 6
 }
