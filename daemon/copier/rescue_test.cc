@@ -141,7 +141,7 @@ class RescueTest : public CopierTest {
   SharedFile areas_[kRescueAreas];
 };
 
-const char kSlow[] = "FAKECUDA_RATE=1";  // 65 ms for a chunk
+const char kSlowDevice[] = "FAKECUDA_RATE=1";  // 65 ms for a chunk
 
 TEST_F(RescueTest, ATrainerThatDiesBetweenTwoUpdatesIsCaptured) {
   PrepareRescue();
@@ -165,7 +165,7 @@ TEST_F(RescueTest, WithQueuedUpdatesThePublishedStepIsNotTheGpus) {
 }
 
 TEST_F(RescueTest, WhatStillRunsOnTheGpuIsSeenBehindTheCopy) {
-  PrepareRescue({kSlow});
+  PrepareRescue({kSlowDevice});
   Kill();
   ASSERT_TRUE(Eventually([&] { return Published(kLent) > 0; }));
   page().begun[1].store(kSerial + 1);
@@ -174,7 +174,7 @@ TEST_F(RescueTest, WhatStillRunsOnTheGpuIsSeenBehindTheCopy) {
 }
 
 TEST_F(RescueTest, ACaptureOfTheStepIsDoneAgain) {
-  PrepareRescue({kSlow});
+  PrepareRescue({kSlowDevice});
   word(kLent).step.store(kStep);
   word(kLent).attempt.store(kAttempt);
   head().pos.store(kStep);
@@ -228,7 +228,7 @@ TEST_F(RescueTest, ATrainerThatClosesAndLivesIsNot) {
 }
 
 TEST_F(RescueTest, WhatIsNotDoneWithinTheHoldIsGivenUp) {
-  PrepareRescue({kSlow}, kSecondNs / 5);
+  PrepareRescue({kSlowDevice}, kSecondNs / 5);
   Die();
   EXPECT_NE(State(kLent), CaptureState::kComplete);
 }

@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const Self kSelf = {"n2", "", 9465, {{"rack", "own"}}, 17};
+const Self kFixedSelf = {"n2", "", 9465, {{"rack", "own"}}, 17};
 
 Environment With(const std::map<std::string, std::string>& variables) {
   return [variables](absl::string_view name) -> std::optional<std::string> {
@@ -52,7 +52,7 @@ Shows ShownBy(absl::StatusOr<std::unique_ptr<Source>> source) {
 }
 
 TEST(StaticSource, NothingConfiguredIsThisNodeAlone) {
-  const Shows shows = ShownBy(MakeStaticSource(kSelf, ""));
+  const Shows shows = ShownBy(MakeStaticSource(kFixedSelf, ""));
   EXPECT_THAT(shows.members, ElementsAre("n2@n2:9465 rack=own"));
   EXPECT_EQ(shows.told, 1);
   EXPECT_EQ(shows.self.name, "n2");
@@ -62,7 +62,7 @@ TEST(StaticSource, NothingConfiguredIsThisNodeAlone) {
 
 TEST(StaticSource, GroupsWithDomainsPortsAndAddresses) {
   const Shows shows =
-      ShownBy(MakeStaticSource(kSelf, "n[1-2] rack=r1 zone=a; n3 rack=r2 port=80 ; login address=[fd00::9]:7;"));
+      ShownBy(MakeStaticSource(kFixedSelf, "n[1-2] rack=r1 zone=a; n3 rack=r2 port=80 ; login address=[fd00::9]:7;"));
   EXPECT_THAT(shows.members, ElementsAre("login@[fd00::9]:7", "n1@n1:9465 rack=r1 zone=a", "n2@n2:9465 rack=r1 zone=a",
                                          "n3@n3:80 rack=r2"));
 }
@@ -83,7 +83,7 @@ TEST(StaticSource, WrongListsAreRefusedWithWhatIsWrong) {
       {"n[1-10000]; m", "stands for more than"},
   };
   for (const auto& [text, wrong] : cases) {
-    const absl::Status status = MakeStaticSource(kSelf, text).status();
+    const absl::Status status = MakeStaticSource(kFixedSelf, text).status();
     EXPECT_EQ(CodeOf(status), ErrorCode::INVALID_ARGUMENT) << text;
     EXPECT_THAT(status.message(), HasSubstr(wrong)) << text;
   }
@@ -91,7 +91,7 @@ TEST(StaticSource, WrongListsAreRefusedWithWhatIsWrong) {
 
 TEST(StaticSource, AdmitsTheNewestIncarnationOfAMember) {
   FakeClock clock;
-  Membership membership(clock, *MakeStaticSource(kSelf, "n[1-2]"));
+  Membership membership(clock, *MakeStaticSource(kFixedSelf, "n[1-2]"));
   ASSERT_TRUE(membership.Start().ok());
   EXPECT_TRUE(membership.Admit("n1", 4).ok());
   EXPECT_TRUE(membership.Admit("n1", 5).ok());
@@ -103,13 +103,14 @@ TEST(StaticSource, AdmitsTheNewestIncarnationOfAMember) {
 
 TEST(SlurmSource, TheNodesOfTheJob) {
   const Shows shows = ShownBy(MakeSlurmSource(
-      kSelf, With({{"SLURM_JOB_NODELIST", "n[1-3]"}, {"SLURM_JOB_NUM_NODES", "3"}, {"SLURMD_NODENAME", "n3"}})));
+      kFixedSelf, With({{"SLURM_JOB_NODELIST", "n[1-3]"}, {"SLURM_JOB_NUM_NODES", "3"}, {"SLURMD_NODENAME", "n3"}})));
   EXPECT_THAT(shows.members, ElementsAre("n1@n1:9465", "n2@n2:9465", "n3@n3:9465 rack=own"));
   EXPECT_EQ(shows.self.name, "n3");
 }
 
 TEST(SlurmSource, WithoutItsNameTheNodeCounts) {
-  EXPECT_EQ(ShownBy(MakeSlurmSource(kSelf, With({{"SLURM_NODELIST", "b,a,c"}, {"SLURM_NODEID", "1"}}))).self.name, "a");
+  EXPECT_EQ(ShownBy(MakeSlurmSource(kFixedSelf, With({{"SLURM_NODELIST", "b,a,c"}, {"SLURM_NODEID", "1"}}))).self.name,
+            "a");
 }
 
 TEST(SlurmSource, VariablesThatDoNotFitAreNamed) {
@@ -125,7 +126,7 @@ TEST(SlurmSource, VariablesThatDoNotFitAreNamed) {
       {{{"SLURM_JOB_NODELIST", "a["}, {"SLURM_NODEID", "0"}}, "hostlist \"a[\""},
   };
   for (const auto& [variables, wrong] : cases) {
-    const absl::Status status = MakeSlurmSource(kSelf, With(variables)).status();
+    const absl::Status status = MakeSlurmSource(kFixedSelf, With(variables)).status();
     EXPECT_EQ(CodeOf(status), ErrorCode::INVALID_ARGUMENT) << wrong;
     EXPECT_THAT(status.message(), HasSubstr(wrong));
   }

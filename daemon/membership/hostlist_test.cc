@@ -21,7 +21,7 @@ std::vector<std::string> Names(absl::string_view text) {
   return names.ok() ? *names : std::vector<std::string>();
 }
 
-std::string ErrorOf(absl::string_view text, size_t max = kMaxMembers) {
+std::string ErrorOfHosts(absl::string_view text, size_t max = kMaxMembers) {
   auto names = ExpandHostlist(text, max);
   EXPECT_EQ(CodeOf(names.status()), ErrorCode::INVALID_ARGUMENT) << Shown(text);
   return std::string(names.status().message());
@@ -46,24 +46,24 @@ TEST(Hostlist, WhatDoesNotParseIsSaidWithTheItem) {
                            "n]",       "n[]",    "n[1",   "n1]",   "n[1-]",         "n[-1]",
                            "n[1-2-3]", "n[2-1]", "n[a]",  "n[1,]", "n[,1]",         "n[[1]]",
                            "n[1-2",    "n[0x1]", "n[1 ]", "n[+1]", "n[1234567890]", "n[1-4294967296]"})
-    EXPECT_THAT(ErrorOf(text), HasSubstr("hostlist \"")) << text;
-  EXPECT_THAT(ErrorOf("good[1-3],n[3-1]"), HasSubstr("hostlist \"n[3-1]\": range 3-1 goes down"));
+    EXPECT_THAT(ErrorOfHosts(text), HasSubstr("hostlist \"")) << text;
+  EXPECT_THAT(ErrorOfHosts("good[1-3],n[3-1]"), HasSubstr("hostlist \"n[3-1]\": range 3-1 goes down"));
 }
 
 TEST(Hostlist, LimitsHoldBeforeAnythingIsMade) {
   EXPECT_EQ(Names("n[1-10000]").size(), kMaxMembers);
-  EXPECT_THAT(ErrorOf("n[0-10000]"), HasSubstr("stands for more than 10000 names"));
-  EXPECT_THAT(ErrorOf("n[1-10000],x"), HasSubstr("stands for more than 10000 names"));
-  EXPECT_THAT(ErrorOf("n[1-100]m[1-101]"), HasSubstr("stands for more than 10000 names"));
-  EXPECT_THAT(ErrorOf("n[0-999999999]"), HasSubstr("more than 10000"));
+  EXPECT_THAT(ErrorOfHosts("n[0-10000]"), HasSubstr("stands for more than 10000 names"));
+  EXPECT_THAT(ErrorOfHosts("n[1-10000],x"), HasSubstr("stands for more than 10000 names"));
+  EXPECT_THAT(ErrorOfHosts("n[1-100]m[1-101]"), HasSubstr("stands for more than 10000 names"));
+  EXPECT_THAT(ErrorOfHosts("n[0-999999999]"), HasSubstr("more than 10000"));
   std::string product;
   for (int i = 0; i < 60; ++i) product += "[0-9]";
-  EXPECT_THAT(ErrorOf(product), HasSubstr("more than 10000"));
-  EXPECT_THAT(ErrorOf(product + product), HasSubstr("more than 64 parts"));
-  EXPECT_THAT(ErrorOf(std::string(kMaxNameBytes + 1, 'n')), HasSubstr("a name of 254 bytes; at most 253"));
+  EXPECT_THAT(ErrorOfHosts(product), HasSubstr("more than 10000"));
+  EXPECT_THAT(ErrorOfHosts(product + product), HasSubstr("more than 64 parts"));
+  EXPECT_THAT(ErrorOfHosts(std::string(kMaxNameBytes + 1, 'n')), HasSubstr("a name of 254 bytes; at most 253"));
   EXPECT_EQ(Names(std::string(kMaxNameBytes, 'n')).size(), 1U);
-  EXPECT_THAT(ErrorOf(std::string(kMaxHostlistBytes + 1, 'n')), HasSubstr("bytes; at most"));
-  EXPECT_THAT(ErrorOf("a,b", 1), HasSubstr("more than 1 names"));
+  EXPECT_THAT(ErrorOfHosts(std::string(kMaxHostlistBytes + 1, 'n')), HasSubstr("bytes; at most"));
+  EXPECT_THAT(ErrorOfHosts("a,b", 1), HasSubstr("more than 1 names"));
 }
 
 // Text made of the grammar's own characters: it is refused with a sentence or keeps the limits.

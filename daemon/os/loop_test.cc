@@ -146,8 +146,10 @@ TEST(Loop, OtherThreadsPostAndStop) {
       ASSERT_TRUE(pool.Run([&loop, &sum] { EXPECT_TRUE(loop->Post([&sum] { ++sum; })); }));
     }
     ASSERT_TRUE(loop->Post([&] {
-      loop->After(milliseconds(1), [&] { pool.Stop(); });
-      loop->After(milliseconds(5), [&] { loop->Stop(); });
+      loop->After(milliseconds(1), [&] {
+        pool.Stop();  // all of them have posted
+        EXPECT_TRUE(loop->Post([&] { loop->Stop(); }));
+      });
     }));
     ASSERT_TRUE(loop->Run().ok());
   }

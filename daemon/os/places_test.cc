@@ -19,7 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-absl::Status WriteFile(const std::string& path, absl::string_view text) {
+absl::Status WritePlace(const std::string& path, absl::string_view text) {
   auto file = PosixFiles().Open(path, {.write = true, .create = true});
   return file.ok() ? (*file)->PWrite(0, std::as_bytes(std::span(text.data(), text.size()))) : file.status();
 }
@@ -30,8 +30,8 @@ class FilesBelow : public ::testing::Test {
   void SetUp() override {
     std::filesystem::create_directories(root_ + "/mine");
     std::filesystem::create_directories(dir_.path() + "/others");
-    ASSERT_TRUE(WriteFile(root_ + "/mine/a", "a").ok());
-    ASSERT_TRUE(WriteFile(Others(), "secret").ok());
+    ASSERT_TRUE(WritePlace(root_ + "/mine/a", "a").ok());
+    ASSERT_TRUE(WritePlace(Others(), "secret").ok());
     std::filesystem::create_directory_symlink(dir_.path() + "/others", root_ + "/link");
     std::filesystem::create_directory_symlink(root_, dir_.path() + "/behind");
   }

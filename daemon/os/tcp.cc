@@ -14,7 +14,7 @@
 namespace ckptd {
 namespace {
 
-constexpr int kBacklog = 16;
+constexpr int kTcpBacklog = 16;
 
 struct Address {
   sockaddr_storage storage{};
@@ -67,7 +67,7 @@ absl::StatusOr<TcpListener> TcpListener::Listen(absl::string_view text) {
     return ErrnoError(errno, "setsockopt", text);
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0)
     return ErrnoError(errno, "bind", text);
-  if (listen(fd.get(), kBacklog) != 0) return ErrnoError(errno, "listen", text);
+  if (listen(fd.get(), kTcpBacklog) != 0) return ErrnoError(errno, "listen", text);
   CKPTD_ASSIGN_OR_RETURN(uint16_t port, PortOf(fd.get()));
   return TcpListener(std::move(fd), port);
 }

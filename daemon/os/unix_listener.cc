@@ -21,7 +21,7 @@
 namespace ckptd {
 namespace {
 
-constexpr int kBacklog = 128;
+constexpr int kTrainersBacklog = 128;
 
 absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
   sockaddr_un address{};
@@ -66,7 +66,7 @@ absl::Status Bind(int fd, const sockaddr_un& address, const ListenOptions& optio
     return FileError(errno, "chown", options.path);
   }
   if (chmod(options.path.c_str(), options.mode) != 0) return FileError(errno, "chmod", options.path);
-  return listen(fd, kBacklog) == 0 ? absl::OkStatus() : FileError(errno, "listen", options.path);
+  return listen(fd, kTrainersBacklog) == 0 ? absl::OkStatus() : FileError(errno, "listen", options.path);
 }
 
 // None where the kernel does not tell them: the process then gets less, never more.

@@ -19,9 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kChunk = 64 << 10;
-constexpr char kJob[] = "gpt";
-constexpr SnapshotId kId{3, 1000};
+constexpr uint64_t kMendChunk = 64 << 10;
+constexpr char kMendJob[] = "gpt";
+constexpr SnapshotId kMendId{3, 1000};
 
 class UnsyncedFile final : public FileAround {
  public:
@@ -43,9 +43,9 @@ class MendTest : public ::testing::Test {
   MendTest() : store_(Open(PosixFiles())) {
     for (uint32_t rank = 0; rank < 2; ++rank) {
       // Chunk 1 spans the two images.
-      slots_.emplace_back(std::vector<uint64_t>{kChunk + 9 * 4096, kChunk + 4096}, kChunk, rank);
+      slots_.emplace_back(std::vector<uint64_t>{kMendChunk + 9 * 4096, kMendChunk + 4096}, kMendChunk, rank);
     }
-    EXPECT_TRUE(SaveStep(*store_, SystemClock(), kJob, kId, slots_).ok());
+    EXPECT_TRUE(SaveStep(*store_, SystemClock(), kMendJob, kMendId, slots_).ok());
   }
   std::unique_ptr<Store> Open(Files& files) {
     PosixStoreOptions options;
@@ -54,18 +54,18 @@ class MendTest : public ::testing::Test {
     return *OpenPosixStore(files, options);
   }
   [[nodiscard]] std::string Path(Rank rank, uint32_t image) const {
-    return dir_.path() + "/" + InStep(kJob, kId, ImageFileName(rank, 2, image));
+    return dir_.path() + "/" + InStep(kMendJob, kMendId, ImageFileName(rank, 2, image));
   }
   [[nodiscard]] absl::Status Check() const {
-    CKPTD_ASSIGN_OR_RETURN(auto manifest, ReadManifest(*store_, kJob, kId));
+    CKPTD_ASSIGN_OR_RETURN(auto manifest, ReadManifest(*store_, kMendJob, kMendId));
     for (Rank rank = 0; rank < 2; ++rank) {
-      CKPTD_ASSIGN_OR_RETURN(auto sidecar, ReadCommittedSidecar(*store_, kJob, manifest, rank));
-      CKPTD_RETURN_IF_ERROR(ReadChecked(*store_, ToStoredRank(kJob, sidecar), {}));
+      CKPTD_ASSIGN_OR_RETURN(auto sidecar, ReadCommittedSidecar(*store_, kMendJob, manifest, rank));
+      CKPTD_RETURN_IF_ERROR(ReadChecked(*store_, ToStoredRank(kMendJob, sidecar), {}));
     }
     return absl::OkStatus();
   }
   [[nodiscard]] absl::Status Mend(Rank rank) {
-    return MendImages(*store_, SourceOf(kJob, rank, 2, kId, slots_[rank]), slots_[rank].ChunkCrcs());
+    return MendImages(*store_, SourceOf(kMendJob, rank, 2, kMendId, slots_[rank]), slots_[rank].ChunkCrcs());
   }
 
   TempDir dir_;
@@ -90,7 +90,7 @@ TEST_F(MendTest, OtherRanksStayAsTheyAre) {
 }
 
 TEST_F(MendTest, AnotherContentIsNotTakenForTheOldOne) {
-  slots_[1] = TestSlot({kChunk + 9 * 4096, kChunk + 4096}, kChunk, 77);
+  slots_[1] = TestSlot({kMendChunk + 9 * 4096, kMendChunk + 4096}, kMendChunk, 77);
   EXPECT_EQ(CodeOf(Mend(1)), ErrorCode::CORRUPT);
   EXPECT_TRUE(Check().ok()) << "nothing was touched";
 }
@@ -99,20 +99,20 @@ TEST_F(MendTest, AnotherContentIsNotTakenForTheOldOne) {
 TEST_F(MendTest, NothingIsDeletedBeforeItsLikeIsDurable) {
   UnsyncedFiles files;
   std::unique_ptr<Store> failing = Open(files);
-  const absl::Status mended = MendImages(*failing, SourceOf(kJob, 1, 2, kId, slots_[1]), slots_[1].ChunkCrcs());
+  const absl::Status mended = MendImages(*failing, SourceOf(kMendJob, 1, 2, kMendId, slots_[1]), slots_[1].ChunkCrcs());
   EXPECT_EQ(CodeOf(mended), ErrorCode::STORAGE_IO);
   const absl::Status good = Check();
   EXPECT_TRUE(good.ok()) << good;
 }
 
 TEST_F(MendTest, AStepThatIsBeingDeletedDoesNotComeBack) {
-  ASSERT_TRUE(PutMarker(*store_, kJob, kId, 4).ok());
+  ASSERT_TRUE(PutMarker(*store_, kMendJob, kMendId, 4).ok());
   fs::remove(Path(1, 0));
   EXPECT_EQ(CodeOf(Mend(1)), ErrorCode::CANCELLED);
   EXPECT_FALSE(fs::exists(Path(1, 0)));
-  ASSERT_TRUE(DeleteStep(*store_, kJob, kId).ok());
+  ASSERT_TRUE(DeleteStep(*store_, kMendJob, kMendId).ok());
   EXPECT_FALSE(Mend(1).ok());
-  EXPECT_EQ(ListJob(*store_, kJob)->steps.size(), 0u);
+  EXPECT_EQ(ListJob(*store_, kMendJob)->steps.size(), 0u);
 }
 
 }  // namespace

@@ -19,10 +19,10 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr uint64_t kChunk = 64 << 10;
+constexpr uint64_t kRecordsChunk = 64 << 10;
 constexpr uint64_t kSeeds = 40;
-constexpr char kJob[] = "gpt";
-constexpr SnapshotId kId{3, 1000};
+constexpr char kRecordsJob[] = "gpt";
+constexpr SnapshotId kRecordsId{3, 1000};
 
 std::unique_ptr<Store> OpenStore(SimFiles& files) {
   PosixStoreOptions options;
@@ -38,20 +38,21 @@ class RecordsIoTest : public ::testing::Test {
     EXPECT_TRUE(files_.Mkdir("/store", 0755).ok());
     EXPECT_TRUE(files_.SyncDir("/").ok());
     store_ = OpenStore(files_);
-    for (uint32_t rank = 0; rank < 2; ++rank) slots_.emplace_back(std::vector<uint64_t>{8192, 4096}, kChunk, rank);
+    for (uint32_t rank = 0; rank < 2; ++rank)
+      slots_.emplace_back(std::vector<uint64_t>{8192, 4096}, kRecordsChunk, rank);
   }
-  absl::Status Save() { return SaveStep(*store_, SystemClock(), kJob, kId, slots_); }
+  absl::Status Save() { return SaveStep(*store_, SystemClock(), kRecordsJob, kRecordsId, slots_); }
   absl::Status SaveRankOnly(Rank rank) {
-    return SaveRank(*store_, SystemClock(), SourceOf(kJob, rank, 2, kId, slots_[rank]), slots_[rank]);
+    return SaveRank(*store_, SystemClock(), SourceOf(kRecordsJob, rank, 2, kRecordsId, slots_[rank]), slots_[rank]);
   }
 
   // A manifest counts, and what it promises is not there.
   static bool Lies(Store& store) {
-    auto manifest = ReadManifest(store, kJob, kId);
+    auto manifest = ReadManifest(store, kRecordsJob, kRecordsId);
     if (!manifest.ok()) return false;
     for (Rank rank = 0; rank < manifest->world_size(); ++rank) {
-      auto sidecar = ReadCommittedSidecar(store, kJob, *manifest, rank);
-      if (!sidecar.ok() || !ReadChecked(store, ToStoredRank(kJob, *sidecar), {}).ok()) return true;
+      auto sidecar = ReadCommittedSidecar(store, kRecordsJob, *manifest, rank);
+      if (!sidecar.ok() || !ReadChecked(store, ToStoredRank(kRecordsJob, *sidecar), {}).ok()) return true;
     }
     return false;
   }
@@ -75,7 +76,7 @@ class RecordsIoTest : public ::testing::Test {
 
 v1::AttemptRecord Attempt(const std::string& coordinator) {
   v1::AttemptRecord record;
-  record.set_job(kJob);
+  record.set_job(kRecordsJob);
   record.set_attempt(3);
   record.set_coordinator(coordinator);
   return record;
@@ -83,7 +84,7 @@ v1::AttemptRecord Attempt(const std::string& coordinator) {
 
 v1::DecisionRecord Decision(uint64_t step) {
   v1::DecisionRecord record;
-  record.set_job(kJob);
+  record.set_job(kRecordsJob);
   record.set_attempt(3);
   record.mutable_parent()->set_attempt(2);
   record.mutable_parent()->set_step(step);
@@ -93,7 +94,7 @@ v1::DecisionRecord Decision(uint64_t step) {
 TEST_F(RecordsIoTest, OneAgentWinsTheAttempt) {
   EXPECT_TRUE(CreateAttempt(*store_, Attempt("a")).ok());
   EXPECT_TRUE(absl::IsAlreadyExists(CreateAttempt(*store_, Attempt("b"))));
-  EXPECT_EQ(ReadAttempt(*store_, kJob, 3)->coordinator(), "a");
+  EXPECT_EQ(ReadAttempt(*store_, kRecordsJob, 3)->coordinator(), "a");
 }
 
 TEST_F(RecordsIoTest, TheFirstDecisionStands) {
@@ -105,14 +106,14 @@ TEST_F(RecordsIoTest, ADecisionThatWasToldSurvives) {
   ASSERT_TRUE(CreateDecision(*store_, Decision(500)).ok());
   const size_t told = files_.OpCount();
   Crashes(told, [](SimFiles&, Store& store) {
-    auto read = ReadDecision(store, kJob, 3);
+    auto read = ReadDecision(store, kRecordsJob, 3);
     ASSERT_TRUE(read.ok() && read->has_value()) << read.status();
     EXPECT_EQ((*read)->parent().step(), 500u);
   });
 }
 
 TEST_F(RecordsIoTest, ADecisionThatCannotBeReadIsAnErrorNotANewDecision) {
-  ASSERT_TRUE(store_->CreateExclusive(DecisionPath(kJob, 3), "torn").ok());
+  ASSERT_TRUE(store_->CreateExclusive(DecisionPath(kRecordsJob, 3), "torn").ok());
   EXPECT_EQ(CodeOf(CreateDecision(*store_, Decision(600)).status()), ErrorCode::CORRUPT);
 }
 
@@ -137,18 +138,18 @@ void PutRecords(Store& store, AttemptId attempts) {
 
 TEST_F(RecordsIoTest, WhatIsNeedlessIsPruned) {
   PutRecords(*store_, 4);
-  ASSERT_TRUE(store_->CreateExclusive(AttemptsPath(kJob) + "/notes.txt", "mine").ok());
-  EXPECT_EQ(*PruneRecords(*store_, kJob, 4, {1, 3}), 4u);
-  EXPECT_THAT(NamesIn(*store_, AttemptsPath(kJob)),
+  ASSERT_TRUE(store_->CreateExclusive(AttemptsPath(kRecordsJob) + "/notes.txt", "mine").ok());
+  EXPECT_EQ(*PruneRecords(*store_, kRecordsJob, 4, {1, 3}), 4u);
+  EXPECT_THAT(NamesIn(*store_, AttemptsPath(kRecordsJob)),
               ElementsAre("a0002.decided.json", "a0004.decided.json", "a0004.json", "notes.txt"));
 }
 
 TEST_F(RecordsIoTest, OnlyTheNewestAttemptPrunes) {
   PutRecords(*store_, 4);
-  const auto before = NamesIn(*store_, AttemptsPath(kJob));
-  EXPECT_EQ(*PruneRecords(*store_, kJob, 3, {1, 2}), 4u);
-  EXPECT_EQ(*PruneRecords(*store_, kJob, 5, {1, 2}), 4u) << "it has no record";
-  EXPECT_EQ(NamesIn(*store_, AttemptsPath(kJob)), before);
+  const auto before = NamesIn(*store_, AttemptsPath(kRecordsJob));
+  EXPECT_EQ(*PruneRecords(*store_, kRecordsJob, 3, {1, 2}), 4u);
+  EXPECT_EQ(*PruneRecords(*store_, kRecordsJob, 5, {1, 2}), 4u) << "it has no record";
+  EXPECT_EQ(NamesIn(*store_, AttemptsPath(kRecordsJob)), before);
 }
 
 // Each is durably gone before the next goes, so that much at a time would hold up other work for long.
@@ -156,43 +157,44 @@ TEST_F(RecordsIoTest, WhatManyYearsLeftGoesInParts) {
   PutRecords(*store_, 400);
   std::vector<AttemptId> needless;
   for (AttemptId attempt = 1; attempt < 400; ++attempt) needless.push_back(attempt);
-  ASSERT_TRUE(PruneRecords(*store_, kJob, 400, needless).ok());
-  EXPECT_THAT(NamesIn(*store_, AttemptsPath(kJob)), ::testing::SizeIs(300));
-  ASSERT_TRUE(PruneRecords(*store_, kJob, 400, needless).ok());
-  EXPECT_THAT(NamesIn(*store_, AttemptsPath(kJob)), ElementsAre("a0400.decided.json", "a0400.json"));
+  ASSERT_TRUE(PruneRecords(*store_, kRecordsJob, 400, needless).ok());
+  EXPECT_THAT(NamesIn(*store_, AttemptsPath(kRecordsJob)), ::testing::SizeIs(300));
+  ASSERT_TRUE(PruneRecords(*store_, kRecordsJob, 400, needless).ok());
+  EXPECT_THAT(NamesIn(*store_, AttemptsPath(kRecordsJob)), ElementsAre("a0400.decided.json", "a0400.json"));
 }
 
 TEST_F(RecordsIoTest, ACrashWhilePruningLeavesTheNewest) {
   PutRecords(*store_, 4);
   const size_t first = files_.OpCount();
-  ASSERT_TRUE(PruneRecords(*store_, kJob, 4, {1, 2}).ok());
+  ASSERT_TRUE(PruneRecords(*store_, kRecordsJob, 4, {1, 2}).ok());
   Crashes(first, [](SimFiles&, Store& store) {
-    EXPECT_EQ(*NewestAttempt(store, kJob), 4u);
-    const auto listing = ListJob(store, kJob);
+    EXPECT_EQ(*NewestAttempt(store, kRecordsJob), 4u);
+    const auto listing = ListJob(store, kRecordsJob);
     ASSERT_TRUE(listing.ok()) << listing.status();
     EXPECT_EQ(listing->decisions.back().attempt(), 4u);
-    EXPECT_TRUE(PruneRecords(store, kJob, 4, {1, 2}).ok());
-    EXPECT_EQ(ListJob(store, kJob)->decisions.size(), 2u);
+    EXPECT_TRUE(PruneRecords(store, kRecordsJob, 4, {1, 2}).ok());
+    EXPECT_EQ(ListJob(store, kRecordsJob)->decisions.size(), 2u);
   });
 }
 
 TEST_F(RecordsIoTest, NoManifestWithoutAllSidecars) {
   ASSERT_TRUE(SaveRankOnly(0).ok());
-  EXPECT_EQ(CodeOf(CreateManifest(*store_, kJob, kId, 2)), ErrorCode::NOT_FOUND);
-  EXPECT_FALSE(store_->Stat(InStep(kJob, kId, kManifestName)).ok());
+  EXPECT_EQ(CodeOf(CreateManifest(*store_, kRecordsJob, kRecordsId, 2)), ErrorCode::NOT_FOUND);
+  EXPECT_FALSE(store_->Stat(InStep(kRecordsJob, kRecordsId, kManifestName)).ok());
   ASSERT_TRUE(SaveRankOnly(1).ok());
-  EXPECT_TRUE(CreateManifest(*store_, kJob, kId, 2).ok());
-  EXPECT_TRUE(CreateManifest(*store_, kJob, kId, 2).ok()) << "another one was faster, with the same content";
+  EXPECT_TRUE(CreateManifest(*store_, kRecordsJob, kRecordsId, 2).ok());
+  EXPECT_TRUE(CreateManifest(*store_, kRecordsJob, kRecordsId, 2).ok())
+      << "another one was faster, with the same content";
 }
 
 TEST_F(RecordsIoTest, SidecarsOfAnotherSnapshotAreNotCommitted) {
   const SnapshotId other{2, 1000};
-  ASSERT_TRUE(SaveStep(*store_, SystemClock(), kJob, other, slots_).ok());
+  ASSERT_TRUE(SaveStep(*store_, SystemClock(), kRecordsJob, other, slots_).ok());
   for (Rank rank = 0; rank < 2; ++rank) {
-    std::string text = *store_->ReadSmall(InStep(kJob, other, SidecarFileName(rank, 2)), kMaxSidecarBytes);
-    ASSERT_TRUE(store_->CreateExclusive(InStep(kJob, kId, SidecarFileName(rank, 2)), text).ok());
+    std::string text = *store_->ReadSmall(InStep(kRecordsJob, other, SidecarFileName(rank, 2)), kMaxSidecarBytes);
+    ASSERT_TRUE(store_->CreateExclusive(InStep(kRecordsJob, kRecordsId, SidecarFileName(rank, 2)), text).ok());
   }
-  EXPECT_EQ(CodeOf(CreateManifest(*store_, kJob, kId, 2)), ErrorCode::CORRUPT);
+  EXPECT_EQ(CodeOf(CreateManifest(*store_, kRecordsJob, kRecordsId, 2)), ErrorCode::CORRUPT);
 }
 
 TEST_F(RecordsIoTest, ACommitNeverLies) {
@@ -200,70 +202,70 @@ TEST_F(RecordsIoTest, ACommitNeverLies) {
   size_t committed = 0;
   Crashes(0, [&](SimFiles&, Store& store) {
     EXPECT_FALSE(Lies(store));
-    committed += ReadManifest(store, kJob, kId).ok() ? 1 : 0;
+    committed += ReadManifest(store, kRecordsJob, kRecordsId).ok() ? 1 : 0;
   });
   EXPECT_GT(committed, 0u);
 }
 
 TEST_F(RecordsIoTest, MarkersOfLowerAttemptsAreTakenOver) {
   ASSERT_TRUE(Save().ok());
-  ASSERT_TRUE(PutMarker(*store_, kJob, kId, 4).ok());
-  EXPECT_TRUE(PutMarker(*store_, kJob, kId, 4).ok()) << "mine already";
-  EXPECT_TRUE(PutMarker(*store_, kJob, kId, 6).ok());
-  EXPECT_EQ(ListStep(*store_, kJob, kId)->marker, 6u);
-  EXPECT_EQ(CodeOf(PutMarker(*store_, kJob, kId, 5).status()), ErrorCode::FENCED);
-  EXPECT_EQ(ListStep(*store_, kJob, kId)->marker, 6u);
+  ASSERT_TRUE(PutMarker(*store_, kRecordsJob, kRecordsId, 4).ok());
+  EXPECT_TRUE(PutMarker(*store_, kRecordsJob, kRecordsId, 4).ok()) << "mine already";
+  EXPECT_TRUE(PutMarker(*store_, kRecordsJob, kRecordsId, 6).ok());
+  EXPECT_EQ(ListStep(*store_, kRecordsJob, kRecordsId)->marker, 6u);
+  EXPECT_EQ(CodeOf(PutMarker(*store_, kRecordsJob, kRecordsId, 5).status()), ErrorCode::FENCED);
+  EXPECT_EQ(ListStep(*store_, kRecordsJob, kRecordsId)->marker, 6u);
 }
 
 // Pinned on a node whose agent does not coordinate the job: the coordinator hears of it here.
 TEST_F(RecordsIoTest, APinnedStepIsNotMarked) {
   ASSERT_TRUE(Save().ok());
-  ASSERT_TRUE(SetPinned(*store_, kJob, kId, true).ok());
-  const absl::StatusOr<bool> put = PutMarker(*store_, kJob, kId, 4);
+  ASSERT_TRUE(SetPinned(*store_, kRecordsJob, kRecordsId, true).ok());
+  const absl::StatusOr<bool> put = PutMarker(*store_, kRecordsJob, kRecordsId, 4);
   ASSERT_TRUE(put.ok()) << put.status();
   EXPECT_FALSE(*put);
-  EXPECT_EQ(ListStep(*store_, kJob, kId)->marker, 0u);
-  ASSERT_TRUE(SetPinned(*store_, kJob, kId, false).ok());
-  EXPECT_TRUE(*PutMarker(*store_, kJob, kId, 4));
+  EXPECT_EQ(ListStep(*store_, kRecordsJob, kRecordsId)->marker, 0u);
+  ASSERT_TRUE(SetPinned(*store_, kRecordsJob, kRecordsId, false).ok());
+  EXPECT_TRUE(*PutMarker(*store_, kRecordsJob, kRecordsId, 4));
 }
 
 TEST_F(RecordsIoTest, AStepThatIsBeingDeletedCannotBePinned) {
   ASSERT_TRUE(Save().ok());
-  ASSERT_TRUE(PutMarker(*store_, kJob, kId, 4).ok());
-  EXPECT_EQ(CodeOf(SetPinned(*store_, kJob, kId, true)), ErrorCode::REFUSED);
-  EXPECT_FALSE(ListStep(*store_, kJob, kId)->pinned);
-  EXPECT_TRUE(DeleteStep(*store_, kJob, kId).ok());
+  ASSERT_TRUE(PutMarker(*store_, kRecordsJob, kRecordsId, 4).ok());
+  EXPECT_EQ(CodeOf(SetPinned(*store_, kRecordsJob, kRecordsId, true)), ErrorCode::REFUSED);
+  EXPECT_FALSE(ListStep(*store_, kRecordsJob, kRecordsId)->pinned);
+  EXPECT_TRUE(DeleteStep(*store_, kRecordsJob, kRecordsId).ok());
 }
 
 // Whatever a killed `pin` left does not bring back what was being deleted.
 TEST_F(RecordsIoTest, APinOnWhatIsLeftOfADeletionDoesNotHoldIt) {
   ASSERT_TRUE(Save().ok());
-  ASSERT_TRUE(PutMarker(*store_, kJob, kId, 4).ok());
-  ASSERT_TRUE(store_->Delete(InStep(kJob, kId, kManifestName)).ok());
-  ASSERT_TRUE(store_->CreateExclusive(InStep(kJob, kId, kPinnedName), "").ok());
-  EXPECT_TRUE(*PutMarker(*store_, kJob, kId, 4));
+  ASSERT_TRUE(PutMarker(*store_, kRecordsJob, kRecordsId, 4).ok());
+  ASSERT_TRUE(store_->Delete(InStep(kRecordsJob, kRecordsId, kManifestName)).ok());
+  ASSERT_TRUE(store_->CreateExclusive(InStep(kRecordsJob, kRecordsId, kPinnedName), "").ok());
+  EXPECT_TRUE(*PutMarker(*store_, kRecordsJob, kRecordsId, 4));
 }
 
 TEST_F(RecordsIoTest, ATornMarkerIsTakenOver) {
   ASSERT_TRUE(Save().ok());
-  ASSERT_TRUE(store_->CreateExclusive(InStep(kJob, kId, kDeletingName), "?").ok());
-  EXPECT_TRUE(PutMarker(*store_, kJob, kId, 4).ok());
-  EXPECT_EQ(ListStep(*store_, kJob, kId)->marker, 4u);
+  ASSERT_TRUE(store_->CreateExclusive(InStep(kRecordsJob, kRecordsId, kDeletingName), "?").ok());
+  EXPECT_TRUE(PutMarker(*store_, kRecordsJob, kRecordsId, 4).ok());
+  EXPECT_EQ(ListStep(*store_, kRecordsJob, kRecordsId)->marker, 4u);
 }
 
 // A crash anywhere in a deletion, then the deletion again.
 TEST_F(RecordsIoTest, ADeletionNeverLeavesAManifestWithoutItsFilesAndCanBeRepeated) {
   ASSERT_TRUE(Save().ok());
   const size_t first = files_.OpCount();
-  ASSERT_TRUE(PutMarker(*store_, kJob, kId, 4).ok());
-  ASSERT_TRUE(DeleteStep(*store_, kJob, kId).ok());
+  ASSERT_TRUE(PutMarker(*store_, kRecordsJob, kRecordsId, 4).ok());
+  ASSERT_TRUE(DeleteStep(*store_, kRecordsJob, kRecordsId).ok());
   size_t gone = 0;
   Crashes(first, [&](SimFiles& image, Store& store) {
     EXPECT_FALSE(Lies(store));
-    gone += Exists(image, "/store/" + StepPath(kJob, kId)).value() ? 0 : 1;
-    ASSERT_TRUE(PutMarker(store, kJob, kId, 4).ok());
-    ASSERT_TRUE(DeleteStep(store, kJob, kId).ok());
-    EXPECT_FALSE(Exists(image, "/store/" + StepPath(kJob, kId)).value());
+    gone += Exists(image, "/store/" + StepPath(kRecordsJob, kRecordsId)).value() ? 0 : 1;
+    ASSERT_TRUE(PutMarker(store, kRecordsJob, kRecordsId, 4).ok());
+    ASSERT_TRUE(DeleteStep(store, kRecordsJob, kRecordsId).ok());
+    EXPECT_FALSE(Exists(image, "/store/" + StepPath(kRecordsJob, kRecordsId)).value());
   });
   EXPECT_GT(gone, 0u);
 }
@@ -273,7 +275,7 @@ TEST_F(RecordsIoTest, TheManifestIsDurablyGoneBeforeTheFirstFileGoes) {
   ASSERT_TRUE(Save().ok());
   const size_t first = files_.OpCount();
   files_.DropSync(0);
-  ASSERT_TRUE(DeleteStep(*store_, kJob, kId).ok());
+  ASSERT_TRUE(DeleteStep(*store_, kRecordsJob, kRecordsId).ok());
   size_t lies = 0;
   Crashes(first, [&](SimFiles&, Store& store) { lies += Lies(store) ? 1 : 0; });
   EXPECT_GT(lies, 0u);
@@ -281,28 +283,28 @@ TEST_F(RecordsIoTest, TheManifestIsDurablyGoneBeforeTheFirstFileGoes) {
 
 TEST_F(RecordsIoTest, DeletionLeavesForeignNames) {
   ASSERT_TRUE(Save().ok());
-  ASSERT_TRUE(SetPinned(*store_, kJob, kId, true).ok());
-  const std::string foreign = InStep(kJob, kId, "notes.txt");
+  ASSERT_TRUE(SetPinned(*store_, kRecordsJob, kRecordsId, true).ok());
+  const std::string foreign = InStep(kRecordsJob, kRecordsId, "notes.txt");
   ASSERT_TRUE(store_->CreateExclusive(foreign, "mine").ok());
-  ASSERT_TRUE(DeleteStep(*store_, kJob, kId).ok());
-  auto left = *store_->List(StepPath(kJob, kId));
+  ASSERT_TRUE(DeleteStep(*store_, kRecordsJob, kRecordsId).ok());
+  auto left = *store_->List(StepPath(kRecordsJob, kRecordsId));
   EXPECT_THAT(left, ElementsAre(::testing::Field(&DirEntry::name, "notes.txt")));
-  EXPECT_TRUE(DeleteStep(*store_, kJob, kId).ok());
+  EXPECT_TRUE(DeleteStep(*store_, kRecordsJob, kRecordsId).ok());
   ASSERT_TRUE(store_->Delete(foreign).ok());
-  EXPECT_TRUE(DeleteStep(*store_, kJob, kId).ok());
-  EXPECT_FALSE(Exists(files_, "/store/" + StepPath(kJob, kId)).value());
+  EXPECT_TRUE(DeleteStep(*store_, kRecordsJob, kRecordsId).ok());
+  EXPECT_FALSE(Exists(files_, "/store/" + StepPath(kRecordsJob, kRecordsId)).value());
 }
 
 TEST_F(RecordsIoTest, DeletionOfWhatIsNotThereIsDone) {
-  EXPECT_TRUE(DeleteStep(*store_, kJob, kId).ok());
+  EXPECT_TRUE(DeleteStep(*store_, kRecordsJob, kRecordsId).ok());
   EXPECT_THAT(*store_->List(""), IsEmpty());
 }
 
 TEST_F(RecordsIoTest, Pins) {
   ASSERT_TRUE(Save().ok());
   for (bool pinned : {true, true, false, false}) {
-    ASSERT_TRUE(SetPinned(*store_, kJob, kId, pinned).ok());
-    EXPECT_EQ(ListStep(*store_, kJob, kId)->pinned, pinned);
+    ASSERT_TRUE(SetPinned(*store_, kRecordsJob, kRecordsId, pinned).ok());
+    EXPECT_EQ(ListStep(*store_, kRecordsJob, kRecordsId)->pinned, pinned);
   }
 }
 

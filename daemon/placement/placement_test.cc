@@ -17,8 +17,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::UnorderedElementsAre;
 
-Scheme Mixed(uint32_t copies) { return Scheme::Copies(Kind::kMixed, copies); }
-
 TEST(Place, Algorithm1) {
   EXPECT_THAT(Sizes(MustPlace(Mixed(2), 16)), ElementsAre(2, 2, 2, 2, 2, 2, 2, 2));
   EXPECT_THAT(Sizes(MustPlace(Mixed(2), 7)), ElementsAre(2, 2, 3));

@@ -24,6 +24,8 @@ inline std::vector<Member> Nodes(size_t count, size_t per_rack = 0) {
   return out;
 }
 
+inline Scheme Mixed(uint32_t copies) { return Scheme::Copies(Kind::kMixed, copies); }
+
 inline Placement MustPlace(const Scheme& scheme, size_t nodes) { return *Place(scheme, Nodes(nodes)); }
 
 using Engine = std::mt19937;

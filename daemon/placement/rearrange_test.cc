@@ -14,8 +14,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Scheme Mixed(uint32_t copies) { return Scheme::Copies(Kind::kMixed, copies); }
-
 std::vector<size_t> Sorted(std::vector<size_t> sizes) {
   std::sort(sizes.rbegin(), sizes.rend());
   return sizes;

@@ -15,8 +15,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Scheme Mixed(uint32_t copies) { return Scheme::Copies(Kind::kMixed, copies); }
-
 std::vector<Shared> MustFind(const Placement& placement, const std::vector<Member>& members) {
   auto shared = SharedDomains(placement, members);
   EXPECT_TRUE(shared.ok()) << shared.status();

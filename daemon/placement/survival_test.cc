@@ -21,8 +21,6 @@ using ::testing::IsEmpty;
 
 Scheme Group(uint32_t copies) { return Scheme::Copies(Kind::kGroup, copies); }
 Scheme Ring(uint32_t copies) { return Scheme::Copies(Kind::kRing, copies); }
-Scheme Mixed(uint32_t copies) { return Scheme::Copies(Kind::kMixed, copies); }
-
 double Survival(const Scheme& scheme, size_t nodes, size_t lost) {
   auto survival = SurvivalOfLosses(MustPlace(scheme, nodes), lost);
   EXPECT_TRUE(survival.ok()) << survival.status();

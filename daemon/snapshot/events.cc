@@ -2,14 +2,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "daemon/snapshot/table.h"
 
 namespace ckptd::snapshot {
 namespace {
 
-constexpr const char* kStateNames[] = {"FREE", "FILLING", "SEALED", "QUARANTINED", "RETIRED", "LOADING", "PREPARING"};
 constexpr const char* kWordNames[] = {"NONE", "OPEN", "COMPLETE", "ABANDONED"};
-
-std::string Name(SlotStateCode state) { return kStateNames[static_cast<int>(state)]; }
 
 std::string Text(const Owner& owner) {
   return absl::StrCat("a", owner.attempt, " ticket ", owner.ticket, " process ", owner.process);

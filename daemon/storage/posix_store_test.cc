@@ -28,8 +28,8 @@ using ::testing::Field;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-constexpr size_t kChunk = 256 << 10;
-constexpr size_t kPart = 4 * kChunk;
+constexpr size_t kStoreChunk = 256 << 10;
+constexpr size_t kPart = 4 * kStoreChunk;
 
 struct Variant {
   std::string name;
@@ -54,12 +54,12 @@ class PosixStoreTest : public ::testing::TestWithParam<Variant> {
     return *std::move(store);
   }
 
-  std::span<const std::byte> ChunkAt(size_t offset) const { return memory_.bytes().subspan(offset, kChunk); }
+  std::span<const std::byte> ChunkAt(size_t offset) const { return memory_.bytes().subspan(offset, kStoreChunk); }
 
   absl::Status WritePart(Store& store, const std::string& name) {
     auto part = store.OpenForWrite(name, kPart);
     if (!part.ok()) return part.status();
-    for (size_t offset : {2 * kChunk, size_t{0}, 3 * kChunk, kChunk}) {
+    for (size_t offset : {2 * kStoreChunk, size_t{0}, 3 * kStoreChunk, kStoreChunk}) {
       absl::Status status = (*part)->Write(offset, ChunkAt(offset));
       if (!status.ok()) return status;
     }
@@ -91,8 +91,8 @@ TEST_P(PosixStoreTest, PartsRoundTrip) {
     arrived.push_back(offset);
     return absl::OkStatus();
   };
-  ASSERT_TRUE((*reader)->Read(0, target.bytes(), kChunk, on_piece).ok());
-  EXPECT_THAT(arrived, UnorderedElementsAre(0, kChunk, 2 * kChunk, 3 * kChunk));
+  ASSERT_TRUE((*reader)->Read(0, target.bytes(), kStoreChunk, on_piece).ok());
+  EXPECT_THAT(arrived, UnorderedElementsAre(0, kStoreChunk, 2 * kStoreChunk, 3 * kStoreChunk));
   EXPECT_EQ(std::memcmp(target.data(), memory_.data(), kPart), 0);
 }
 
@@ -116,7 +116,7 @@ TEST_P(PosixStoreTest, AnErrorOfTheReceiverStopsTheRead) {
     ++pieces;
     return Error(ErrorCode::CORRUPT, "crc");
   };
-  EXPECT_EQ(CodeOf((*store->OpenForRead("a"))->Read(0, all, kChunk, refuse)), ErrorCode::CORRUPT);
+  EXPECT_EQ(CodeOf((*store->OpenForRead("a"))->Read(0, all, kStoreChunk, refuse)), ErrorCode::CORRUPT);
   EXPECT_EQ(pieces, 1);
 }
 
@@ -185,7 +185,7 @@ TEST_P(PosixStoreTest, MemoryThatVanishesIsAnErrorAndNothingIsPublished) {
   UniqueFd fd = *CreateMemfd("slot", kPart);
   Mapping slot = *Mapping::Map(fd.get(), kPart, MapAccess::kReadWrite);
   auto part = *store->OpenForWrite("job/a", kPart);
-  ASSERT_EQ(ftruncate(fd.get(), kChunk), 0);
+  ASSERT_EQ(ftruncate(fd.get(), kStoreChunk), 0);
   absl::Status status = part->Write(0, slot.bytes());
   if (status.ok()) status = part->Finish();
   EXPECT_EQ(CodeOf(status), ErrorCode::CORRUPT) << status;
@@ -199,7 +199,7 @@ TEST_P(PosixStoreTest, APartIsWhole) {
   auto part = *store->OpenForWrite("a", kPart);
   ASSERT_TRUE(part->Write(0, ChunkAt(0)).ok());
   EXPECT_FALSE(part->Finish().ok());
-  auto other = *store->OpenForWrite("b", kChunk);
+  auto other = *store->OpenForWrite("b", kStoreChunk);
   EXPECT_FALSE(other->Write(4096, ChunkAt(0)).ok()) << "beyond its size";
   part.reset();
   other.reset();

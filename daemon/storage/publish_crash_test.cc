@@ -16,13 +16,13 @@ namespace {
 
 constexpr uint64_t kSeeds = 100;
 constexpr uint64_t kFewSeeds = 20;  // where there are many logs
-constexpr size_t kChunk = 8192;
+constexpr size_t kPublishChunk = 8192;
 constexpr char kRoot[] = "/store";
 constexpr char kName[] = "job/step/rank.safetensors";
 
 // What every published file of these tests holds; aligned for direct I/O.
-alignas(kDirectAlignment) const std::array<char, 3 * kChunk> kContent = [] {
-  std::array<char, 3 * kChunk> content{};
+alignas(kDirectAlignment) const std::array<char, 3 * kPublishChunk> kContent = [] {
+  std::array<char, 3 * kPublishChunk> content{};
   for (size_t i = 0; i < content.size(); ++i) content[i] = static_cast<char>('a' + i % 23);
   return content;
 }();
@@ -35,8 +35,8 @@ absl::Status PublishRecord(Store& store) { return store.CreateExclusive(kName, C
 absl::Status PublishPart(Store& store) {
   auto part = store.OpenForWrite(kName, kContent.size());
   if (!part.ok()) return part.status();
-  for (size_t offset : {kChunk, size_t{0}, 2 * kChunk}) {
-    absl::Status status = (*part)->Write(offset, std::as_bytes(std::span(kContent)).subspan(offset, kChunk));
+  for (size_t offset : {kPublishChunk, size_t{0}, 2 * kPublishChunk}) {
+    absl::Status status = (*part)->Write(offset, std::as_bytes(std::span(kContent)).subspan(offset, kPublishChunk));
     if (!status.ok()) return status;
   }
   return (*part)->Finish();

@@ -10,7 +10,6 @@
 namespace ckptd {
 namespace {
 
-constexpr std::string_view kMetadataKey = "__metadata__";
 constexpr uint64_t kMaxKeywordBytes = 64;  // field names and dtypes; the longest known is "data_offsets"
 
 class HeaderParser {

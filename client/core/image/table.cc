@@ -5,12 +5,6 @@
 #include "client/core/image/text.h"
 
 namespace ckptd {
-namespace {
-
-constexpr std::string_view kMetadataKey = "__metadata__";
-
-}  // namespace
-
 bool TensorTable::CheckTensors() {
   uint64_t names = tensors_.size() + aliases_.size() + 1;  // and the extra tensor
   if (names > limits_.max_tensors) {

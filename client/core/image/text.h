@@ -9,6 +9,8 @@
 
 namespace ckptd {
 
+inline constexpr std::string_view kMetadataKey = "__metadata__";  // the key of a header that is no tensor
+
 // Bytes from the start that are well-formed UTF-8 (no overlong forms, no surrogates, nothing above U+10FFFF);
 // text.size() when all of it is.
 [[nodiscard]] size_t ValidUtf8Prefix(std::string_view text);
