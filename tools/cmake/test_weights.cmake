@@ -18,6 +18,8 @@ if(CKPTD_SANITIZE)
 else()
   set(CKPTD_TESTS_OF_TWO_CORES pull_matrix_test) # holds a bound in milliseconds
 endif()
+# Of one thread, no process and no socket: the thread sanitizer leaves them out by this label.
+set(CKPTD_TESTS_OF_ONE_THREAD core_image_test format_test job_test json_test placement_test protocol_test)
 # What computes is slower without the compiler's help than the compiler is.
 set(CKPTD_OPTIMIZED_TESTS ${CKPTD_TESTS_OF_A_CORE} os_test placement_test protocol_test storage_test)
 set(CKPTD_LONG_TESTS # the longest first
@@ -36,6 +38,9 @@ function(ckptd_weigh_tests)
       set_tests_properties(${name} PROPERTIES PROCESSORS 4)
     elseif(NOT name IN_LIST CKPTD_TESTS_THAT_WAIT)
       set_tests_properties(${name} PROPERTIES PROCESSORS 2)
+    endif()
+    if(name IN_LIST CKPTD_TESTS_OF_ONE_THREAD)
+      set_property(TEST ${name} APPEND PROPERTY LABELS one_thread)
     endif()
     list(FIND CKPTD_LONG_TESTS ${name} place)
     if(NOT place EQUAL -1)
