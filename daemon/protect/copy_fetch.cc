@@ -79,7 +79,7 @@ void CopyFetch::Describe(Request request, Described done) {
   auto search = std::make_shared<Search>();
   search->request = std::move(request);
   search->found = [done](const std::string&, v1::DescribeResponse response) { done(std::move(response)); };
-  search->failed = done;
+  search->failed = std::move(done);
   Ask(search);
 }
 
@@ -142,8 +142,8 @@ void CopyFetch::Fetch(Request request, Into into, Fetched done) {
   search->done = std::move(done);
   fetching_.insert(search);
   std::weak_ptr<Search> weak = search;
-  search->found = [this, weak](const std::string& agent, v1::DescribeResponse response) {
-    if (auto self = weak.lock()) Bring(self, agent, std::move(response));
+  search->found = [this, weak](const std::string& agent, const v1::DescribeResponse& response) {
+    if (auto self = weak.lock()) Bring(self, agent, response);
   };
   search->failed = [this, weak](const absl::StatusOr<v1::DescribeResponse>& none) {
     const auto self = weak.lock();
@@ -200,7 +200,8 @@ void CopyFetch::Finish(const std::shared_ptr<Search>& search) {
   search->done(search->brought);
 }
 
-void CopyFetch::Bring(const std::shared_ptr<Search>& search, const std::string& agent, v1::DescribeResponse response) {
+void CopyFetch::Bring(const std::shared_ptr<Search>& search, const std::string& agent,
+                      const v1::DescribeResponse& response) {
   absl::Status status = CheckFits(response, search->into.head);
   search->brought = {response.record()};
   if (status.ok() && agent == whose_.agent) return BringFromSelf(search);
@@ -260,17 +261,18 @@ absl::Status CopyFetch::Receive(const std::shared_ptr<Search>& search, const std
                                             scope_.Bind([this, weak, agent](const absl::Status& status) {
                                               if (const auto self = weak.lock()) Arrived(self, agent, status);
                                             }));
-  if (received.ok()) search->move = *std::move(received);
-  return received.status();
+  if (!received.ok()) return received.status();
+  search->move = *std::move(received);
+  return absl::OkStatus();
 }
 
 void CopyFetch::Renew(const std::shared_ptr<Search>& search, const std::string& agent, uint32_t slot,
-                      std::function<void(absl::StatusOr<transport::TransferToken>)> answered) {
+                      const std::function<void(absl::StatusOr<transport::TransferToken>)>& answered) {
   transport::CopyCalls* calls = handler_.calls();
   if (calls == nullptr) return answered(Error(ErrorCode::AGENT_UNREACHABLE, "there are no links to other nodes"));
   const std::weak_ptr<Search> weak = search;
   calls->Describe(agent, RequestFor(search->request), kAnswer,
-                  scope_.Bind([this, weak, slot, answered](absl::StatusOr<v1::DescribeResponse> again) {
+                  scope_.Bind([this, weak, slot, answered](const absl::StatusOr<v1::DescribeResponse>& again) {
                     const auto self = weak.lock();
                     if (self == nullptr) return;
                     const absl::Status said = Patiently(*self, again.status());

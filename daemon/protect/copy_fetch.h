@@ -84,14 +84,14 @@ class CopyFetch {
                 absl::StatusOr<v1::DescribeResponse> answer);
   void AskNext(const std::shared_ptr<Search>& search, const std::string& agent, const absl::Status& why);
   [[nodiscard]] absl::StatusOr<v1::DescribeResponse> AskSelf(const SnapshotId& id);
-  void Bring(const std::shared_ptr<Search>& search, const std::string& agent, v1::DescribeResponse response);
+  void Bring(const std::shared_ptr<Search>& search, const std::string& agent, const v1::DescribeResponse& response);
   [[nodiscard]] bool Share(const std::shared_ptr<Search>& search);
   void EndShared(const std::shared_ptr<Search>& search, SharedOutcome outcome);
   void BringFromSelf(const std::shared_ptr<Search>& search);
   [[nodiscard]] absl::Status Receive(const std::shared_ptr<Search>& search, const std::string& agent,
                                      const v1::DescribeResponse& response);
   void Renew(const std::shared_ptr<Search>& search, const std::string& agent, uint32_t slot,
-             std::function<void(absl::StatusOr<transport::TransferToken>)> answered);
+             const std::function<void(absl::StatusOr<transport::TransferToken>)>& answered);
   [[nodiscard]] absl::Status Patiently(Search& search, const absl::Status& said) const;
   void LogBrought(const Search& search, const std::string& source, uint64_t bytes) const;
   void Finish(const std::shared_ptr<Search>& search);

@@ -65,7 +65,8 @@ class FetchTest : public ::testing::Test {
   std::unique_ptr<CopyFetch> MakeFetch(std::function<std::unique_ptr<StoredCopy>(const SnapshotId&)> stored) {
     return std::make_unique<CopyFetch>(
         *loop_, clock_, work_, CopyFetch::Whose{"a", "gpt", 1000, 0},
-        CopyFetch::Handler{[this] { return &calls_; }, [this](const SnapshotId& id) { return Own(id); }, stored});
+        CopyFetch::Handler{[this] { return &calls_; }, [this](const SnapshotId& id) { return Own(id); },
+                           std::move(stored)});
   }
 
   FakeClock clock_;

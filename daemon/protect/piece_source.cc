@@ -64,8 +64,9 @@ absl::Status PieceSource::Receive(const v1::DescribeResponse& told, uint64_t byt
   transport::ReceiverLimits limits;
   limits.deadline = clock_.Monotonic() + transport::kLongestTransfer;
   auto received = calls->Receive(std::move(order), std::move(target), limits, scope_.Bind(std::move(done)));
-  if (received.ok()) move_ = *std::move(received);
-  return received.status();
+  if (!received.ok()) return received.status();
+  move_ = *std::move(received);
+  return absl::OkStatus();
 }
 
 void PieceSource::Cancel() {
@@ -76,7 +77,7 @@ void PieceSource::Renew(uint32_t slot, const std::function<void(absl::StatusOr<t
   transport::CopyCalls* calls = calls_();
   if (calls == nullptr) return answered(NoLinks());
   calls->Describe(agent_, request_, kPieceAnswer,
-                  scope_.Bind([this, slot, answered](absl::StatusOr<v1::DescribeResponse> again) {
+                  scope_.Bind([this, slot, answered](const absl::StatusOr<v1::DescribeResponse>& again) {
                     const absl::Status said = Patiently(again.status());
                     answered(said.ok() ? RenewedToken(slot, again) : absl::StatusOr<transport::TransferToken>(said));
                   }));
