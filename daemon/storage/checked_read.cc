@@ -1,6 +1,7 @@
 #include "daemon/storage/checked_read.h"
 
 #include <algorithm>
+#include <cstring>
 #include <span>
 #include <utility>
 #include <vector>
@@ -63,7 +64,7 @@ class CheckedReader {
       const uint64_t left_of_chunk = rank_.chunk_bytes - at_ % rank_.chunk_bytes;
       const size_t length = std::min<uint64_t>(bytes.size(), left_of_chunk);
       crc_ = Crc32c(crc_, bytes.data(), length);
-      if (!whole_.empty()) std::copy_n(bytes.begin(), length, whole_.begin() + at_ % rank_.chunk_bytes);
+      if (!whole_.empty()) std::memcpy(whole_.data() + at_ % rank_.chunk_bytes, bytes.data(), length);
       at_ += length;
       done_ += length;
       bytes = bytes.subspan(length);
