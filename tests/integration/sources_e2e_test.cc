@@ -1,9 +1,9 @@
 // A rank's snapshot that two other nodes hold comes from both of them at once, whatever one of them does meanwhile.
 #include <signal.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 
 #include "tests/integration/network_fixture.h"
 
@@ -192,9 +192,9 @@ TEST_F(SlowLinks, TwoHoldersTakeHalfTheTimeOfOne) {
   KillAll(ranks_);
   LoseNode(2);
   ASSERT_TRUE(cluster_->node(2).StartAgent()) << cluster_->Logs();  // with nothing
-  const std::string& storage = cluster_->node(0).storage();
+  const std::filesystem::path storage = cluster_->node(0).storage();
   for (const std::string& file : FilesWith(storage, "/step-"))
-    ASSERT_EQ(unlink((storage + "/" + file).c_str()), 0) << "what was read is on storage by now, and would be faster";
+    ASSERT_TRUE(std::filesystem::remove(storage / file)) << "what was read is on storage by now, and would be faster";
   const double one = SecondsToRestore();
   KillAll(ranks_);
   std::printf("%zu MiB through 200 Mbit/s: %.2f s from one holder, %.2f s from two: %.2f times as fast\n", MiB(), one,
