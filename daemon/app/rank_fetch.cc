@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "daemon/app/peer_links.h"
+#include "daemon/app/storage_copy.h"
 #include "daemon/base/failpoint.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/protect/copy_messages.h"
@@ -40,6 +42,23 @@ absl::StatusOr<FetchedSlot> FetchTwice(Store& store, const std::string& job, Ran
 }
 
 }  // namespace
+
+protect::RebuildEnds RankRunner::EndsOfRebuild() {
+  return {services_.loop,
+          services_.clock,
+          services_.fetch_work,
+          {services_.agent_id, options_.job, options_.uid, options_.rank},
+          [this] { return services_.links.copies(); },
+          [this](Rank rank, const SnapshotId& id) { return services_.keeper.Open(options_.job, rank, id); },
+          [this](const protect::ParityPlace& place, const SnapshotId& id) {
+            return services_.keeper.OpenParity(options_.job, place, id);
+          },
+          [this](const SnapshotId& id) { return OnStorage(id); }};
+}
+
+std::unique_ptr<protect::StoredCopy> RankRunner::OnStorage(const SnapshotId& id) {
+  return std::make_unique<StorageCopy>(services_, options_.job, options_.rank, id);
+}
 
 void RankFetch::Find(const snapshot::FindLayout& e) const {
   if (e.sources.agents.empty()) return FindLayoutByParity(e);

@@ -7,7 +7,6 @@
 #include "daemon/app/peer_links.h"
 #include "daemon/app/registrar.h"
 #include "daemon/app/rescuer.h"
-#include "daemon/app/storage_copy.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/os/memfd.h"
 
@@ -53,23 +52,6 @@ RankRunner::RankRunner(Services& services, region::RankRegion& region, Options o
                    [this](const SnapshotId& id) { return OnStorage(id); }}),
       parity_fetch_(EndsOfRebuild()),
       metrics_(services.metrics, services.clock, options_.job) {}
-
-protect::RebuildEnds RankRunner::EndsOfRebuild() {
-  return {services_.loop,
-          services_.clock,
-          services_.fetch_work,
-          {services_.agent_id, options_.job, options_.uid, options_.rank},
-          [this] { return services_.links.copies(); },
-          [this](Rank rank, const SnapshotId& id) { return services_.keeper.Open(options_.job, rank, id); },
-          [this](const protect::ParityPlace& place, const SnapshotId& id) {
-            return services_.keeper.OpenParity(options_.job, place, id);
-          },
-          [this](const SnapshotId& id) { return OnStorage(id); }};
-}
-
-std::unique_ptr<protect::StoredCopy> RankRunner::OnStorage(const SnapshotId& id) {
-  return std::make_unique<StorageCopy>(services_, options_.job, options_.rank, id);
-}
 
 void RankRunner::Adopt(const region::AdoptedRank& adopted, AttemptId seen) {
   snapshot::Adopted event;

@@ -67,7 +67,8 @@ std::optional<ShareOut::Range> ShareOut::TakeFromAnother(size_t source, Nanos no
     victim = i;
     longest = takes;
   }
-  if (victim == source || taken_ >= kMostTaken) return std::nullopt;
+  const bool counts = bound == SIZE_MAX;
+  if (victim == source || (counts && taken_ >= kMostTaken)) return std::nullopt;
   Source& from = sources_[victim];
   const int64_t slow = PaceOf(from, now).count();
   const int64_t own = OwnPace(sources_[source], from).count();
@@ -78,7 +79,7 @@ std::optional<ShareOut::Range> ShareOut::TakeFromAnother(size_t source, Nanos no
   const Range tail = Tail(victim, std::min(most, bound));
   from.left -= tail.count;
   from.was_taken_from = true;
-  ++taken_;
+  if (counts) ++taken_;
   return Give(source, tail, now);
 }
 

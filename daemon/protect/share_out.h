@@ -10,7 +10,8 @@
 // else it is taken for a slow one.
 //
 // A few chunks are no range, because each costs a question and a connection; only a source that is much slower than the
-// free one is relieved of so little. The number of ranges is bounded, as the sources remember each for a while.
+// free one is relieved of so little. The number of ranges is bounded, as the sources remember each for a while; not for
+// a source whose ranges are bounded in length, which remembers none.
 //
 // One thread.
 #ifndef CKPTD_DAEMON_PROTECT_SHARE_OUT_H_
@@ -28,7 +29,7 @@ namespace ckptd::protect {
 class ShareOut {
  public:
   static constexpr size_t kFewest = 4;       // chunks of a range, where there are as many
-  static constexpr size_t kMostTaken = 256;  // ranges that are taken from others
+  static constexpr size_t kMostTaken = 256;  // ranges that are taken from others, where `most` is no bound
 
   struct Range {
     size_t first = 0;

@@ -166,6 +166,21 @@ TEST(ShareOut, ARangeMayBeBounded) {
   EXPECT_EQ(shares.Next(2, now, 32), (Range{968, 32})) << "of another one, too";
 }
 
+// As the storage reads a hundred gigabytes of an agent that stands still.
+TEST(ShareOut, BoundedRangesAreTakenUntilNothingIsLeft) {
+  ShareOut shares(25600, 2);
+  Nanos now{1};
+  ASSERT_EQ(shares.Rest(0, now), (Range{0, 25600}));
+  now += seconds(5);
+  size_t ranges = 0;
+  for (auto range = shares.Next(1, now, 32); range; range = shares.Next(1, now, 32), ++ranges) {
+    EXPECT_LE(range->count, 32u);
+    Bring(shares, 1, *range, now, milliseconds(1));
+  }
+  EXPECT_EQ(shares.missing(), 0u);
+  EXPECT_GT(ranges, ShareOut::kMostTaken);
+}
+
 TEST(ShareOut, WhoHasShownNothingYetIsNotTriedForLessThanASecond) {
   ShareOut shares(100, 2);
   Nanos now{1};

@@ -5,6 +5,7 @@
 #include "client/core/image/text.h"
 
 namespace ckptd {
+
 bool TensorTable::CheckTensors() {
   uint64_t names = tensors_.size() + aliases_.size() + 1;  // and the extra tensor
   if (names > limits_.max_tensors) {
