@@ -7,8 +7,6 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -64,8 +62,7 @@ class CkptctlTest : public ::testing::Test {
     Said said;
     said.code = child.Wait();
     for (const std::string& each : child.lines()) said.out += each + "\n";
-    std::ifstream file(errors);
-    said.error.assign(std::istreambuf_iterator<char>(file), {});
+    said.error = FileContent(errors);
     return said;
   }
 
@@ -98,10 +95,7 @@ class CkptctlTest : public ::testing::Test {
     return node_->storage() + "/" + job + name;
   }
   [[nodiscard]] static std::string Image(const std::string& dir) { return dir + "/rank-00000-of-00001.safetensors"; }
-  static std::string Content(const std::string& file) {
-    std::ifstream in(file, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
+  static std::string Content(const std::string& file) { return FileContent(file); }
 
   std::string dir_;
   std::unique_ptr<Node> node_;

@@ -6,8 +6,6 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <thread>
 
@@ -29,8 +27,7 @@ std::map<std::string, std::string> FilesIn(const std::string& folder) {
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     std::string& content = files[fs::relative(entry.path(), folder)];
     if (!entry.is_regular_file()) continue;
-    std::ifstream file(entry.path(), std::ios::binary);
-    content.assign(std::istreambuf_iterator<char>(file), {});
+    content = FileContent(entry.path());
   }
   return files;
 }

@@ -20,11 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string Content(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 void ExpectSays(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), std::string::npos) << "expected \"" << part << "\" in: " << text;
 }
@@ -33,7 +28,7 @@ void ExpectSays(const std::string& text, const std::string& part) {
 
 // The manifest as a newer ckptd would write it: another major, a member whose type changed, its checksum right.
 void MakeNewer(const std::string& manifest) {
-  std::string text = Content(manifest);
+  std::string text = FileContent(manifest);
   const auto replace = [&text](const std::string& from, const std::string& to) {
     const size_t at = text.find(from);
     ASSERT_NE(at, text.npos) << from << " in " << text;
@@ -64,7 +59,7 @@ class Newer : public ::testing::Test {
     node_.KillAgent();
     node_.LoseRegion();
     ASSERT_NO_FATAL_FAILURE(MakeNewer(newest_));
-    before_ = Content(newest_);
+    before_ = FileContent(newest_);
     ASSERT_TRUE(node_.StartAgent()) << node_.AgentLog();
   }
 
@@ -79,7 +74,7 @@ TEST_F(Newer, ACheckpointOfANewerFormatIsAnErrorThatNamesTheWayOut) {
   EXPECT_EQ(refused->Wait(), 1);
   ExpectSays(refused->Errors(), "step 20.a1 was committed by a newer ckptd");
   ExpectSays(refused->Errors(), "restore(step=" + std::to_string(older_) + ")");
-  EXPECT_EQ(Content(newest_), before_);
+  EXPECT_EQ(FileContent(newest_), before_);
 }
 
 // The user goes on from the older one; what the newer ckptd saved is never deleted by this one.
@@ -88,7 +83,7 @@ TEST_F(Newer, AnOlderStepIsTakenOnRequestAndTheNewerOneStays) {
   EXPECT_EQ(NumberField(Restored(*trainer), "step"), older_) << node_.AgentLog();
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(trainer->WaitFor("DURABLE")) << node_.AgentLog();
   trainer->Kill();
-  EXPECT_EQ(Content(newest_), before_);
+  EXPECT_EQ(FileContent(newest_), before_);
   EXPECT_TRUE(fs::exists(fs::path(newest_).parent_path() / "rank-00000-of-00001.safetensors"));
 }
 
@@ -105,7 +100,7 @@ TEST(NewerRegion, IsLeftUntouchedAndSaidSo) {
   }
   std::map<std::string, std::string> before;
   for (const std::string& name : FilesWith(node.region(), "/trainer/"))
-    before[name] = Content(node.region() + "/" + name);
+    before[name] = FileContent(node.region() + "/" + name);
   ASSERT_TRUE(node.StartAgent()) << node.AgentLog();
   ExpectSays(node.AgentLog(), "region.untouched");
   auto refused = node.Train(Args("--steps 30 --restore-ms 3000"));
@@ -114,7 +109,7 @@ TEST(NewerRegion, IsLeftUntouchedAndSaidSo) {
   auto other = node.Train(Args("--job other --steps 20 --every 5 --step-ms 5"));
   EXPECT_EQ(other->Wait(), 0) << other->Errors();
   EXPECT_EQ(node.StopAgent(), 0);
-  for (const auto& [name, content] : before) EXPECT_TRUE(Content(node.region() + "/" + name) == content) << name;
+  for (const auto& [name, content] : before) EXPECT_TRUE(FileContent(node.region() + "/" + name) == content) << name;
 }
 
 // ------------------------------------------------------------------------------------------------------- the socket

@@ -4,8 +4,6 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <thread>
 
 #include "tests/integration/harness.h"
@@ -45,10 +43,7 @@ class Pins : public testing::Test {
   }
   [[nodiscard]] std::string Out() const { return dir_ + "/out"; }
   [[nodiscard]] std::string Errors() const { return dir_ + "/stderr"; }
-  static std::string Content(const std::string& file) {
-    std::ifstream in(file, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
+  static std::string Content(const std::string& file) { return FileContent(file); }
 
   std::string dir_;
   std::unique_ptr<Node> node_;

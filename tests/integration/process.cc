@@ -171,10 +171,11 @@ uint64_t Child::Last(const std::string& word) const {
   return 0;
 }
 
-std::string Child::Errors() const {
-  std::ifstream file(spec_.error_file);
-  std::stringstream text;
-  text << file.rdbuf();
+std::string Child::Errors() const { return FileContent(spec_.error_file); }
+
+std::string FileContent(const std::string& file) {
+  std::ostringstream text;
+  text << std::ifstream(file, std::ios::binary).rdbuf();
   return text.str();
 }
 
@@ -189,8 +190,7 @@ Usage UsageOf(pid_t pid) {
     if (line.rfind("RssAnon:", 0) == 0) usage.anonymous_kib = kib;
     if (line.rfind("RssAnon:", 0) == 0 || line.rfind("RssFile:", 0) == 0) usage.resident_kib += kib;
   }
-  std::ifstream stat(proc + "/stat");
-  std::string all((std::istreambuf_iterator<char>(stat)), {});
+  const std::string all = FileContent(proc + "/stat");
   std::istringstream fields(all.substr(std::min(all.size(), all.rfind(')') + 1)));
   std::vector<std::string> words{std::istream_iterator<std::string>(fields), {}};  // words[0] is field 3
   if (words.size() < 13) return usage;

@@ -88,6 +88,9 @@ Usage UsageOf(pid_t pid);
 // worker that writes for the first time while the others do makes one, which is kept (storage/io_pool.h).
 std::vector<std::string> DescriptorsOf(pid_t pid, const std::string& but);
 
+// All bytes of a file; empty when it cannot be read.
+std::string FileContent(const std::string& file);
+
 // `value` of "name=value" in a line, or "" .
 std::string Field(const std::string& line, const std::string& name);
 uint64_t NumberField(const std::string& line, const std::string& name);

@@ -20,12 +20,47 @@ else()
 endif()
 # Of one thread, no process and no socket: the thread sanitizer leaves them out by this label.
 set(CKPTD_TESTS_OF_ONE_THREAD core_image_test format_test job_test json_test placement_test protocol_test)
-# What computes is slower without the compiler's help than the compiler is.
-set(CKPTD_OPTIMIZED_TESTS ${CKPTD_TESTS_OF_A_CORE} os_test placement_test protocol_test storage_test)
+# Without a sanitizer by day: it would hide what they count, or make minutes of agents that wait for each other longer.
+set(CKPTD_PLAIN_TESTS faults_e2e_test hot_path_test protocol_apart protocol_copies protocol_mutants protocol_parity
+  protocol_run protocol_strikes rebuild_test)
+# Both ways: under a sanitizer they leave out the bounds of memory that they hold.
+set(CKPTD_BOUNDS_TESTS hostile_limits_test)
+# What computes is slower without the compiler's help than the compiler is: rooms and tests, under a sanitizer.
+set(CKPTD_OPTIMIZED
+  ckpt-trainer core_copy core_image erasure format harness harness_fill job json os persist placement protect region
+  snapshot storage transport_bulk transport_copies
+  corruption_test crash_simulation crash_states_test format_test json_test os_sim os_test placement_test protocol_test
+  region_peer_test storage_test transport_bulk_test)
 set(CKPTD_LONG_TESTS # the longest first
   syscall_errno_test leak_test labelled_kill_test power_cuts crash_states_test faults_e2e_test rebuild_test
   pull_matrix_test soak_test syscall_kill_test copies_e2e_test memory protocol_mutants random_kill_test
   transport_grpc_test membership_etcd_test hot_path_test systemd scribbled_test sources_e2e_test bench)
+
+# What tools/test builds of a preset by day.
+add_custom_target(plain_tests)
+add_custom_target(sanitized_tests)
+
+function(_ckptd_by_day name)
+  get_test_property(${name} LABELS labels)
+  if(name IN_LIST CKPTD_PLAIN_TESTS)
+    set_property(TEST ${name} APPEND PROPERTY LABELS plain)
+    list(APPEND labels plain)
+  endif()
+  if(name IN_LIST CKPTD_BOUNDS_TESTS)
+    set_property(TEST ${name} APPEND PROPERTY LABELS bounds)
+  endif()
+  if(NOT TARGET ${name})
+    return()
+  endif()
+  if("${labels}" MATCHES "crash|plain")
+    add_dependencies(plain_tests ${name})
+  else()
+    add_dependencies(sanitized_tests ${name})
+  endif()
+  if(name IN_LIST CKPTD_BOUNDS_TESTS)
+    add_dependencies(plain_tests ${name})
+  endif()
+endfunction()
 
 function(ckptd_weigh_tests)
   list(LENGTH CKPTD_LONG_TESTS longest)
@@ -42,6 +77,7 @@ function(ckptd_weigh_tests)
     if(name IN_LIST CKPTD_TESTS_OF_ONE_THREAD)
       set_property(TEST ${name} APPEND PROPERTY LABELS one_thread)
     endif()
+    _ckptd_by_day(${name})
     list(FIND CKPTD_LONG_TESTS ${name} place)
     if(NOT place EQUAL -1)
       math(EXPR cost "1000 * (${longest} - ${place})")

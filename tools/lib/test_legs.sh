@@ -4,7 +4,8 @@
 # non-zero (a build that broke, a hang) is one failure more.
 
 LEG_LIMIT=1500 # seconds: a hang is told as this leg's failure, not as a silent job
-TIDY_LIMIT=240 # seconds for clang-tidy by day
+TIDY_LIMIT=180 # seconds for clang-tidy by day
+PLAIN="crash|package|plain|power" # labels of the plain leg's tests
 ROWS=() PASSED=0 FAILED=0 SKIPPED=0
 
 # ctest over one preset; arguments select tests. The gtest binaries write finer counts beside ctest's.
@@ -49,7 +50,12 @@ leg_format() {
 # fakecuda: the host device, a GPU for the tests
 leg_release() { build_preset release "${PROGRAMS[@]}" fakecuda && run_ctest release release -L package; }
 
-leg_unit() { build_preset dev && run_ctest unit dev; }
+# By day a test runs in one build, or under both sanitizers. Here what a sanitizer is too slow for, or what it hides; by
+# night everything.
+leg_plain() {
+  if [ -n "$CKPTD_NIGHTLY" ]; then build_preset dev && run_ctest plain dev; return; fi
+  build_preset dev plain_tests && run_ctest plain dev -L "$PLAIN|bounds"
+}
 
 leg_threads() { build_preset dev && CKPTD_TEST_IO=threads run_ctest threads dev -L integration; }
 
@@ -57,15 +63,16 @@ leg_tsan() {
   # UCX is Debian's, and not instrumented: what it does itself cannot be judged, what is done around it can.
   export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 suppressions=$CKPTD_ROOT/tools/lib/tsan.supp"
   # liburing maps and unmaps its rings by raw system calls that the sanitizer does not see: two rings that had the same
-  # address one after the other look like a race. The crash tests are the unit leg's: they count kills, not races.
+  # address one after the other look like a race. The crash tests are the plain leg's: they count kills, not races.
   export CKPTD_TEST_IO=threads
-  build_preset tsan && run_ctest tsan tsan -LE "package|crash|one_thread"
+  build_preset tsan sanitized_tests && run_ctest tsan tsan -LE "$PLAIN|one_thread"
 }
 
 leg_asan() {
   export ASAN_OPTIONS="detect_stack_use_after_return=1 strict_string_checks=1" UBSAN_OPTIONS="print_stacktrace=1"
-  export CKPTD_KILLS=8 # of each kind: enough to run the code of a crash; the unit leg counts them
-  build_preset asan && run_ctest asan asan -LE "package|network"
+  export CKPTD_KILLS=20 # of each kind: enough to run the code of a crash; the plain leg counts them
+  if [ -n "$CKPTD_NIGHTLY" ]; then build_preset asan && run_ctest asan asan -LE "package|plain"; return; fi
+  build_preset asan sanitized_tests && run_ctest asan asan -LE "$PLAIN"
 }
 
 # pytest over some of the Python tests: a name for its results, then what to run.
