@@ -1,19 +1,18 @@
-// A rank's snapshot from other agents' memory, for a restore. What lies on this node is taken first. Several others
-// bring it at once, and the storage beside them (shared_fetch.h); where there is no storage and one agent only, or the
-// image is short, they are asked in the order that the coordinator gave, the next one when one does not have it, does
-// not answer, or gives bytes that are not what they should be.
+// A rank's snapshot from other agents' memory, for a restore. What lies on this node is taken first. The others bring
+// it together, and the storage beside them (shared_fetch.h); who told another record than they did is asked when they
+// all failed.
+//
+// What it looks like is told by the first of them that answers (first_answer.h).
 //
 // Bytes go through memory of the agent's own, a few chunks at a time, and by descriptor into the slot: a trainer may
 // still have the slot's file mapped, and cut it.
-//
-// Whoever is silent while bytes move is left for the next one; the last one is waited for as long as the transport
-// does. An agent that began anew in the middle is asked once more from the beginning.
 //
 // On the loop's thread. Destroying it ends what is under way.
 #ifndef CKPTD_DAEMON_PROTECT_COPY_FETCH_H_
 #define CKPTD_DAEMON_PROTECT_COPY_FETCH_H_
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -31,6 +30,7 @@
 
 namespace ckptd::protect {
 
+class FirstAnswer;
 struct SharedOutcome;  // shared_fetch.h
 
 class CopyFetch {
@@ -52,13 +52,14 @@ class CopyFetch {
 
   // All outlive it. `work` copies what is on this node already.
   CopyFetch(Loop& loop, const Clock& clock, Executor& work, Whose whose, Handler handler);
+  ~CopyFetch();
 
   struct Request {
     SnapshotId id;
     std::vector<std::string> sources;  // this agent itself may be among them
     AttemptId attempt = 0;             // that loads it
   };
-  // What the first of them that has it says of it.
+  // What the first of them that has it says of it. It may come within the call.
   using Described = std::function<void(const absl::StatusOr<v1::DescribeResponse>&)>;
   void Describe(Request request, Described done);
 
@@ -76,26 +77,19 @@ class CopyFetch {
   void Fetch(Request request, Into into, Fetched done);
 
  private:
-  struct Search;  // for one that answers, and what it gives
-  using Found = std::function<void(const std::string& agent, v1::DescribeResponse response)>;
+  struct Bringing;
 
-  void Ask(const std::shared_ptr<Search>& search);
-  void Answered(const std::shared_ptr<Search>& search, const std::string& agent,
-                absl::StatusOr<v1::DescribeResponse> answer);
-  void AskNext(const std::shared_ptr<Search>& search, const std::string& agent, const absl::Status& why);
-  [[nodiscard]] absl::StatusOr<v1::DescribeResponse> AskSelf(const SnapshotId& id);
-  void Bring(const std::shared_ptr<Search>& search, const std::string& agent, const v1::DescribeResponse& response);
-  [[nodiscard]] bool Share(const std::shared_ptr<Search>& search);
-  void EndShared(const std::shared_ptr<Search>& search, SharedOutcome outcome);
-  void BringFromSelf(const std::shared_ptr<Search>& search);
-  [[nodiscard]] absl::Status Receive(const std::shared_ptr<Search>& search, const std::string& agent,
-                                     const v1::DescribeResponse& response);
-  void Renew(const std::shared_ptr<Search>& search, const std::string& agent, uint32_t slot,
-             const std::function<void(absl::StatusOr<transport::TransferToken>)>& answered);
-  [[nodiscard]] absl::Status Patiently(Search& search, const absl::Status& said) const;
-  void LogBrought(const Search& search, const std::string& source, uint64_t bytes) const;
-  void Finish(const std::shared_ptr<Search>& search);
-  void Arrived(const std::shared_ptr<Search>& search, const std::string& agent, const absl::Status& status);
+  [[nodiscard]] absl::StatusOr<v1::DescribeResponse> AskSelf(const SnapshotId& id) const;
+  void BringFromSelf(const std::shared_ptr<Bringing>& bringing);
+  void CopiedFromSelf(const std::shared_ptr<Bringing>& bringing, const absl::Status& status);
+  void Share(const std::shared_ptr<Bringing>& bringing, std::unique_ptr<StoredCopy> stored);
+  void EndShared(const std::shared_ptr<Bringing>& bringing, SharedOutcome outcome);
+  void Finish(const std::shared_ptr<Bringing>& bringing, const absl::Status& status);
+
+  [[nodiscard]] std::unique_ptr<StoredCopy> Stored(const SnapshotId& id) const;
+  void LogNotThere(const Request& request, const std::string& agent, const absl::Status& why) const;
+  [[nodiscard]] absl::Status NotHere(const Request& request, const absl::Status& why) const;
+  void LogBrought(const Request& request, const std::string& source, uint64_t bytes) const;
   [[nodiscard]] v1::DescribeRequest RequestFor(const Request& request) const;
   [[nodiscard]] std::string Name(const Request& request) const;
 
@@ -104,7 +98,9 @@ class CopyFetch {
   Executor& work_;
   const Whose whose_;
   const Handler handler_;
-  std::set<std::shared_ptr<Search>> fetching_;
+  std::map<uint64_t, std::unique_ptr<FirstAnswer>> questions_;
+  uint64_t next_question_ = 0;
+  std::set<std::shared_ptr<Bringing>> bringing_;
   CallbackScope scope_;
 };
 

@@ -1,4 +1,5 @@
-// A restore from other agents' memory: who is asked, when the next one is, and which bytes reach the slot.
+// A restore from other agents' memory: who is asked what it looks like, when the next one is, and which bytes reach the
+// slot.
 #include "daemon/protect/copy_fetch.h"
 
 #include <gmock/gmock.h>
@@ -12,8 +13,10 @@
 namespace ckptd::protect {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 absl::Status Silent() { return Error(ErrorCode::TIMEOUT, "no answer"); }
 
@@ -47,8 +50,87 @@ class CopyFetchTest : public FetchTest {
     return told;
   }
 
+  void Describe(std::vector<std::string> sources) {
+    fetch_->Describe({kParent, std::move(sources), 2},
+                     [this](const absl::StatusOr<v1::DescribeResponse>& told) { told_.push_back(told); });
+  }
+  [[nodiscard]] std::vector<std::string> Asked() const {
+    std::vector<std::string> peers;
+    for (const auto& asked : calls_.describes) peers.push_back(asked.peer);
+    return peers;
+  }
+
   std::shared_ptr<region::SlotFile> own_;
+  std::vector<absl::StatusOr<v1::DescribeResponse>> told_;
 };
+
+TEST_F(CopyFetchTest, WhoDoesNotAnswerForASecondIsNotWaitedFor) {
+  Describe({"b", "c", "d"});
+  Pass(milliseconds(999));
+  EXPECT_THAT(Asked(), ElementsAre("b"));
+  Pass(milliseconds(1));
+  ASSERT_THAT(Asked(), ElementsAre("b", "c"));
+  const auto b = Take(calls_.describes);
+  Take(calls_.describes).answer(Description(3));
+  Settle();
+  ASSERT_EQ(told_.size(), 1u);
+  EXPECT_EQ(told_[0]->slot(), 3u);
+  b.answer(Silent());
+  Pass(seconds(20));
+  EXPECT_EQ(told_.size(), 1u);
+  EXPECT_THAT(Asked(), IsEmpty());
+}
+
+TEST_F(CopyFetchTest, WhoHasNothingIsFollowedAtOnce) {
+  Describe({"b", "c"});
+  Take(calls_.describes).answer(Error(ErrorCode::NOT_FOUND, "not here"));
+  ASSERT_THAT(Asked(), ElementsAre("c"));
+  Take(calls_.describes).answer(Silent());
+  Settle();
+  ASSERT_EQ(told_.size(), 1u);
+  EXPECT_EQ(told_[0].status().message(), "job gpt rank 0 step 10: agent c: no answer");
+}
+
+// The last one has nothing, but another one has not said so.
+TEST_F(CopyFetchTest, AnAnswerThatComesLateCounts) {
+  Describe({"b", "c"});
+  Pass(seconds(1));
+  const auto b = Take(calls_.describes);
+  Take(calls_.describes).answer(Error(ErrorCode::NOT_FOUND, "not here"));
+  Settle();
+  EXPECT_TRUE(told_.empty());
+  b.answer(Description(3));
+  Settle();
+  ASSERT_EQ(told_.size(), 1u);
+  EXPECT_TRUE(told_[0].ok());
+}
+
+TEST_F(CopyFetchTest, NobodyTellsWhatNobodyHas) {
+  Describe({});
+  Describe({"a"});
+  Settle();
+  ASSERT_EQ(told_.size(), 2u);
+  EXPECT_EQ(told_[0].status().message(), "job gpt rank 0 step 10: nobody has a copy");
+  EXPECT_EQ(told_[1].status().message(), "job gpt rank 0 step 10: not here");
+}
+
+TEST_F(CopyFetchTest, WhatThisNodeHasIsToldWithoutAQuestion) {
+  own_ = set_.FileOf(1);
+  Describe({"b", "a"});
+  ASSERT_EQ(told_.size(), 1u);
+  EXPECT_TRUE(told_[0].ok());
+  EXPECT_THAT(Asked(), IsEmpty());
+}
+
+TEST_F(CopyFetchTest, WithItsOwnerTheQuestionsEnd) {
+  Describe({"b", "c"});
+  const auto b = Take(calls_.describes);
+  fetch_.reset();
+  b.answer(Description(3));
+  Pass(seconds(20));
+  EXPECT_TRUE(told_.empty());
+  EXPECT_THAT(Asked(), IsEmpty());
+}
 
 TEST_F(CopyFetchTest, EveryChunkIsTheOneThatTheRecordTellsOf) {
   Fetch({"b", "c"});
@@ -85,36 +167,23 @@ TEST_F(CopyFetchTest, ALayoutThatIsNotTheSlotsIsNotMoved) {
   other.mutable_layout()->set_header_crc(999);
   Take(calls_.describes).answer(other);
   EXPECT_TRUE(calls_.received.empty());
+  Settle();
   ASSERT_EQ(ended_.size(), 1u);
   EXPECT_EQ(CodeOf(ended_[0]), ErrorCode::CORRUPT);
 }
 
 TEST_F(CopyFetchTest, WhoHasNotHeardOfTheAttemptIsAskedAgainForAWhile) {
-  Fetch({"b", "c"});
+  Fetch({"b"});
   for (int i = 0; i < 3; ++i) {
-    ASSERT_EQ(calls_.describes.size(), 1u);
-    EXPECT_EQ(calls_.describes[0].peer, "b");
+    ASSERT_THAT(Asked(), ElementsAre("b"));
     Take(calls_.describes).answer(Error(ErrorCode::BUSY, "attempt 2 is not decided yet"));
     Pass(seconds(4));
   }
   Take(calls_.describes).answer(Error(ErrorCode::BUSY, "attempt 2 is not decided yet"));
   Settle();
-  ASSERT_EQ(calls_.describes.size(), 1u);
-  EXPECT_EQ(calls_.describes[0].peer, "c");
-}
-
-// Its process stands still in the middle of the bytes: a connection breaks, and the question for another token is not
-// answered. The transport alone would ask five times; here the next agent may have it.
-TEST_F(CopyFetchTest, WhoFallsSilentInTheMiddleIsLeftForTheNext) {
-  Fetch({"b", "c"});
-  const FakeCopyCalls::Moved first = Begin();
-  EXPECT_EQ(CodeOf(Renew(first, Error(ErrorCode::AGENT_UNREACHABLE, "refused"))), ErrorCode::AGENT_UNREACHABLE);
-  EXPECT_EQ(CodeOf(Renew(first, Silent())), ErrorCode::NOT_FOUND) << "ends the transfer";
-  first.done(Error(ErrorCode::NOT_FOUND, "it does not go on"));
-  ASSERT_EQ(calls_.describes.size(), 1u);
-  EXPECT_EQ(calls_.describes[0].peer, "c");
-  const FakeCopyCalls::Moved last = Begin();
-  EXPECT_EQ(CodeOf(Renew(last, Silent())), ErrorCode::TIMEOUT) << "nobody else has it: waited for";
+  EXPECT_THAT(Asked(), IsEmpty());
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_EQ(CodeOf(ended_[0]), ErrorCode::BUSY);
 }
 
 // BUSY alone would be asked again until the transfer's deadline.

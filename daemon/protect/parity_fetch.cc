@@ -11,16 +11,6 @@
 
 namespace ckptd::protect {
 
-// Whose answer ends it, or the next holder.
-struct ParityFetch::Question {
-  Request request;
-  std::vector<ParityPlan::Source> holders;
-  size_t next = 0;
-  std::unique_ptr<PieceSource> asked;
-  absl::Status last;
-  Described done;
-};
-
 struct ParityFetch::Rebuild {
   Request request;
   CopyFetch::Into into;
@@ -53,54 +43,47 @@ void ParityFetch::LogLost(const SnapshotId& id, const ParityPlan::Source& source
 
 // ----------------------------------------------------------------------------------------------------- what it was
 
+// Nothing of it is moved.
 void ParityFetch::Describe(Request request, Described done) {
-  auto question = std::make_shared<Question>();
-  question->request = std::move(request);
-  question->done = std::move(done);
-  auto plan = ParityPlan::Make(*question->request.sources, ends_.whose.rank, ends_.whose.agent);
-  if (!plan.ok()) return question->done(plan.status());
-  question->holders = plan->Holders();
-  question->last = Error(ErrorCode::NOT_FOUND, "nobody has parity of it");
-  asking_.insert(question);
-  AskNext(question);
+  auto plan = ParityPlan::Make(*request.sources, ends_.whose.rank, ends_.whose.agent);
+  if (!plan.ok()) return done(plan.status());
+  std::vector<ParityPlan::Source> others;
+  std::vector<FirstAnswer::Asked> asked;
+  for (const ParityPlan::Source& holder : plan->Holders()) {
+    if (holder.agent == ends_.whose.agent) {
+      if (const auto told = AskSelf(request, holder)) return done(*told);
+      continue;
+    }
+    others.push_back(holder);
+    asked.push_back({holder.agent, ends_.RequestFor(holder, request.id, request.attempt)});
+    asked.back().request.set_chunks(1);
+  }
+  const uint64_t number = next_question_++;
+  FirstAnswer::Handler handler;
+  handler.check = [id = request.id](const v1::DescribeResponse& told) { return CheckTold(told, id); };
+  handler.lost = [this, id = request.id, others](size_t who, const absl::Status& why) {
+    LogLost(id, others[who], why);
+  };
+  handler.told = [this, number, id = request.id, done](const absl::StatusOr<v1::DescribeResponse>& answer) {
+    questions_.erase(number);
+    if (answer.ok()) return done(answer);
+    const absl::Status& why = answer.status();
+    done(Error(CodeOf(why), absl::StrCat(ends_.Name(id), ": by parity: ", why.message())));
+  };
+  auto& question = questions_[number];
+  question = std::make_unique<FirstAnswer>(ends_.loop, ends_.clock, ends_.calls, std::move(asked),
+                                           Error(ErrorCode::NOT_FOUND, "nobody has parity of it"), std::move(handler));
+  question->Start();
 }
 
-void ParityFetch::AskNext(const std::shared_ptr<Question>& question) {
-  if (question->next >= question->holders.size()) {
-    asking_.erase(question);
-    const std::string name = ends_.Name(question->request.id);
-    return question->done(Error(CodeOf(question->last), absl::StrCat(name, ": by parity: ", question->last.message())));
-  }
-  const ParityPlan::Source& holder = question->holders[question->next];
-  if (holder.agent == ends_.whose.agent) {
-    const auto held = ends_.parity(*holder.parity, question->request.id);
-    using Told = absl::StatusOr<v1::DescribeResponse>;
-    return Answered(question, held.ok() ? DescriptionOf(*held, holder.rank) : Told(held.status()));
-  }
-  question->asked = std::make_unique<PieceSource>(ends_.loop, ends_.clock, ends_.calls, holder.agent, true);
-  v1::DescribeRequest asked = ends_.RequestFor(holder, question->request.id, question->request.attempt);
-  asked.set_chunks(1);  // nothing of it is moved
-  const std::weak_ptr<Question> weak = question;
-  question->asked->Ask(std::move(asked), [this, weak](const absl::StatusOr<v1::DescribeResponse>& answer) {
-    if (const auto self = weak.lock()) Answered(self, answer);
-  });
-}
-
-// Who is asked goes in his own turn: this may be his call.
-void ParityFetch::Answered(const std::shared_ptr<Question>& question,
-                           const absl::StatusOr<v1::DescribeResponse>& answer) {
-  const std::shared_ptr<PieceSource> ended = std::move(question->asked);
-  ends_.loop.After(Nanos(0), [ended] {});
-  absl::Status status = answer.status();
-  if (status.ok()) status = CheckTold(*answer, question->request.id);
-  if (status.ok()) {
-    asking_.erase(question);
-    return question->done(answer);
-  }
-  LogLost(question->request.id, question->holders[question->next], status);
-  question->last = status;
-  ++question->next;
-  AskNext(question);
+std::optional<v1::DescribeResponse> ParityFetch::AskSelf(const Request& request, const ParityPlan::Source& holder) {
+  const auto held = ends_.parity(*holder.parity, request.id);
+  absl::StatusOr<v1::DescribeResponse> told = held.status();
+  if (held.ok()) told = DescriptionOf(*held, holder.rank);
+  const absl::Status status = told.ok() ? CheckTold(*told, request.id) : told.status();
+  if (status.ok()) return *std::move(told);
+  LogLost(request.id, holder, status);
+  return std::nullopt;
 }
 
 // ------------------------------------------------------------------------------------------------------- the bytes

@@ -15,10 +15,13 @@
 #define CKPTD_DAEMON_PROTECT_PARITY_FETCH_H_
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "absl/status/statusor.h"
+#include "daemon/protect/first_answer.h"
 #include "daemon/protect/stripe_fetch.h"
 
 namespace ckptd::protect {
@@ -42,11 +45,9 @@ class ParityFetch {
   void Fetch(Request request, CopyFetch::Into into, Fetched done);
 
  private:
-  struct Question;
   struct Rebuild;
 
-  void AskNext(const std::shared_ptr<Question>& question);
-  void Answered(const std::shared_ptr<Question>& question, const absl::StatusOr<v1::DescribeResponse>& answer);
+  [[nodiscard]] std::optional<v1::DescribeResponse> AskSelf(const Request& request, const ParityPlan::Source& holder);
   void AskStorage(const std::shared_ptr<Rebuild>& rebuild);
   void Next(const std::shared_ptr<Rebuild>& rebuild);
   void StartStripe(const std::shared_ptr<Rebuild>& rebuild, uint32_t stripe, const erasure::Extent& block);
@@ -55,7 +56,8 @@ class ParityFetch {
   void LogLost(const SnapshotId& id, const ParityPlan::Source& source, const absl::Status& why) const;
 
   const RebuildEnds ends_;
-  std::set<std::shared_ptr<Question>> asking_;
+  std::map<uint64_t, std::unique_ptr<FirstAnswer>> questions_;
+  uint64_t next_question_ = 0;
   std::set<std::shared_ptr<Rebuild>> rebuilding_;
 };
 

@@ -116,10 +116,6 @@ SharedFetch::SharedFetch(Ends ends, CopyFetch::Request request, CopyFetch::Into 
 
 SharedFetch::~SharedFetch() { board_->Stop(); }
 
-bool SharedFetch::IsWorthIt(size_t agents, const region::CtlHead& head) {
-  return agents > 1 && ChunksIn(head) >= 2 * ShareOut::kFewest;
-}
-
 v1::DescribeRequest SharedFetch::RequestFor(const ShareOut::Range& range) const {
   v1::DescribeRequest out;
   *out.mutable_copy() = NameOfCopy(ends_.whose.job, ends_.whose.rank, request_.id);

@@ -59,9 +59,6 @@ class SharedFetch {
   ~SharedFetch();
   void Start();
 
-  // Of several agents: is it worth the questions?
-  [[nodiscard]] static bool IsWorthIt(size_t agents, const region::CtlHead& head);
-
  private:
   struct Source;
   struct Board;

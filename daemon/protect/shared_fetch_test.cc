@@ -98,10 +98,10 @@ TEST_F(SharedFetchTest, TwoSourcesBringItTogether) {
 TEST_F(SharedFetchTest, OneSourceIsAskedForAllAtOnce) {
   Fetch({"b"});
   ASSERT_THAT(Asked(), ElementsAre("b"));
-  EXPECT_EQ(calls_.describes[0].request.chunks(), 0u);
+  EXPECT_EQ(calls_.describes[0].request.chunks(), kChunks);
   Fetch({"a", "b"});
   EXPECT_THAT(Asked(), ElementsAre("b", "b")) << "this node has none";
-  EXPECT_EQ(calls_.describes[1].request.chunks(), 0u);
+  EXPECT_EQ(calls_.describes[1].request.chunks(), kChunks);
 }
 
 TEST_F(SharedFetchTest, AtMostFourAtOnceAndTheFifthTakesALostOnesPlace) {
@@ -234,8 +234,7 @@ TEST_F(SharedFetchTest, WhoWasLeftOutIsAskedWhenTheOthersFail) {
   moved.done(damaged);
   Settle();
   EXPECT_THAT(Asked(), ElementsAre("c"));
-  EXPECT_EQ(calls_.describes[0].request.chunks(), 0u) << "all of it";
-  calls_.describes[0].request.set_chunks(kChunks);
+  EXPECT_EQ(calls_.describes[0].request.chunks(), kChunks) << "all of it";
   ArriveAll(Begin());
   ExpectWhole();
 }
