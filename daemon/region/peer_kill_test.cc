@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <chrono>
 #include <csignal>
 #include <random>
 
@@ -149,21 +150,46 @@ INSTANTIATE_TEST_SUITE_P(Points, KilledTrimming,
   }
 }
 
+// A child that stores for ever, and where it acknowledges.
+struct Storing {
+  Storing(const std::string& dir, const PeerSpec& spec, StepId from) {
+    EXPECT_EQ(pipe(ends), 0);
+    child = fork();
+    if (child == 0) StoreForEver(dir, spec, from, ends[1]);
+    close(ends[1]);
+  }
+  void Kill() const {
+    kill(child, SIGKILL);
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFSIGNALED(status)) << "it failed before: " << status;
+  }
+
+  int ends[2] = {-1, -1};
+  pid_t child = -1;
+};
+
+// Microseconds until a child has stored its first copy: a sanitizer, or another's work, makes many of few.
+useconds_t UntilTheFirst() {
+  const TempDir dir;
+  const auto begin = std::chrono::steady_clock::now();
+  const Storing child(dir.region(), CopySpec(), 0);
+  StepId step = 0;
+  EXPECT_EQ(read(child.ends[0], &step, sizeof(step)), sizeof(step));
+  const auto took = std::chrono::steady_clock::now() - begin;
+  child.Kill();
+  close(child.ends[0]);
+  return static_cast<useconds_t>(std::chrono::duration_cast<std::chrono::microseconds>(took).count());
+}
+
 // The last step that a child acknowledged before it was killed, `after` into its life.
 StepId LastBeforeTheKill(const std::string& dir, const PeerSpec& spec, StepId from, useconds_t after) {
-  int ends[2];
-  EXPECT_EQ(pipe(ends), 0);
-  const pid_t child = fork();
-  if (child == 0) StoreForEver(dir, spec, from, ends[1]);
-  close(ends[1]);
+  const Storing child(dir, spec, from);
   usleep(after);
-  kill(child, SIGKILL);
-  int status = 0;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFSIGNALED(status)) << "it failed before: " << status;
+  child.Kill();
   StepId last = from;
-  for (StepId step = 0; read(ends[0], &step, sizeof(step)) == sizeof(step);) last = step;
-  close(ends[0]);
+  for (StepId step = 0; read(child.ends[0], &step, sizeof(step)) == sizeof(step);) last = step;
+  close(child.ends[0]);
   return last;
 }
 
@@ -172,10 +198,11 @@ TEST(KilledAnywhere, TheLastAcknowledgedCopyIsThereAndWhole) {
   const TempDir dir;
   StepId last = 0;
   int stored = 0;
+  const useconds_t longest = std::max<useconds_t>(12'000, 4 * UntilTheFirst());
   for (int round = 0; round < 40; ++round) {
     const PeerSpec spec = round % 2 == 0 ? CopySpec() : ParitySpec();
     const StepId before = last;
-    last = LastBeforeTheKill(dir.region(), spec, last, 500 + random() % 12000);
+    last = LastBeforeTheKill(dir.region(), spec, last, 500 + random() % longest);
     if (last > before) ++stored;
     auto region = OpenRegion(dir.region());
     for (const PeerEntry& entry : region->peers().List())
