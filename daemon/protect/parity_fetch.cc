@@ -44,7 +44,7 @@ void ParityFetch::LogLost(const SnapshotId& id, const ParityPlan::Source& source
 // ----------------------------------------------------------------------------------------------------- what it was
 
 // Nothing of it is moved.
-void ParityFetch::Describe(Request request, Described done) {
+void ParityFetch::Describe(const Request& request, Described done) {
   auto plan = ParityPlan::Make(*request.sources, ends_.whose.rank, ends_.whose.agent);
   if (!plan.ok()) return done(plan.status());
   std::vector<ParityPlan::Source> others;
@@ -64,7 +64,8 @@ void ParityFetch::Describe(Request request, Described done) {
   handler.lost = [this, id = request.id, others](size_t who, const absl::Status& why) {
     LogLost(id, others[who], why);
   };
-  handler.told = [this, number, id = request.id, done](const absl::StatusOr<v1::DescribeResponse>& answer) {
+  handler.told = [this, number, id = request.id,
+                  done = std::move(done)](const absl::StatusOr<v1::DescribeResponse>& answer) {
     questions_.erase(number);
     if (answer.ok()) return done(answer);
     const absl::Status& why = answer.status();

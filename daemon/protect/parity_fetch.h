@@ -38,7 +38,7 @@ class ParityFetch {
   };
   // What the first parity that was made of the rank's image says of it: layout and record.
   using Described = CopyFetch::Described;
-  void Describe(Request request, Described done);
+  void Describe(const Request& request, Described done);
 
   // Into the slot. The record is that of the rank's own image.
   using Fetched = std::function<void(const absl::StatusOr<v1::CopyRecord>&)>;
