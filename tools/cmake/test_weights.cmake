@@ -20,7 +20,7 @@ else()
 endif()
 # Of one thread, no process and no socket: the thread sanitizer leaves them out by this label.
 set(CKPTD_TESTS_OF_ONE_THREAD core_image_test format_test job_test json_test placement_test protocol_test)
-# Without a sanitizer: it would hide what they count, or agents that move images all the time would fall behind.
+# Without a sanitizer by day: it would hide what they count, or agents that move images all the time would fall behind.
 set(CKPTD_PLAIN_TESTS copies_e2e_test faults_e2e_test hot_path_test parity_e2e_test protocol_apart protocol_copies
   protocol_mutants protocol_parity protocol_run protocol_strikes rebuild_test sources_e2e_test)
 # Both ways: under a sanitizer they leave out the bounds of memory that they hold.

@@ -5,7 +5,7 @@
 
 LEG_LIMIT=1500 # seconds: a hang is told as this leg's failure, not as a silent job
 TIDY_LIMIT=180 # seconds for clang-tidy by day
-PLAIN="crash|package|plain|power" # labels of the plain leg's tests
+PLAIN="crash|network|package|plain|power" # labels of the plain leg's tests
 ROWS=() PASSED=0 FAILED=0 SKIPPED=0
 
 # ctest over one preset; arguments select tests. The gtest binaries write finer counts beside ctest's.
@@ -71,7 +71,7 @@ leg_tsan() {
 leg_asan() {
   export ASAN_OPTIONS="detect_stack_use_after_return=1 strict_string_checks=1" UBSAN_OPTIONS="print_stacktrace=1"
   export CKPTD_KILLS=20 # of each kind: enough to run the code of a crash; the plain leg counts them
-  if [ -n "$CKPTD_NIGHTLY" ]; then build_preset asan && run_ctest asan asan -LE "package|plain"; return; fi
+  if [ -n "$CKPTD_NIGHTLY" ]; then build_preset asan && run_ctest asan asan -LE "package|network"; return; fi
   build_preset asan sanitized_tests && run_ctest asan asan -LE "$PLAIN"
 }
 
