@@ -66,12 +66,14 @@ TEST_F(SessionTest, ARefusedResumeStartsOverWithTheLayout) {
   EXPECT_EQ(trainer->Save(2), 0) << ckpt_error();
 }
 
-// Its layout was still being prepared when the agent was restarted; the deadline of its restore is long past.
+constexpr uint64_t kRestoreNs = 2000 * kMs;
+
+// Its layout is still being prepared.
 void RunWithoutLayout(FakeAgent& agent, TestTrainer& trainer) {
   agent.hold_layout = true;
   ckpt_want want = {};
   want.struct_bytes = sizeof want;
-  want.timeout_ns = 300 * kMs;
+  want.timeout_ns = kRestoreNs;
   ckpt_restored restored = {};
   restored.struct_bytes = sizeof restored;
   ASSERT_EQ(ckpt_restore_begin(trainer.handle, &want, &restored), 0) << ckpt_error();
@@ -79,7 +81,6 @@ void RunWithoutLayout(FakeAgent& agent, TestTrainer& trainer) {
   trainer.MakeTensors({1000});
   ASSERT_EQ(trainer.Register(), 0) << ckpt_error();
   agent.WaitForCount(MessageType::kLayout, 1);
-  std::this_thread::sleep_for(std::chrono::nanoseconds(want.timeout_ns));
 }
 
 void RestartRefusing(FakeAgent& agent, int32_t code) {
@@ -96,15 +97,17 @@ TEST_F(SessionTest, ARefusedJoinOfARunningTrainerIsRepeatedUnlessItIsFenced) {
   fencing.Start();
   TestTrainer fenced(fencing.socket());
   RunWithoutLayout(fencing, fenced);
+  std::this_thread::sleep_for(std::chrono::nanoseconds(kRestoreNs));  // the deadline of the restores passes
   RestartRefusing(fencing, CKPT_E_FENCED);
   RestartRefusing(agent, CKPT_E_RANKS_MISSING);
   ASSERT_TRUE(Eventually([&] { return fencing.Count(MessageType::kJoin) == 2; }));
-  ASSERT_TRUE(Eventually([&] { return agent.Count(MessageType::kJoin) == 2; }));
+  ASSERT_TRUE(Eventually([&] { return agent.Count(MessageType::kJoin) >= 2; }));
   EXPECT_GE(agent.last_join().timeout_ms, 60'000u) << "not what is left of its restore";
   ASSERT_TRUE(Eventually([&] { return trainer->Info().last_code == CKPT_E_RANKS_MISSING; }));
+  const int refused = agent.Count(MessageType::kJoin);
   agent.hold_layout = false;
   agent.refuse_with = 0;
-  ASSERT_TRUE(Eventually([&] { return agent.Count(MessageType::kJoin) == 3; }));
+  ASSERT_TRUE(Eventually([&] { return agent.Count(MessageType::kJoin) > refused; }));
   trainer->WaitReady();
   agent.Grant(0);
   EXPECT_EQ(trainer->Save(1), 0) << ckpt_error();

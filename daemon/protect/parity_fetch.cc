@@ -78,13 +78,18 @@ void ParityFetch::Describe(const Request& request, Described done) {
 }
 
 std::optional<v1::DescribeResponse> ParityFetch::AskSelf(const Request& request, const ParityPlan::Source& holder) {
-  const auto held = ends_.parity(*holder.parity, request.id);
-  absl::StatusOr<v1::DescribeResponse> told = held.status();
-  if (held.ok()) told = DescriptionOf(*held, holder.rank);
-  const absl::Status status = told.ok() ? CheckTold(*told, request.id) : told.status();
-  if (status.ok()) return *std::move(told);
-  LogLost(request.id, holder, status);
+  auto told = DescribeOwn(request.id, holder);
+  if (told.ok()) return *std::move(told);
+  LogLost(request.id, holder, told.status());
   return std::nullopt;
+}
+
+absl::StatusOr<v1::DescribeResponse> ParityFetch::DescribeOwn(const SnapshotId& id,
+                                                              const ParityPlan::Source& holder) const {
+  CKPTD_ASSIGN_OR_RETURN(const HeldParity held, ends_.parity(*holder.parity, id));
+  CKPTD_ASSIGN_OR_RETURN(v1::DescribeResponse told, DescriptionOf(held, holder.rank));
+  CKPTD_RETURN_IF_ERROR(CheckTold(told, id));
+  return told;
 }
 
 // ------------------------------------------------------------------------------------------------------- the bytes

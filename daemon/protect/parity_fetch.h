@@ -48,6 +48,8 @@ class ParityFetch {
   struct Rebuild;
 
   [[nodiscard]] std::optional<v1::DescribeResponse> AskSelf(const Request& request, const ParityPlan::Source& holder);
+  [[nodiscard]] absl::StatusOr<v1::DescribeResponse> DescribeOwn(const SnapshotId& id,
+                                                                 const ParityPlan::Source& holder) const;
   void AskStorage(const std::shared_ptr<Rebuild>& rebuild);
   void Next(const std::shared_ptr<Rebuild>& rebuild);
   void StartStripe(const std::shared_ptr<Rebuild>& rebuild, uint32_t stripe, const erasure::Extent& block);

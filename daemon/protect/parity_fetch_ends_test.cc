@@ -96,6 +96,23 @@ TEST(ParityDescribeTest, AHolderOfParityTellsWhatTheImageWas) {
   EXPECT_THAT(told[1].status().message(), AllOf(HasSubstr("job gpt rank 2 step 10"), HasSubstr("no answer")));
 }
 
+TEST(ParityDescribeTest, ParityThatIsHereIsNotAskedFor) {
+  for (const char* here : {"a", "b", "c", "d"}) {
+    const Rank lost = *here == 'a' ? 1 : 0;
+    ParityRestore restore({3, 1}, lost, here);
+    restore.agents.says = [](const TestAgents::Question&) -> std::optional<absl::StatusOr<v1::DescribeResponse>> {
+      return Error(ErrorCode::NOT_FOUND, "not here");
+    };
+    std::vector<absl::StatusOr<v1::DescribeResponse>> told;
+    restore.fetch->Describe({TestGroup::kId, restore.Sources(), 2},
+                            [&](const absl::StatusOr<v1::DescribeResponse>& answer) { told.push_back(answer); });
+    restore.Run();
+    ASSERT_EQ(told.size(), 1u) << here;
+    ASSERT_TRUE(told[0].ok()) << here << ": " << told[0].status();
+    EXPECT_EQ(told[0]->layout().slot_bytes(), restore.group.images[lost].size()) << here;
+  }
+}
+
 TEST(ParityDescribeTest, AQuestionEndsWithItsOwner) {
   ParityRestore restore({3, 1}, 2, "x");
   int told = 0;
