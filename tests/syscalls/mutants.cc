@@ -205,8 +205,8 @@ const std::vector<Mutant>& ErrnoMutants() {
       Of<BlindNames>("errors of link", false, "linkat"),
       Of<BlindDeletion>("errors of unlink", false, "unlinkat"),
       Of<WithFiles<LeftOpen>>("close after an error", false, "fallocate"),
-      Of<Abort>("no abort at an error"),
-      Of<WaitForEver>("no wait at an error"),
+      Of<Abort>("no abort at an error", false, "mkdirat"),
+      Of<WaitForEver>("no wait at an error", false, "mkdirat"),
   };
   return mutants;
 }

@@ -26,6 +26,12 @@ Traced Run(const Program& program, const std::vector<std::string>& options) {
   return traced;
 }
 
+// "123 fsync(5) = 0" of -f without its process.
+std::string WithoutProcess(const std::string& line) {
+  const size_t digits = line.find_first_not_of("0123456789");
+  return digits == 0 || digits == line.npos ? line : line.substr(line.find_first_not_of(' ', digits));
+}
+
 std::string NameIn(const std::string& line) {
   const auto end = std::find_if(line.begin(), line.end(), [](unsigned char c) { return !isalnum(c) && c != '_'; });
   return end != line.end() && *end == '(' ? std::string(line.begin(), end) : "";
@@ -55,7 +61,8 @@ Traced ReadTrace(const std::string& folder) {
   Traced traced;
   std::map<std::string, uint64_t> numbers;
   std::ifstream file(TraceFile(folder));
-  for (std::string line; std::getline(file, line);) {
+  for (std::string all; std::getline(file, all);) {
+    const std::string line = WithoutProcess(all);
     traced.killed = traced.killed || absl::StartsWith(line, "+++ killed by SIGKILL");
     const std::string name = NameIn(line);
     if (!name.empty()) traced.calls.push_back({name, ++numbers[name], line});
@@ -79,7 +86,7 @@ std::string InjectedAt(const Traced& traced, const Call& call) {
 }
 
 Traced FailAt(const Program& program, const Call& call, const std::string& error) {
-  Traced traced = Run(program, {absl::StrCat("--trace=", call.name, program.traced),
+  Traced traced = Run(program, {"-f", "--seccomp-bpf", absl::StrCat("--trace=", call.name, program.traced),
                                 absl::StrCat("--inject=", call.name, ":error=", error, ":when=", call.number)});
   traced.injected = InjectedAt(traced, call);
   return traced;

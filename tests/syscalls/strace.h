@@ -1,8 +1,9 @@
 // A program under strace: the list of its system calls, or one of them that kills it, or that fails.
 //
-// Three traps. With --seccomp-bpf strace 6.1 drops signals silently: it is not used, and whoever kills asks for the
-// death. `when=` counts each thread for itself: only the main thread is traced, and what is swept runs in it. io_uring
-// is invisible: what is swept does its I/O by plain calls.
+// Three traps. With --seccomp-bpf strace 6.1 drops signals silently: only errors use it (a life takes a third of the
+// time), and whoever kills asks for the death. `when=` counts each thread for itself: only the main thread is traced
+// (FailAt: a program that has no other), and what is swept runs in it. io_uring is invisible: what is swept does its
+// I/O by plain calls.
 #ifndef CKPTD_TESTS_SYSCALLS_STRACE_H_
 #define CKPTD_TESTS_SYSCALLS_STRACE_H_
 

@@ -25,11 +25,11 @@ set(CKPTD_PLAIN_TESTS copies_e2e_test faults_e2e_test hot_path_test parity_e2e_t
   protocol_mutants protocol_parity protocol_run protocol_strikes rebuild_test sources_e2e_test)
 # Both ways: under a sanitizer they leave out the bounds of memory that they hold.
 set(CKPTD_BOUNDS_TESTS hostile_limits_test)
-# What computes is slower without the compiler's help than the compiler is: rooms and tests, under a sanitizer.
+# What computes is slower without the compiler's help than the compiler is: rooms and tests, whatever the preset.
 set(CKPTD_OPTIMIZED
   ckpt-trainer core_copy core_image erasure format harness harness_fill job json os persist placement protect region
   snapshot storage transport_bulk transport_copies
-  corruption_test crash_simulation crash_states_test format_test json_test os_sim os_test placement_test protocol_test
+  corruption_test crash_simulation crash_states_test format_test json_test os_sim os_test placement_test protocol_run protocol_simulation protocol_test
   region_peer_test storage_test transport_bulk_test)
 set(CKPTD_LONG_TESTS # the longest first
   syscall_errno_test leak_test labelled_kill_test power_cuts crash_states_test faults_e2e_test rebuild_test

@@ -5,7 +5,7 @@
 
 LEG_LIMIT=1500 # seconds: a hang is told as this leg's failure, not as a silent job
 TIDY_LIMIT=180 # seconds for clang-tidy by day
-PLAIN="crash|network|package|plain|power" # labels of the plain leg's tests
+PLAIN="crash|network|plain|power" # labels of the plain leg's tests
 ROWS=() PASSED=0 FAILED=0 SKIPPED=0
 
 # ctest over one preset; arguments select tests. The gtest binaries write finer counts beside ctest's.
@@ -65,14 +65,14 @@ leg_tsan() {
   # liburing maps and unmaps its rings by raw system calls that the sanitizer does not see: two rings that had the same
   # address one after the other look like a race. The crash tests are the plain leg's: they count kills, not races.
   export CKPTD_TEST_IO=threads
-  build_preset tsan sanitized_tests && run_ctest tsan tsan -LE "$PLAIN|one_thread"
+  build_preset tsan sanitized_tests && run_ctest tsan tsan -LE "$PLAIN|package|one_thread"
 }
 
 leg_asan() {
   export ASAN_OPTIONS="detect_stack_use_after_return=1 strict_string_checks=1" UBSAN_OPTIONS="print_stacktrace=1"
   export CKPTD_KILLS=20 # of each kind: enough to run the code of a crash; the plain leg counts them
   if [ -n "$CKPTD_NIGHTLY" ]; then build_preset asan && run_ctest asan asan -LE "package|network"; return; fi
-  build_preset asan sanitized_tests && run_ctest asan asan -LE "$PLAIN"
+  build_preset asan sanitized_tests && run_ctest asan asan -LE "$PLAIN|package"
 }
 
 # pytest over some of the Python tests: a name for its results, then what to run.
