@@ -1,7 +1,8 @@
 # What a test costs, so that ctest keeps the cores busy and no more. Most tests wait, for clocks and other processes: a
-# slot is a sixth of a core, tools/test gives ctest six for each core, a test takes two, and those below take what they
-# were seen to use (their and their children's CPU time over their own, in build/dev alone on two cores). The long ones
-# begin first, for one that begins last runs alone.
+# slot is a sixth of a core (a fourth under a sanitizer, where all wait less), tools/test gives ctest as many for each
+# core, a test takes two, and those below take what they were seen to use (their and their children's CPU time over
+# their own, in build/dev and build/asan alone on two cores). The long ones begin first, for one that begins last runs
+# alone.
 set(CKPTD_TESTS_OF_A_CORE
   bundle client_device_test client_test corruption_test crash_states_test hot_path_test job_names_test leak_test memory
   power_cuts protocol_apart protocol_copies protocol_mutants protocol_parity protocol_run protocol_strikes
@@ -14,10 +15,15 @@ set(CKPTD_TESTS_THAT_WAIT
   membership_etcd_test membership_test nodes_e2e_test peers_e2e_test ranks_test rebuild_test storage_hang_test
   transport_copies_test transport_grpc_test)
 if(CKPTD_SANITIZE)
-  list(APPEND CKPTD_TESTS_OF_A_CORE pull_matrix_test)
+  set(CKPTD_A_CORE 4)
+  list(APPEND CKPTD_TESTS_OF_A_CORE core_image_test hostile_limits_test placement_test protocol_test pull_matrix_test
+    scribbled_storage_test scribbled_test)
 else()
+  set(CKPTD_A_CORE 6)
   set(CKPTD_TESTS_OF_TWO_CORES pull_matrix_test) # holds a bound in milliseconds
 endif()
+math(EXPR CKPTD_TWO_THIRDS "(2 * ${CKPTD_A_CORE} + 1) / 3")
+math(EXPR CKPTD_TWO_CORES "2 * ${CKPTD_A_CORE}")
 # Of one thread, no process and no socket: the thread sanitizer leaves them out by this label.
 set(CKPTD_TESTS_OF_ONE_THREAD core_image_test format_test job_test json_test placement_test protocol_test)
 # Without a sanitizer by day: it would hide what they count, or agents that move images all the time would fall behind.
@@ -34,7 +40,8 @@ set(CKPTD_OPTIMIZED
 set(CKPTD_LONG_TESTS # the longest first
   syscall_errno_test leak_test labelled_kill_test power_cuts crash_states_test faults_e2e_test rebuild_test
   pull_matrix_test soak_test syscall_kill_test copies_e2e_test memory protocol_mutants random_kill_test
-  transport_grpc_test membership_etcd_test hot_path_test systemd scribbled_test sources_e2e_test bench)
+  hostile_limits_test protocol_test transport_grpc_test scribbled_test errors_test nodes_e2e_test fencing_test
+  membership_etcd_test storage_hang_test hot_path_test systemd sources_e2e_test transport_copies_grpc_test bench)
 
 # What tools/test builds of a preset by day.
 add_custom_target(plain_tests)
@@ -66,11 +73,11 @@ function(ckptd_weigh_tests)
   list(LENGTH CKPTD_LONG_TESTS longest)
   foreach(name IN LISTS ARGN)
     if(name IN_LIST CKPTD_TESTS_OF_A_CORE OR name MATCHES "^fuzz_")
-      set_tests_properties(${name} PROPERTIES PROCESSORS 6)
+      set_tests_properties(${name} PROPERTIES PROCESSORS ${CKPTD_A_CORE})
     elseif(name IN_LIST CKPTD_TESTS_OF_TWO_CORES)
-      set_tests_properties(${name} PROPERTIES PROCESSORS 12)
+      set_tests_properties(${name} PROPERTIES PROCESSORS ${CKPTD_TWO_CORES})
     elseif(name IN_LIST CKPTD_TESTS_OF_TWO_THIRDS)
-      set_tests_properties(${name} PROPERTIES PROCESSORS 4)
+      set_tests_properties(${name} PROPERTIES PROCESSORS ${CKPTD_TWO_THIRDS})
     elseif(NOT name IN_LIST CKPTD_TESTS_THAT_WAIT)
       set_tests_properties(${name} PROPERTIES PROCESSORS 2)
     endif()
