@@ -31,7 +31,7 @@ TEST(Fencing, StoppedProcessWakesAfterTheNextAttemptFilledSlots) {
   node.KillAgent();
   ASSERT_TRUE(node.StartAgent());
   // Time enough to make a slot anew.
-  const std::string line = std::string(kBig) + (kSanitized ? " --steps 80" : " --steps 240");
+  const std::string line = std::string(kBig) + (kSanitized ? " --steps 40" : " --steps 240");
   auto next = node.Train(Args(line));
   std::string restored = Restored(*next);
   EXPECT_GE(NumberField(restored, "step"), reported);

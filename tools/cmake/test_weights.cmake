@@ -9,14 +9,14 @@ set(CKPTD_TESTS_OF_A_CORE
   random_kill_test region_peer_test sources_e2e_test syscall_errno_test syscall_kill_test
   transport_copies_grpc_test transport_tls_test uring_errno_test)
 set(CKPTD_TESTS_OF_TWO_THIRDS
-  agent_start_test bench fencing_test hostile_limits_test labelled_kill_test scribbled_storage_test scribbled_test soak_test systemd)
+  agent_start_test bench hostile_limits_test labelled_kill_test scribbled_storage_test scribbled_test soak_test systemd)
 set(CKPTD_TESTS_THAT_WAIT
   backpressure_test certs_e2e_test certs_test copies_e2e_test errors_test faults_e2e_test health_e2e_test
   membership_etcd_test membership_test nodes_e2e_test peers_e2e_test ranks_test rebuild_test storage_hang_test
   transport_copies_test transport_grpc_test)
 if(CKPTD_SANITIZE)
   set(CKPTD_A_CORE 4)
-  list(APPEND CKPTD_TESTS_OF_A_CORE core_image_test hostile_limits_test placement_test protocol_test pull_matrix_test
+  list(APPEND CKPTD_TESTS_OF_A_CORE core_image_test fencing_test hostile_limits_test placement_test protocol_test pull_matrix_test
     scribbled_storage_test scribbled_test)
 else()
   set(CKPTD_A_CORE 6)

@@ -109,9 +109,9 @@ tidy_files() {
   fi
 }
 
-# Sources that the tidy preset would compile, relative to the top.
-compiled_sources() {
-  sed -n 's|^ *"file": ".*'"$CKPTD_ROOT"'/\(.*\)".*|\1|p' "$CKPTD_ROOT/build/tidy/compile_commands.json"
+# Sources on stdin; what the tidy preset compiles them in, several of a room together, in their order.
+compiled_units() {
+  python3 "$CKPTD_ROOT/tools/lib/tidy_units.py" "$CKPTD_ROOT/build/tidy/compile_commands.json"
 }
 
 # What protoc writes is all that clang-tidy needs of a build.
@@ -127,8 +127,8 @@ leg_tidy() {
   local files left=$LOGS/tidy/left status=0
   has_version_14 tidy clang-tidy || return 0
   cd "$CKPTD_ROOT" && generate_headers || return 1
-  mapfile -t files < <(tidy_files | grep -Fxf <(compiled_sources))
-  echo "clang-tidy: ${#files[@]} files"
+  mapfile -t files < <(tidy_files | compiled_units)
+  echo "clang-tidy: ${#files[@]} units"
   [ ${#files[@]} -eq 0 ] && return 0
   local seconds=${CKPTD_NIGHTLY:+$LEG_LIMIT}
   printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" \

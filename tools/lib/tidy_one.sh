@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tidy_one.sh UNTIL LEFT FILE: clang-tidy of one file, or, from the second UNTIL on, its name into LEFT.
+# tidy_one.sh UNTIL LEFT FILE: clang-tidy of one unit (tidy_units.py), or, from the second UNTIL on, its name into LEFT.
 # What was clean stays clean while nothing of it changes: the version and the rules of clang-tidy, how the file is
 # compiled, and the file with all that it includes, comments too (NOLINT is one). A finding is never kept.
 set -o pipefail
@@ -13,5 +13,6 @@ looked_at() { clang-tidy --version && cat .clang-tidy && echo "$command" && sh -
 # The folder of the checkout is no part of the verdict.
 key=$(looked_at 2>/dev/null | sed "s|$PWD|.|g" | sha256sum) && known=$HOME/.cache/ckptd/tidy/${key%% *} || known=
 if [ -n "$known" ] && [ -e "$known" ]; then touch "$known" && exit 0; fi
-timeout -k 10 900 clang-tidy --quiet -p build/tidy "$3" || exit 1
+# A unit of several sources includes them.
+timeout -k 10 900 clang-tidy --quiet --checks=-bugprone-suspicious-include -p build/tidy "$3" || exit 1
 [ -z "$known" ] || { mkdir -p "${known%/*}" && : >"$known"; }
