@@ -1,6 +1,7 @@
 """The wheel: built by the real pip, installed elsewhere, used with nothing of this repository on the path."""
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -8,6 +9,8 @@ import zipfile
 import pytest
 from conftest import ROOT
 
+# A wheel is always built anew; of an unchanged source the compiler's cache has the answer.
+CCACHE = {f"CMAKE_{language}_COMPILER_LAUNCHER": "ccache" for language in ("C", "CXX") if shutil.which("ccache")}
 TRAIN = """
 import sys, time, torch, ckptd
 assert ckptd.__file__.startswith(sys.argv[1]), ckptd.__file__
@@ -34,7 +37,7 @@ print(start, step)
 def wheel(tmp_path_factory):
     out = tmp_path_factory.mktemp("wheel")
     done = subprocess.run([ROOT / "tools" / "wheel", out], capture_output=True, text=True,
-                          env={**os.environ, "PYTHON": sys.executable})  # fmt: skip
+                          env={**os.environ, **CCACHE, "PYTHON": sys.executable})  # fmt: skip
     assert done.returncode == 0, done.stderr
     (found,) = out.glob("*.whl")
     return found
