@@ -8,6 +8,7 @@ microsecond a step while nothing is being captured.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -28,13 +29,13 @@ class Watcher(Protocol):
         """`optimizer` has changed them."""
 
 
-_watchers: weakref.WeakSet[Any] = weakref.WeakSet()
+_watchers: tuple[weakref.ref[Any], ...] = ()  # a set of weak references would cost each step two of its copies
 _handles: list[Any] = []
 
 
 def watch(watcher: Watcher) -> None:
     """Calls `watcher` around each step of every torch optimizer until `unwatch`, or until it is garbage."""
-    _watchers.add(watcher)
+    _keep(lambda other: other is not watcher, weakref.ref(watcher))
     if not _handles:
         _handles.append(register_optimizer_step_pre_hook(_before))
         _handles.append(register_optimizer_step_post_hook(_after))
@@ -42,20 +43,30 @@ def watch(watcher: Watcher) -> None:
 
 def unwatch(watcher: Watcher) -> None:
     """Inverse of `watch`; unknown watchers are ignored. The last one takes the hooks away."""
-    _watchers.discard(watcher)
+    _keep(lambda other: other is not watcher)
     if not _watchers:
         while _handles:
             _handles.pop().remove()
 
 
+def _keep(is_kept: Callable[[Any], bool], *added: weakref.ref[Any]) -> None:
+    """Of those that still live; their order is of no matter."""
+    global _watchers
+    _watchers = tuple(one for one in _watchers if one() is not None and is_kept(one())) + added
+
+
 def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
-    for watcher in tuple(_watchers):
-        watcher.before_update(optimizer)
+    for reference in _watchers:
+        watcher = reference()
+        if watcher is not None:
+            watcher.before_update(optimizer)
 
 
 def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
-    for watcher in tuple(_watchers):
-        watcher.after_update(optimizer)
+    for reference in _watchers:
+        watcher = reference()
+        if watcher is not None:
+            watcher.after_update(optimizer)
 
 
 _WRAPPER = Optimizer.profile_hook_step(lambda *_: None).__code__
