@@ -131,6 +131,7 @@ absl::Status ParityPlan::TooFew(uint32_t stripe, const std::vector<uint32_t>& lo
   }
   std::sort(sorted.begin(), sorted.end());
   std::vector<std::string> ranks;
+  ranks.reserve(sorted.size());
   for (const Rank rank : sorted) ranks.push_back(absl::StrCat(rank));
   std::vector<std::string> all = {absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ", Listed(ranks))};
   all.insert(all.end(), parity.begin(), parity.end());
