@@ -82,8 +82,9 @@ class CkptctlTest : public ::testing::Test {
     ASSERT_EQ(trainer->Wait(), 0) << trainer->Errors() << node_->AgentLog();
     ASSERT_EQ(trainer->Last("DURABLE"), 20u);
     for (const std::string& line : trainer->lines()) {
-      unsigned long long step = 0;
-      if (sscanf(line.c_str(), "DURABLE %llu", &step) == 1 && step < 20) older_ = step;
+      if (line.rfind("DURABLE ", 0) != 0) continue;
+      const uint64_t step = std::strtoull(line.c_str() + sizeof "DURABLE", nullptr, 10);
+      if (step < 20) older_ = step;
     }
     ASSERT_NE(older_, 0u);
   }

@@ -32,7 +32,10 @@ Namespaces::~Namespaces() {
   for (const std::string& name : names_) {
     Child pids({{"ip", "netns", "pids", name}, {}, "/dev/null"});
     (void)pids.Wait();
-    for (const std::string& pid : pids.lines()) kill(std::atoi(pid.c_str()), SIGKILL);
+    for (const std::string& line : pids.lines()) {
+      const long pid = std::strtol(line.c_str(), nullptr, 10);
+      if (pid > 0) kill(static_cast<pid_t>(pid), SIGKILL);  // 0 would be all of us
+    }
     (void)Run("ip netns del " + name);
   }
 }
