@@ -43,7 +43,10 @@ class Corrupter {
   static constexpr size_t kBlock = 4096;
 
   size_t Below(size_t end) { return std::uniform_int_distribution<size_t>(0, end - 1)(random_); }
-  void FlipBit(std::string& bytes) { bytes[Below(bytes.size())] ^= static_cast<char>(1 << Below(8)); }
+  void FlipBit(std::string& bytes) {
+    char& byte = bytes[Below(bytes.size())];
+    byte = static_cast<char>(static_cast<unsigned char>(byte) ^ (1U << Below(8)));
+  }
   // Where a block begins; a short file is one block.
   size_t Block(const std::string& bytes) { return Below((bytes.size() + kBlock - 1) / kBlock) * kBlock; }
 
@@ -100,8 +103,8 @@ inline uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   return text == nullptr ? otherwise : strtoull(text, nullptr, 10);
 }
 inline uint64_t Cases() {
-  const bool night = FromEnvironment("CKPTD_NIGHTLY", 0) != 0;
-  return FromEnvironment("CKPTD_CORRUPTIONS", kSanitized ? 2'000 : night ? 100'000 : 20'000);
+  if (kSanitized) return FromEnvironment("CKPTD_CORRUPTIONS", 2'000);
+  return FromEnvironment("CKPTD_CORRUPTIONS", FromEnvironment("CKPTD_NIGHTLY", 0) != 0 ? 100'000 : 20'000);
 }
 
 inline std::string Content(const std::string& path) {
