@@ -6,7 +6,6 @@ import ckptd
 import torch
 
 STEPS = 50  # in one go: less than the slice of another process on the same core
-LIMIT = 50e-6  # seconds a step; 10 to 30 were measured on cores that others used too
 
 
 def seconds_each(call):
@@ -32,8 +31,10 @@ def test_a_step_without_a_save(agent):
             ck.step(done)
 
         step()  # the first one tells the agent what there is to save
+        # No more than the smallest optimizer's own step: 21 of 30 us were measured, and cores differ.
+        limit = min(without)
         # The best of many: what the machine did to the others is not ours, and it does so for seconds at a time.
         with_ckptd, end = [seconds_each(step)], time.monotonic() + 30
-        while min(with_ckptd) - min(without) >= LIMIT and time.monotonic() < end:
+        while min(with_ckptd) - min(without) >= limit and time.monotonic() < end:
             with_ckptd.append(seconds_each(step))
-    assert min(with_ckptd) - min(without) < LIMIT
+    assert min(with_ckptd) - min(without) < limit
