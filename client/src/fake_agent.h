@@ -64,6 +64,7 @@ class FakeAgent {
   std::atomic<bool> offer_verified{false};  // what LOAD says of the slot
   std::atomic<BackPressure> back_pressure{BackPressure::kSkip};
   std::atomic<bool> hold_layout{false};
+  std::atomic<bool> none_granted{false};  // no slot of this attempt before Grant(); else one was, and is in use
   std::atomic<uint64_t> chunk_bytes{64 << 10};
   // Starts a copier: its socket and its pidfd, which are the agent's then. Set before Start. Without it, or when it
   // says false, COPIER is refused.

@@ -110,6 +110,7 @@ void FakeAgent::BuildBell() {
 }
 
 void FakeAgent::SendReady() {
+  if (!none_granted) grant().attempt = attempt_;
   hint_ = UniqueFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   std::vector<int> fds = {ctl_fd_.get(), bell_fd_.get(), hint_.get()};
   for (const UniqueFd& fd : slot_fds_) fds.push_back(fd.get());

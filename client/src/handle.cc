@@ -212,7 +212,7 @@ void FillInfo(State& state, ckpt_info_view* out) {
   out->durable_step = state.durable_step;
   out->prepared_bytes = state.prepared_bytes;
   out->layout_bytes = state.registration != nullptr ? state.registration->shape->slot_bytes : 0;
-  out->ready = state.Ready() ? 1 : 0;
+  out->ready = state.SlotsAreGranted() ? 1 : 0;
   out->broken = state.broken ? 1 : 0;
   out->last_code = state.last_code;
   out->dropped = state.dropped;

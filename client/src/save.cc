@@ -72,6 +72,9 @@ int32_t WhyNotReady(const State& state) {
 int32_t WhyNoGrant(const State& state) {
   if (!state.connected) return Fail(code::AGENT_UNREACHABLE, "no free slot, and the agent does not answer");
   if (state.agent_code == code::DRAINING) return Fail(code::DRAINING, "the agent is draining");
+  if (!state.SlotsAreGranted()) {
+    return Fail(code::LAYOUT_PREPARING, "memory for this layout is prepared; the agent has not granted a slot of it yet");
+  }
   return Fail(code::NO_FREE_SLOT, "no slot is free: the snapshots before are still needed");
 }
 
@@ -196,7 +199,8 @@ int32_t AdmitInTime(State& state, const SaveRequest& request) {
     const int32_t rc = Admit(state, request);
     const bool patient = (request.flags & CKPT_WAIT_FOR_SLOT) != 0 || state.back_pressure == BackPressure::kWait;
     uint64_t until = 0;
-    if (rc == -code::NO_FREE_SLOT && patient) until = deadline;
+    const bool first_slot = rc == -code::LAYOUT_PREPARING && state.Ready() && !state.SlotsAreGranted();
+    if ((rc == -code::NO_FREE_SLOT || first_slot) && patient) until = deadline;
     if (rc == -code::BUSY && IsEnding(state.capture)) until = ended;
     const uint64_t now = MonotonicNs();
     if (state.stopping || now >= until) return rc;

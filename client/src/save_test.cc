@@ -4,6 +4,7 @@
 #include <atomic>
 #include <fstream>
 #include <iterator>
+#include <thread>
 
 #include "client/src/sync.h"
 #include "client/src/test_image.h"
@@ -106,6 +107,26 @@ TEST_F(SaveTest, EveryDropHasItsCode) {
   EXPECT_EQ(ckpt_wait(trainer->handle, 77, CKPT_CAPTURED, kLong), CKPT_E_NOT_FOUND);
   EXPECT_EQ(trainer->Info().dropped, 4u);
   EXPECT_EQ(agent.Count(MessageType::kLayout), 1) << "other addresses need no new layout";
+}
+
+TEST_F(SaveTest, BeforeTheFirstGrantThereIsNoSlotThatCouldBeBusy) {
+  agent.none_granted = true;
+  trainer->MakeTensors({5000});
+  ASSERT_EQ(trainer->Register(), 0) << ckpt_error();
+  uint64_t step = 0;
+  const auto told = [&] {
+    return trainer->Save(++step) == CKPT_E_LAYOUT_PREPARING &&
+           std::string(ckpt_error()).find("has not granted a slot of it yet") != std::string::npos;
+  };
+  ASSERT_TRUE(Eventually(told)) << ckpt_error();
+  EXPECT_EQ(trainer->Info().ready, 0u);
+  std::thread later([this] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    agent.Grant(0);
+  });
+  EXPECT_EQ(trainer->Save(++step, CKPT_WAIT_FOR_SLOT), 0) << ckpt_error();
+  later.join();
+  EXPECT_EQ(trainer->Info().ready, 1u);
 }
 
 TEST_F(SaveTest, ASlotThatWasReplacedIsNotWritten) {

@@ -47,6 +47,10 @@ bool State::Ready() const {
          attachment->ready().slot_bytes == registration->shape->slot_bytes;
 }
 
+bool State::SlotsAreGranted() const {
+  return Ready() && attachment->grant().attempt.load(std::memory_order_acquire) == attempt;
+}
+
 bool State::Pulls() const {
   return pull.stage == Pull::Stage::kReady && !pull.stale && !pull.holds_only && pull.registration != nullptr &&
          pull.registration == registration && pull.attachment == attachment;

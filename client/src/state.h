@@ -111,6 +111,8 @@ struct State {
 
   // The rest: with the mutex held.
   [[nodiscard]] bool Ready() const;
+  // The agent has granted a first slot of this layout, a moment after its memory is Ready().
+  [[nodiscard]] bool SlotsAreGranted() const;
   [[nodiscard]] bool Pulls() const;  // the copier is prepared for what is registered now, and saves are pulled
   [[nodiscard]] std::shared_ptr<Rescue> Rescuer() const;  // of what is registered now; or null
   void DropRescue(const char* why);
