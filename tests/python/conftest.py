@@ -123,6 +123,17 @@ def pytest_addoption(parser):
     parser.addoption("--seed", default=seed, help="what is drawn; else $CKPTD_SEED, else random")
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "night: long, and of no promise to users; not by day ($CKPTD_NIGHTLY)")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not os.environ.get("CKPTD_NIGHTLY"):
+        by_night = [item for item in items if item.get_closest_marker("night")]
+        items[:] = [item for item in items if item not in by_night]
+        config.hook.pytest_deselected(items=by_night)
+
+
 def pytest_report_header(config):
     return f"matrix: --seed {config.getoption('--seed')}"
 

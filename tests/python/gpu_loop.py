@@ -15,6 +15,7 @@ import time
 
 import ckptd
 import torch
+import torch._dynamo  # the first step of an optimizer imports it: two seconds
 from ckptd import device
 from copiers import kill_copiers
 from host_device import Gpu, build_of_environment
@@ -26,7 +27,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 DEATHS = ("between", "updating", "queued", "exception", "handled")
 
 
-def arguments():
+def parsed(arguments):
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", required=True)
     parser.add_argument("--save", action="store_true")
@@ -40,7 +41,7 @@ def arguments():
     parser.add_argument("--kill-copier-at", type=int, default=0, help="SIGKILL to it in the capture of this step")
     parser.add_argument("--no-selfcheck", action="store_true")
     parser.add_argument("--postmortem", action="store_true")
-    return parser.parse_args()
+    return parser.parse_args(arguments)
 
 
 class Net(nn.Module):
@@ -81,8 +82,8 @@ def die(args, save):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main():
-    args = arguments()
+def main(arguments):
+    args = parsed(arguments)
     torch.set_num_threads(1)
     gpu = Gpu(build_of_environment(), shareable=args.postmortem)
     torch.manual_seed(0)
@@ -196,7 +197,7 @@ def forget_stream(gpu):
 
 if __name__ == "__main__":
     try:
-        main()
+        main(sys.argv[1:])
     except RuntimeError:
         if "handled" not in sys.argv:
             raise

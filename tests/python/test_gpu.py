@@ -1,24 +1,9 @@
 """Training whose state lives on a GPU, with the host device in its place (host_device.py); real agent, real kills."""
 
-import subprocess
-import sys
-
 import pytest
-from conftest import BUILD, ROOT, require_build
+from gpu_run import run
 
-LOOP = ROOT / "tests" / "python" / "gpu_loop.py"
 SLOW = ["--slow", "300000"]  # a copy of all the state takes about a quarter of a second
-
-
-def run(out, agent=None, *arguments, environment=None):
-    """Exit status of one launch."""
-    require_build()
-    out.mkdir(exist_ok=True)
-    own = {"CKPTD_BUILD": str(BUILD), "PYTHONPATH": f"{ROOT}/client/python:{ROOT}/tests/python", "OMP_NUM_THREADS": "1"}
-    everything = {**(agent.environment() if agent else {}), **own, **(environment or {})}
-    save = ["--save"] if agent else []
-    command = [sys.executable, str(LOOP), "--out", str(out), *save, *arguments]
-    return subprocess.run(command, env=everything, timeout=120).returncode
 
 
 def lines(out, name):

@@ -5,7 +5,8 @@ import signal
 import pytest
 from conftest import BUILD
 from copiers import gone
-from test_gpu import lines, run, undisturbed  # noqa: F401  a fixture
+from gpu_run import run
+from test_gpu import lines, undisturbed  # noqa: F401  a fixture
 
 PULL = ("--path", "pull")
 

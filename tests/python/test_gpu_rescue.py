@@ -6,7 +6,8 @@ import time
 
 import pytest
 from copiers import gone
-from test_gpu import lines, run, undisturbed  # noqa: F401  a fixture
+from gpu_run import run
+from test_gpu import lines, undisturbed  # noqa: F401  a fixture
 from test_gpu_pull import pulling  # noqa: F401  a fixture
 
 # Saves at 3, 6 and 9; the run dies at 8.

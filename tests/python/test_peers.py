@@ -97,6 +97,7 @@ def check_figures(result):
     assert visit["caches"] == "advised" and visit["written"] <= visit["durable"]
 
 
+@pytest.mark.night
 def test_several_ranks(tmp_path):
     require_build()
     status, _, document = compare(tmp_path, "--workload", "2x64KiB/3", "--ways", "ckptd", "--n", "1")
@@ -105,6 +106,7 @@ def test_several_ranks(tmp_path):
     check_figures(found["ways"]["ckptd"])
 
 
+@pytest.mark.night
 def test_what_was_not_saved_is_noticed(tmp_path, monkeypatch):
     """A peer that saves nothing, and says it restored."""
     script = f'PYTHONPATH=$PYTHONPATH:$(dirname $0) exec {sys.executable} "$@"'
@@ -120,6 +122,7 @@ def test_what_was_not_saved_is_noticed(tmp_path, monkeypatch):
     assert len(result["failures"]) == 1 and not result["visits"]
 
 
+@pytest.mark.night
 def test_a_peer_that_fails_or_hangs_is_a_row(tmp_path, monkeypatch):
     pretend(tmp_path, monkeypatch, "dlrover", "sleep 1000 &\nsleep 1000")
     pretend(tmp_path, monkeypatch, "torchsnapshot", "echo 'Boom: it is broken' >&2; exit 3")
@@ -132,6 +135,7 @@ def test_a_peer_that_fails_or_hangs_is_a_row(tmp_path, monkeypatch):
     assert all(f"| {way} | {error} |" in told for way, error in errors.items()) and status == 0
 
 
+@pytest.mark.night
 def test_an_installation_that_fails_is_a_row(tmp_path, monkeypatch):
     monkeypatch.setenv("CKPTD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -141,6 +145,7 @@ def test_an_installation_that_fails_is_a_row(tmp_path, monkeypatch):
     assert list((tmp_path / "cache").iterdir()) == []
 
 
+@pytest.mark.night
 def test_it_leaves_nothing_when_it_is_stopped(tmp_path):
     require_build()
     process = start(tmp_path, "--workload", "64KiB/2", "--ways", "ckptd", "--compute", "30", "--n", "1")

@@ -240,7 +240,7 @@ bool Night() {
 
 uint64_t ErrorStride() {
   if (const char* given = std::getenv("CKPTD_ERROR_STRIDE")) return std::max(1UL, std::strtoul(given, nullptr, 10));
-  return Night() ? 1 : 80;
+  return Night() ? 1 : 160;
 }
 
 crash::Tally Sweep(const Life& life, const Plan& plan) {

@@ -37,7 +37,7 @@ TEST_F(KillAtEverySyscall, LosesNothingThatWasTold) {
   for (const Life& life : Lives()) {
     Plan plan;
     plan.starts = Starts();
-    if (!Night()) plan.stride = life.links ? 10 : 30;
+    if (!Night()) plan.stride = life.links ? 20 : 60;
     const crash::Tally tally = Sweep(life, plan);
     std::printf("kill: %-14s %6lu calls (every %lu. one), each killed; %lu lost or torn\n", life.name.c_str(),
                 tally.tried, plan.stride, tally.violations);

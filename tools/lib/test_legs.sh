@@ -4,9 +4,17 @@
 # non-zero (a build that broke, a hang) is one failure more.
 
 LEG_LIMIT=1500 # seconds: a hang is told as this leg's failure, not as a silent job
-TIDY_LIMIT=180 # seconds for clang-tidy by day
+TIDY_LIMIT=100 # seconds for clang-tidy by day
 PLAIN="crash|network|plain|power" # labels of the plain leg's tests
 ROWS=() PASSED=0 FAILED=0 SKIPPED=0
+
+# build_preset for a leg, which tells how long it took: LEG PRESET [TARGET...].
+build_leg() {
+  local leg=$1 began=$SECONDS
+  shift
+  build_preset "$@" || return 1
+  echo ", $((SECONDS - began)) of them to build" >"$LOGS/$leg/built"
+}
 
 # ctest over one preset; arguments select tests. The gtest binaries write finer counts beside ctest's.
 run_ctest() {
@@ -48,16 +56,16 @@ leg_format() {
 }
 
 # fakecuda: the host device, a GPU for the tests
-leg_release() { build_preset release "${PROGRAMS[@]}" fakecuda && run_ctest release release -L package; }
+leg_release() { build_leg release release "${PROGRAMS[@]}" fakecuda && run_ctest release release -L package; }
 
 # By day a test runs in one build, or under both sanitizers. Here what a sanitizer is too slow for, or what it hides; by
 # night everything.
 leg_plain() {
-  if [ -n "$CKPTD_NIGHTLY" ]; then build_preset dev && run_ctest plain dev; return; fi
-  build_preset dev plain_tests && run_ctest plain dev -L "$PLAIN|bounds"
+  if [ -n "$CKPTD_NIGHTLY" ]; then build_leg plain dev && run_ctest plain dev; return; fi
+  build_leg plain dev plain_tests && run_ctest plain dev -L "$PLAIN|bounds" -LE night
 }
 
-leg_threads() { build_preset dev && CKPTD_TEST_IO=threads run_ctest threads dev -L integration; }
+leg_threads() { build_leg threads dev && CKPTD_TEST_IO=threads run_ctest threads dev -L integration; }
 
 leg_tsan() {
   # UCX is Debian's, and not instrumented: what it does itself cannot be judged, what is done around it can.
@@ -65,14 +73,14 @@ leg_tsan() {
   # liburing maps and unmaps its rings by raw system calls that the sanitizer does not see: two rings that had the same
   # address one after the other look like a race. The crash tests are the plain leg's: they count kills, not races.
   export CKPTD_TEST_IO=threads
-  build_preset tsan sanitized_tests && run_ctest tsan tsan -LE "$PLAIN|package|one_thread"
+  build_leg tsan tsan sanitized_tests && run_ctest tsan tsan -LE "$PLAIN|package|one_thread|bytes"
 }
 
 leg_asan() {
   export ASAN_OPTIONS="detect_stack_use_after_return=1 strict_string_checks=1" UBSAN_OPTIONS="print_stacktrace=1"
   export CKPTD_KILLS=20 # of each kind: enough to run the code of a crash; the plain leg counts them
-  if [ -n "$CKPTD_NIGHTLY" ]; then build_preset asan && run_ctest asan asan -LE "package|network"; return; fi
-  build_preset asan sanitized_tests && run_ctest asan asan -LE "$PLAIN|package"
+  if [ -n "$CKPTD_NIGHTLY" ]; then build_leg asan asan && run_ctest asan asan -LE "package|network"; return; fi
+  build_leg asan asan sanitized_tests && run_ctest asan asan -LE "$PLAIN|package"
 }
 
 # pytest over some of the Python tests: a name for its results, then what to run.
@@ -86,7 +94,7 @@ run_pytest() {
 # Training loops use one core each: one worker a core, a file's tests on one of them; what measures time behind all others.
 leg_python() {
   local most=0 alone=0
-  torch_env_build && build_preset release "${PROGRAMS[@]}" fakecuda || return 1
+  torch_env_build && build_leg python release "${PROGRAMS[@]}" fakecuda || return 1
   cd "$CKPTD_ROOT" || return 1
   export CKPTD_BUILD="$CKPTD_ROOT/build/release" PYTHONPATH="$CKPTD_ROOT/client/python" PYTHONDONTWRITEBYTECODE=1
   run_pytest most tests/python --ignore=tests/python/test_overhead.py \
@@ -141,7 +149,7 @@ leg_tidy() {
 # A process that is killed counts, one that became another user does not. Kills by the thousand add no line.
 leg_coverage() {
   local status=0 raw=$LOGS/coverage/raw
-  build_preset coverage || return 1
+  build_leg coverage coverage || return 1
   rm -rf "$raw" && mkdir -p "$raw"
   LLVM_PROFILE_FILE="$raw/%m%c.profraw" CKPTD_KILLS=20 CKPTD_NIGHTLY='' CKPTD_STEPS=1000000 \
     run_ctest coverage coverage -LE package || status=1
@@ -173,7 +181,8 @@ run_leg() {
   if [ "$status" = 0 ] && [ "${passed:-0}" = 0 ] && [ "${skipped:-0}" = 0 ]; then passed=1; fi # a leg that is one check
   PASSED=$((PASSED + ${passed:-0})) FAILED=$((FAILED + ${failed:-0})) SKIPPED=$((SKIPPED + ${skipped:-0}))
   took=$((SECONDS - start))
-  printf ' %d passed, %d failed, %d skipped in %d s\n' "${passed:-0}" "${failed:-0}" "${skipped:-0}" "$took"
+  printf ' %d passed, %d failed, %d skipped in %d s%s\n' "${passed:-0}" "${failed:-0}" "${skipped:-0}" "$took" \
+    "$(cat "$LOGS/$leg/built" 2>/dev/null)"
   ROWS+=("$leg $took ${passed:-0} ${failed:-0} ${skipped:-0}")
   if [ "${failed:-0}" != 0 ]; then show_failure "$leg"; fi
 }
