@@ -73,7 +73,8 @@ int32_t WhyNoGrant(const State& state) {
   if (!state.connected) return Fail(code::AGENT_UNREACHABLE, "no free slot, and the agent does not answer");
   if (state.agent_code == code::DRAINING) return Fail(code::DRAINING, "the agent is draining");
   if (!state.SlotsAreGranted()) {
-    return Fail(code::LAYOUT_PREPARING, "memory for this layout is prepared; the agent has not granted a slot of it yet");
+    return Fail(code::LAYOUT_PREPARING,
+                "memory for this layout is prepared; the agent has not granted a slot of it yet");
   }
   return Fail(code::NO_FREE_SLOT, "no slot is free: the snapshots before are still needed");
 }

@@ -5,19 +5,21 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 
 usage() {
   cat <<END
-usage: bare_system.sh [--ubuntu] [--copy PATH] FOLDER [COMMAND]...
+usage: bare_system.sh [--ubuntu] [--copy PATH] [--at PATH] FOLDER [COMMAND]...
 
 Makes a minimal Debian 12 in FOLDER (debootstrap), or with --ubuntu an Ubuntu 24.04, clones this checkout's HEAD into it, and
 runs each COMMAND there from the top of the clone (default: tools/quickstart, then tools/test). Says how long each took;
 exit 0 only if all exited 0. FOLDER must not exist; it needs about 20 GB and is left for a look. Network settings of this
 machine are copied in: resolv.conf, certificates, Debian's apt sources, pip's configuration. With --copy, PATH too, to the
-same place. Mounts live in a namespace of their own.
+same place; with --at, the clone lies there instead of in /root/ckptd: a copied cache of the compiler knows one path.
+Mounts live in a namespace of their own.
 END
 }
 
-system='Debian 12' copy=
+system='Debian 12' copy='' at=/root/ckptd
 if [ "${1:-}" = --ubuntu ]; then system='Ubuntu 24.04' && shift; fi
 if [ "${1:-}" = --copy ]; then copy=$(realpath "${2:?a path}") && shift 2; fi
+if [ "${1:-}" = --at ]; then at=$(realpath -m "${2:?a path}") && shift 2; fi
 case "${1:-}" in -h | --help | '') usage; exit 2 ;; esac
 folder=$1
 shift
@@ -77,7 +79,7 @@ if [ "$system" = 'Debian 12' ]; then make=debian; else make=ubuntu; fi
 # What Debian's installer and every container runtime write, and debootstrap does not: torchrun looks up localhost.
 printf '127.0.0.1 localhost\n::1 localhost\n127.0.1.1 %s\n' "$(hostname)" >"$folder/etc/hosts"
 copy_in /etc/resolv.conf /etc/ssl/certs /usr/local/share/ca-certificates /etc/pip.conf ${copy:+"$copy"}
-git clone -q --no-hardlinks "$root" "$folder/root/ckptd"
+git clone -q --no-hardlinks "$root" "$folder$at"
 
 settings=(HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 TERM=dumb)
 while IFS= read -r line; do settings+=("$line"); done < <(env | grep -E '^(PIP_|https?_proxy=|no_proxy=|SSL_CERT_FILE=)' || true)
@@ -91,7 +93,7 @@ inside() {
     mount -t sysfs -o ro sysfs "$1/sys" # UCX looks at its devices there
     mount --rbind /dev "$1/dev"
     mount -t tmpfs -o mode=1777 tmpfs "$1/dev/shm"
-    exec chroot "$1" bash -c "cd /root/ckptd && exec $2" </dev/null' bash "$folder" "$1"
+    exec chroot "$1" bash -c "cd $3 && exec $2" </dev/null' bash "$folder" "$1" "$at"
 }
 
 failures=0

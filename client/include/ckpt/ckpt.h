@@ -342,8 +342,8 @@ typedef struct ckpt_info_view {
   uint64_t prepared_bytes; /* memory of the newest layout */
   uint64_t layout_bytes;   /* 0 = no layout; saves work when prepared == layout bytes x slots and `ready` */
   uint32_t ready;          /* memory is prepared and a first slot granted: a save finds one */
-  int32_t last_code; /* last refusal or drop, 0 = none */
-  uint64_t dropped;  /* saves dropped since ckpt_open */
+  int32_t last_code;       /* last refusal or drop, 0 = none */
+  uint64_t dropped;        /* saves dropped since ckpt_open */
   uint64_t saves;
   uint64_t reconnects;
   char last_sentence[256];
