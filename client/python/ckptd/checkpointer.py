@@ -164,7 +164,8 @@ class Checkpointer:
         found infinite) is no place to resume at: gradients are not saved. A save that is due then waits for the next
         step with an update.
         """
-        self._review()
+        if self._pending:
+            self._review()
         due = self._deferred or (self._every is not None and n % self._every == 0)
         updates, self._updates_seen = self._updates_seen, self._fired.updates
         if due and not self._guard(self._defer, updates):

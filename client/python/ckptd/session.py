@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,17 @@ CANCELLED = -35
 TIMEOUT = -18
 FOREVER = 365 * 86400.0
 PATHS = ("push", "pull", "auto")  # as libckpt numbers them
+
+
+_forks = 0  # how often this process was forked off since the import: known without a system call in each step
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class StepState(NamedTuple):
@@ -66,16 +77,16 @@ class Session:
         if status:
             raise error(status)
         self._handle = handle
-        self._pid = os.getpid()
+        self._forks = _forks
         self._stays = storages_stay
-        self._saved = ctypes.c_int32()
-        self._finalizer = weakref.finalize(self, _close, self._lib, handle, self._pid)
+        self._saved = ctypes.byref(ctypes.c_int32())  # for what a step tells; it keeps the number alive
+        self._finalizer = weakref.finalize(self, _close, self._lib, handle, os.getpid())
         self._finalizer.atexit = not postmortem  # a process that ends without close() has died
 
     @property
     def alive(self) -> bool:
         """Whether the handle is open, in the process that opened it."""
-        return self._finalizer.alive and os.getpid() == self._pid
+        return self._finalizer.alive and self._forks == _forks
 
     @property
     def handle(self) -> ctypes.c_void_p:
@@ -108,7 +119,7 @@ class Session:
         if not self.alive:
             return CANCELLED
         size = len(document) if document is not None else 0
-        return self._lib.ckpt_step(self._handle, step, document, size, None, flags, ctypes.byref(self._saved))
+        return self._lib.ckpt_step(self._handle, step, document, size, None, flags, self._saved)
 
     def use_streams(self, streams: list[tuple[int, int]]) -> int:
         """(GPU, stream) of each: what is enqueued there now is what the next save captures, or a restore overwrites."""
@@ -116,12 +127,14 @@ class Session:
             return CANCELLED
         return next(filter(None, (self._lib.ckpt_stream(self._handle, *pair) for pair in streams)), 0)
 
-    def gate(self, streams: Iterable[int] = ()) -> int:
+    def gate(self, streams: Sequence[int] = ()) -> int:
         """Returns when captured memory may be changed; with streams, when they wait for that themselves."""
         if not self.alive:
             return 0
+        if not streams:
+            return self._lib.ckpt_gate(self._handle, 0)
         statuses = [self._lib.ckpt_gate_stream(self._handle, stream, 0) for stream in streams]
-        return next(filter(None, statuses), 0) if statuses else self._lib.ckpt_gate(self._handle, 0)
+        return next(filter(None, statuses), 0)
 
     def unexport(self, timeout: float) -> int:
         """Returns when no other process has registered memory open: then it may be freed."""
