@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "client/core/copy/crc32c_polynomial.h"
+
 namespace ckptd {
 namespace {
 
@@ -115,6 +117,20 @@ TEST(Crc32c, CombinesHugeLengths) {
   uint32_t twice = Crc32cCombine(zeros, zeros, uint64_t{1} << 62);
   EXPECT_EQ(Crc32cCombine(Crc32cCombine(0x12345678, zeros, uint64_t{1} << 62), zeros, uint64_t{1} << 62),
             Crc32cCombine(0x12345678, twice, uint64_t{1} << 63));
+}
+
+// A zero bit more is one power of x more: what lanes of a checksum are put together by.
+TEST(Crc32c, ZerosAfterAMessageArePowersOfX) {
+  using crc32c_polynomial::Multiply, crc32c_polynomial::PowerOfX, crc32c_polynomial::FactorOver;
+  EXPECT_EQ(PowerOfX(0), uint32_t{1} << 31);
+  EXPECT_EQ(PowerOfX(32), crc32c_polynomial::kPolynomial);
+  for (const size_t zeros : {1, 7, 64, 4096, 100'001}) {
+    std::vector<uint8_t> bytes = RandomBytes(333);
+    const uint32_t before = ~Crc32c(0, bytes.data(), bytes.size());
+    bytes.resize(bytes.size() + zeros);
+    EXPECT_EQ(Multiply(before, PowerOfX(8 * zeros)), ~Crc32c(0, bytes.data(), bytes.size())) << zeros;
+  }
+  EXPECT_EQ(Multiply(static_cast<uint32_t>(FactorOver(512)), PowerOfX(33)), PowerOfX(512));
 }
 
 }  // namespace
