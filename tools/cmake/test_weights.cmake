@@ -28,7 +28,7 @@ math(EXPR CKPTD_TWO_CORES "2 * ${CKPTD_A_CORE}")
 # Of one thread, no process and no socket: the thread sanitizer leaves them out by this label.
 set(CKPTD_TESTS_OF_ONE_THREAD core_image_test format_test job_test json_test placement_test
   protocol_test region_peer_model_test)
-# What others wrote or left is no race that the thread sanitizer could see.
+# What others wrote is no race that the thread sanitizer sees: under it at night only.
 set(CKPTD_TESTS_OF_BYTES hostile_limits_test scribbled_storage_test scribbled_test)
 # Without a sanitizer by day: it would hide what they count, agents that move images all the time would fall behind, or
 # it is the number of jobs or of steps that tests.
