@@ -121,10 +121,12 @@ def test_torn_tensors_that_have_no_name_are_looked_for_again(make, save):
 def test_a_save_looks_back_once(make, save):
     model, optimizer = trainee()
     ck, _ = make({"m": model, "o": optimizer}, every=1)
+    train(model, optimizer)
+    save(ck, 1)
     looks, look = [], ck._review
     ck._review = lambda: looks.append(look())
     train(model, optimizer)
-    save(ck, 1)
+    save(ck, 2)
     assert len(looks) == 1
 
 
