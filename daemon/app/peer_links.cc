@@ -87,14 +87,20 @@ std::string PeerLinks::ListenAddress() const {
 }
 
 #ifdef CKPTD_GRPC
-absl::StatusOr<std::unique_ptr<transport::BulkPort>> PeerLinks::MakeTlsPort() {
-  transport::TlsPortOptions options;
+transport::SocketPortOptions PeerLinks::SocketOptions() const {
+  transport::SocketPortOptions options;
   options.host = IsAddress(config_.address) ? config_.address : "";
   options.port = static_cast<uint16_t>(config_.bulk_port);
   options.dscp = static_cast<uint8_t>(config_.dscp);
   options.cluster = config_.cluster;
+  return options;
+}
+
+absl::StatusOr<std::unique_ptr<transport::BulkPort>> PeerLinks::MakeTlsPort() {
+  transport::TlsPortOptions options;
+  static_cast<transport::SocketPortOptions&>(options) = SocketOptions();
   options.tls = {transport::TlsMode::kMutual, config_.tls_ca, config_.tls_cert, config_.tls_key};
-  return transport::TlsPort::Open(files_, options);
+  return transport::OpenTlsPort(files_, options);
 }
 
 absl::StatusOr<std::unique_ptr<transport::BulkPort>> PeerLinks::MakeUcxPort() {
@@ -124,9 +130,13 @@ void PeerLinks::OpenBulk() {
   if (!bulks_.empty()) return;
   why_no_bulk_ = absl::OkStatus();
   const bool any = config_.bulk == PeersBulkChoice::kAuto;
-  if (config_.bulk == PeersBulkChoice::kUcx || (any && config_.ucx_network == UcxNetworkChoice::kTrusted))
-    AddBulk(transport::BulkWay::kUcx, MakeUcxPort());
-  if (config_.bulk == PeersBulkChoice::kTls || (any && config_.tls == PeersTlsChoice::kMutual))
+  const bool trusted = config_.bulk_network == BulkNetworkChoice::kTrusted;
+  const bool plain = trusted || config_.tls == PeersTlsChoice::kPlaintextOnLoopback;
+  if (config_.bulk == PeersBulkChoice::kUcx || (any && trusted)) AddBulk(transport::BulkWay::kUcx, MakeUcxPort());
+  // One of them: TLS is not faster than what it is made of, and they have one port.
+  if (config_.bulk == PeersBulkChoice::kTcp || (any && plain))
+    AddBulk(transport::BulkWay::kTcp, transport::OpenTcpPort(SocketOptions()));
+  else if (config_.bulk == PeersBulkChoice::kTls || any)
     AddBulk(transport::BulkWay::kTls, MakeTlsPort());
 }
 

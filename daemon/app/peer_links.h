@@ -26,6 +26,7 @@
 #include "daemon/transport/bulk_port.h"
 #include "daemon/transport/copies.h"
 #include "daemon/transport/links.h"
+#include "daemon/transport/sockets/socket_port.h"
 #include "proto/ckptd/v1/status.pb.h"
 
 namespace ckptd {
@@ -87,6 +88,7 @@ class PeerLinks final : private transport::LinkSink {
   void Received(const std::string& peer, const transport::LinkMessage& message) override;
   void TryToStart();
   [[nodiscard]] absl::StatusOr<std::unique_ptr<transport::Links>> MakeLinks();
+  [[nodiscard]] transport::SocketPortOptions SocketOptions() const;
   [[nodiscard]] absl::StatusOr<std::unique_ptr<transport::BulkPort>> MakeTlsPort();
   [[nodiscard]] absl::StatusOr<std::unique_ptr<transport::BulkPort>> MakeUcxPort();
   void AddBulk(transport::BulkWay way, absl::StatusOr<std::unique_ptr<transport::BulkPort>> port);

@@ -21,8 +21,8 @@ enum class BackPressureChoice { kSkip, kWait, kReplaceQueued };
 enum class IoChoice { kAuto, kUring, kThreads };
 enum class DirectChoice { kAuto, kOff };
 enum class MembershipChoice { kStatic, kDns, kSlurm, kEtcd };
-enum class PeersBulkChoice { kGrpc, kTls, kUcx, kAuto };
-enum class UcxNetworkChoice { kUntrusted, kTrusted };
+enum class PeersBulkChoice { kGrpc, kTls, kTcp, kUcx, kAuto };
+enum class BulkNetworkChoice { kUntrusted, kTrusted };
 enum class PeersTlsChoice { kMutual, kPlaintextOnLoopback };
 
 // A number of bytes that the agent chooses itself when it is 0 ("auto" in the file).
@@ -107,10 +107,10 @@ struct PeersConfig {
   uint64_t data = 3;
   AutoBytes memory;                               // of this node, for what it holds for others; 0 = half of the region
   PeersBulkChoice bulk = PeersBulkChoice::kGrpc;  // how the bytes of copies move
-  uint64_t bulk_port = 9466;                      // of kTls; 0 = any free one
-  uint64_t dscp = 0;                              // of kTls: marks its packets; 0 = does not
-  UcxNetworkChoice ucx_network = UcxNetworkChoice::kUntrusted;  // kTrusted is what kUcx needs
-  std::string ucx_library;                                      // path; empty: the system's
+  uint64_t bulk_port = 9466;                      // of kTls and kTcp; 0 = any free one
+  uint64_t dscp = 0;                              // of the same: marks their packets; 0 = does not
+  BulkNetworkChoice bulk_network = BulkNetworkChoice::kUntrusted;  // kTrusted is what kUcx needs
+  std::string ucx_library;                                         // path; empty: the system's
   bool operator==(const PeersConfig&) const = default;
 };
 

@@ -161,26 +161,40 @@ absl::Status CheckPeersTls(const PeersConfig& peers) {
                             "peers.tls_ca, peers.tls_cert and peers.tls_key"));
 }
 
-absl::Status CheckPeersBulk(const PeersConfig& peers) {
-  if (peers.bulk == PeersBulkChoice::kUcx && peers.ucx_network != UcxNetworkChoice::kTrusted)
+// What is not encrypted wants to be told so, but on loopback, where nothing else is either.
+absl::Status CheckPeersNetwork(const PeersConfig& peers) {
+  const bool tcp = peers.bulk == PeersBulkChoice::kTcp && peers.tls != PeersTlsChoice::kPlaintextOnLoopback;
+  if (tcp && peers.bulk_network != BulkNetworkChoice::kTrusted)
+    return Error(
+        ErrorCode::INVALID_ARGUMENT,
+        "peers.bulk is tcp: copies then pass unencrypted, whatever peers.tls is, and whoever is on that "
+        "network can read and change them. Where it is the cluster's alone, set peers.bulk_network to trusted; "
+        "else peers.bulk to tls or grpc");
+  if (peers.bulk == PeersBulkChoice::kUcx && peers.bulk_network != BulkNetworkChoice::kTrusted)
     return Error(
         ErrorCode::INVALID_ARGUMENT,
         "peers.bulk is ucx: copies then pass unencrypted, whatever peers.tls is, and whoever reaches UCX's ports "
-        "can write to the agent's memory. Where that network is the cluster's alone, set peers.ucx_network to "
+        "can write to the agent's memory. Where that network is the cluster's alone, set peers.bulk_network to "
         "trusted; else peers.bulk to tls or grpc");
+  return absl::OkStatus();
+}
+
+absl::Status CheckPeersBulk(const PeersConfig& peers) {
+  CKPTD_RETURN_IF_ERROR(CheckPeersNetwork(peers));
   const bool certificates = peers.tls == PeersTlsChoice::kMutual && !peers.tls_ca.empty();
   if (peers.bulk == PeersBulkChoice::kTls && !certificates)
     return Error(ErrorCode::INVALID_ARGUMENT,
                  "peers.bulk is tls, and needs certificates: set peers.tls to mutual and give peers.tls_ca, "
                  "peers.tls_cert and peers.tls_key (ckptctl certs makes them), or set peers.bulk to grpc");
-  const bool own_tls = peers.bulk == PeersBulkChoice::kTls || peers.bulk == PeersBulkChoice::kAuto;
-  if (own_tls && peers.bulk_port == peers.port)
+  const bool own_port = peers.bulk != PeersBulkChoice::kGrpc && peers.bulk != PeersBulkChoice::kUcx;
+  if (own_port && peers.bulk_port == peers.port)
     return Error(ErrorCode::INVALID_ARGUMENT,
                  "peers.bulk_port and peers.port are the same: set peers.bulk_port to another one, or to 0");
-  if (peers.dscp != 0 && !own_tls)
+  if (peers.dscp != 0 && !own_port)
     return Error(
         ErrorCode::INVALID_ARGUMENT,
-        "peers.dscp marks the connections of peers.bulk = tls or auto only: set peers.bulk to tls, or peers.dscp to 0");
+        "peers.dscp marks the connections of peers.bulk = tls, tcp or auto only: set peers.bulk to one of them, or "
+        "peers.dscp to 0");
   return absl::OkStatus();
 }
 

@@ -127,7 +127,7 @@ TEST(Load, CopiesOverTlsNeedCertificates) {
               HasSubstr("needs certificates"));
   EXPECT_THAT(ErrorOf(tls + certificates + "bulk_port = 9465"), HasSubstr("the same"));
   EXPECT_THAT(ErrorOf(tls + certificates + "dscp = 64"), HasSubstr("0 to 63"));
-  EXPECT_THAT(ErrorOf("[peers]\ndscp = 8"), HasSubstr("set peers.bulk to tls"));
+  EXPECT_THAT(ErrorOf("[peers]\ndscp = 8"), HasSubstr("set peers.bulk to one of them"));
   const auto config = LoadConfig(tls + certificates + "bulk_port = 0\ndscp = 8", "f", Config());
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->peers.bulk, PeersBulkChoice::kTls);
@@ -136,11 +136,23 @@ TEST(Load, CopiesOverTlsNeedCertificates) {
   EXPECT_EQ(Config().peers.bulk_port, 9466U);
 }
 
+TEST(Load, PlainTcpIsAskedForInSoManyWords) {
+  const std::string tcp = "[peers]\nbulk = \"tcp\"\n";
+  EXPECT_THAT(ErrorOf(tcp), HasSubstr("set peers.bulk_network to trusted"));
+  EXPECT_THAT(ErrorOf(tcp + "bulk_network = \"untrusted\""), HasSubstr("unencrypted"));
+  EXPECT_THAT(ErrorOf(tcp + "bulk_network = \"trusted\"\nbulk_port = 9465"), HasSubstr("the same"));
+  const auto trusted = LoadConfig(tcp + "bulk_network = \"trusted\"\ndscp = 8", "f", Config());
+  ASSERT_TRUE(trusted.ok()) << trusted.status();
+  EXPECT_EQ(trusted->peers.bulk, PeersBulkChoice::kTcp);
+  const auto alone = LoadConfig(tcp + "tls = \"plaintext-on-loopback\"\naddress = \"127.0.0.2\"", "f", Config());
+  EXPECT_TRUE(alone.ok()) << "gRPC is not encrypted there either: " << alone.status();
+}
+
 TEST(Load, UcxIsAskedForInSoManyWords) {
-  EXPECT_THAT(ErrorOf("[peers]\nbulk = \"ucx\""), HasSubstr("set peers.ucx_network to trusted"));
-  EXPECT_THAT(ErrorOf("[peers]\nbulk = \"ucx\"\nucx_network = \"untrusted\""), HasSubstr("unencrypted"));
-  EXPECT_THAT(ErrorOf("[peers]\nbulk = \"rdma\""), HasSubstr("expected one of grpc | tls | ucx | auto"));
-  const auto trusted = LoadConfig("[peers]\nbulk = \"ucx\"\nucx_network = \"trusted\"", "f", Config());
+  EXPECT_THAT(ErrorOf("[peers]\nbulk = \"ucx\""), HasSubstr("set peers.bulk_network to trusted"));
+  EXPECT_THAT(ErrorOf("[peers]\nbulk = \"ucx\"\nbulk_network = \"untrusted\""), HasSubstr("unencrypted"));
+  EXPECT_THAT(ErrorOf("[peers]\nbulk = \"rdma\""), HasSubstr("expected one of grpc | tls | tcp | ucx | auto"));
+  const auto trusted = LoadConfig("[peers]\nbulk = \"ucx\"\nbulk_network = \"trusted\"", "f", Config());
   ASSERT_TRUE(trusted.ok()) << trusted.status();
   EXPECT_EQ(trusted->peers.bulk, PeersBulkChoice::kUcx);
   EXPECT_THAT(ErrorOf("[peers]\nucx_library = \"libucp.so.0\""), HasSubstr("absolute path, or empty"));

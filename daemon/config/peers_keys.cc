@@ -88,26 +88,27 @@ void AddCopiesKeys(std::vector<Key>* keys) {
       "peers.bulk", Key::kRestart, CKPTD_FIELD(peers.bulk),
       std::vector<std::pair<const char*, PeersBulkChoice>>{{"grpc", PeersBulkChoice::kGrpc},
                                                            {"tls", PeersBulkChoice::kTls},
+                                                           {"tcp", PeersBulkChoice::kTcp},
                                                            {"ucx", PeersBulkChoice::kUcx},
                                                            {"auto", PeersBulkChoice::kAuto}},
-      "How the bytes of copies move: over gRPC, encrypted by peers.tls; over connections of TLS 1.3 "
-      "with the same certificates where both nodes say so, faster; or over UCX where both have it, "
-      "not encrypted, for which peers.ucx_network must be trusted; auto is whichever of those that may be used was "
-      "the fastest to that node lately."));
+      "How the bytes of copies move: over gRPC, encrypted by peers.tls; over connections of TLS 1.3 with the same "
+      "certificates where both nodes say so, faster; over plain TCP where both say so, the fastest, or over UCX where "
+      "both have it, neither encrypted, for which peers.bulk_network must be trusted; auto is whichever of those that "
+      "may be used was the fastest to that node lately."));
   keys->push_back(
       Count("peers.bulk_port", Key::kRestart, CKPTD_FIELD(peers.bulk_port), 0, 65535,
-            "Where other nodes reach this one for copies, with peers.bulk = tls or auto; 0 is any free port. They "
+            "Where other nodes reach this one for copies, with peers.bulk = tls, tcp or auto; 0 is any free port. They "
             "hear it from this node, so each may have its own."));
-  keys->push_back(
-      Count("peers.dscp", Key::kRestart, CKPTD_FIELD(peers.dscp), 0, 63,
-            "Marks the packets of copies over TLS, with peers.bulk = tls or auto, such as 8 (CS1) for below "
-            "everything else; 0 does not."));
+  keys->push_back(Count(
+      "peers.dscp", Key::kRestart, CKPTD_FIELD(peers.dscp), 0, 63,
+      "Marks the packets of copies, with peers.bulk = tls, tcp or auto, such as 8 (CS1) for below everything else; 0 "
+      "does not."));
   keys->push_back(Choice(
-      "peers.ucx_network", Key::kRestart, CKPTD_FIELD(peers.ucx_network),
-      std::vector<std::pair<const char*, UcxNetworkChoice>>{{"untrusted", UcxNetworkChoice::kUntrusted},
-                                                            {"trusted", UcxNetworkChoice::kTrusted}},
-      "trusted says of the network that UCX uses: nobody but this cluster's own nodes reaches it, nobody reads it. "
-      "Whoever does reach it can read copies and write to the agent's memory."));
+      "peers.bulk_network", Key::kRestart, CKPTD_FIELD(peers.bulk_network),
+      std::vector<std::pair<const char*, BulkNetworkChoice>>{{"untrusted", BulkNetworkChoice::kUntrusted},
+                                                             {"trusted", BulkNetworkChoice::kTrusted}},
+      "trusted says of the network that plain TCP and UCX use: nobody but this cluster's own nodes reaches it. "
+      "Whoever does can read copies, and change them on their way; over UCX he can write to the agent's memory."));
   keys->push_back(Text(
       "peers.ucx_library", Key::kRestart, CKPTD_FIELD(peers.ucx_library), "absolute path, or empty",
       [](absl::string_view text) { return text.empty() || IsPath(text, kPathBytes); },

@@ -336,6 +336,7 @@ transport::BulkEnd CopyKeeper::EndOf(const transport::TransferName& name, Outgoi
   };
   send.source.keep = outgoing.moving.lock();
   if (send.source.keep == nullptr) outgoing.moving = send.source.keep = OnLoop(loop_, outgoing.held.keep);
+  send.source.file = {outgoing.held.file->read_fd(), begin};
   send.limits.deadline = clock_.Monotonic() + transport::kLongestTransfer;
   const auto crcs = record.chunk_crcs.begin() + static_cast<ptrdiff_t>(range.first_chunk);
   send.chunk_crcs.assign(crcs, crcs + static_cast<ptrdiff_t>(range.chunks));

@@ -241,6 +241,7 @@ absl::Status CopySender::Move(const Key& to, Sending& sending, const v1::OfferRe
     return file->Read(begin + offset, into);
   };
   source.keep = sending.held.file;
+  source.file = {sending.held.file->read_fd(), sending.bytes.begin};
   transport::SenderLimits limits;
   limits.deadline = clock_.Monotonic() + transport::kLongestTransfer;
   CKPTD_ASSIGN_OR_RETURN(sending.move,

@@ -130,6 +130,7 @@ std::optional<transport::BulkEnd> ParityReads::Redeem(const transport::TransferN
     return file->Read(begin + offset, into);
   };
   send.source.keep = reading.held.keep;
+  send.source.file = {reading.held.file->read_fd(), reading.begin};
   send.limits.deadline = clock_.Monotonic() + transport::kLongestTransfer;
   const auto first = reading.held.crcs.begin() + static_cast<ptrdiff_t>(reading.begin / chunk_bytes);
   send.chunk_crcs.assign(first, first + static_cast<ptrdiff_t>(reading.bytes / chunk_bytes));

@@ -1,8 +1,8 @@
 // Another way than gRPC for the bytes of a Move. Offer, Seal and Describe stay on gRPC, where each end proves who it
-// is; their answers say at which port this way is open (copy.proto, tls_port, ucx_port), and hand out the one-time
-// token without which nobody gets further here than to say it: the first frame of a connection is the same MoveHello,
-// its answer the same HelloResponse. Who is refused hears a Stop instead (transfer_messages.h). Behind it are
-// tls/tls_port.h and ucx/ucx_port.h.
+// is; their answers say at which port this way is open (copy.proto: tcp_port, tls_port, ucx_port), and hand out the
+// one-time token without which nobody gets further here than to say it: the first frame of a connection is the same
+// MoveHello, its answer the same HelloResponse. Who is refused hears a Stop instead (transfer_messages.h). Behind it
+// are sockets/socket_port.h, tls/tls_port.h and ucx/ucx_port.h.
 #ifndef CKPTD_DAEMON_TRANSPORT_BULK_PORT_H_
 #define CKPTD_DAEMON_TRANSPORT_BULK_PORT_H_
 

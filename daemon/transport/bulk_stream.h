@@ -1,6 +1,7 @@
 // One bulk connection that stands: frames (copies.proto, Move) go both ways and come in the order they were sent, until
 // the connection ends. No call waits, so one thread drives both directions and looks at the clock meanwhile. gRPC is
-// behind it (move_stream.h), TLS (tls/tls_stream.h), UCX (ucx/ucx_stream.h), and testing/fake_bulk.h.
+// behind it (move_stream.h), a socket with or without TLS (sockets/socket_stream.h), UCX (ucx/ucx_stream.h), and
+// testing/fake_bulk.h.
 //
 // One thread at a time, but for `changed`.
 #ifndef CKPTD_DAEMON_TRANSPORT_BULK_STREAM_H_
@@ -28,6 +29,12 @@ struct Incoming {
   size_t placed = 0;  // so many bytes are in place, of the oldest Place that did not say so itself
 };
 
+// Bytes of a file, of which some are sent.
+struct FilePlace {
+  int fd = -1;
+  uint64_t offset = 0;
+};
+
 class BulkStream {
  public:
   virtual ~BulkStream() = default;
@@ -52,6 +59,12 @@ class BulkStream {
   // `fill` puts the bytes where they are sent from; its error is returned, and nothing was sent.
   [[nodiscard]] virtual absl::Status SendData(size_t bytes,
                                               const std::function<absl::Status(std::span<std::byte> into)>& fill) = 0;
+  // Whether it may be SendFile instead: the same out of a file, which stays open until Close(). The kernel may take the
+  // bytes at any time until the other end has them: of a file that is written to meanwhile something else may arrive
+  // than was there, which is for the receiver's checksum to notice. CORRUPT: it has none there, and nothing was sent;
+  // when it is cut short later, Take() says so.
+  [[nodiscard]] virtual bool sends_files() const { return false; }
+  [[nodiscard]] virtual absl::Status SendFile(size_t bytes, const FilePlace& from);
   // When writable: nothing more will be sent. The other end sees ended() after all that was sent.
   virtual void EndWrites() = 0;
 

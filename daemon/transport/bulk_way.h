@@ -8,13 +8,15 @@
 namespace ckptd::transport {
 
 // The best guess first. Of those beside gRPC both ends need the same one.
-enum class BulkWay : uint8_t { kUcx, kTls, kGrpc };
-inline constexpr size_t kBulkWays = 3;
+enum class BulkWay : uint8_t { kUcx, kTcp, kTls, kGrpc };
+inline constexpr size_t kBulkWays = 4;
 
 [[nodiscard]] constexpr const char* NameOf(BulkWay way) {
   switch (way) {
     case BulkWay::kUcx:
       return "ucx";
+    case BulkWay::kTcp:
+      return "tcp";
     case BulkWay::kTls:
       return "tls";
     case BulkWay::kGrpc:

@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/base/clock.h"
+#include "daemon/transport/bulk_stream.h"
 #include "daemon/transport/path_choice.h"
 #include "daemon/transport/transfer_messages.h"
 #include "daemon/transport/transfer_receiver.h"
@@ -51,6 +52,9 @@ struct BulkSource {
   // read (SlotFile::Read) needs no guard; whoever reads a mapping of a file that others may truncate brings his own.
   std::function<absl::Status(uint64_t offset, std::span<std::byte> into)> read;
   std::shared_ptr<void> keep;
+  // The same bytes in a file, from `offset` on, if they are in one: open as long as `keep` is there. May be used
+  // instead.
+  FilePlace file = {};
 };
 
 // This agent's end of a transfer that another one dialled.

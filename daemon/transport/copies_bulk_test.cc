@@ -1,4 +1,4 @@
-// Snapshots move between two agents on this machine, their bytes over TLS or over UCX: what is agreed on by gRPC, who
+// Snapshots move between two agents on this machine, their bytes over TCP, TLS or UCX: what is agreed on by gRPC, who
 // gets in, and what happens where only one of the two has it.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -14,12 +14,13 @@
 #include "daemon/os/fd.h"
 #include "daemon/transport/copy_request.h"
 #include "daemon/transport/move_frame.h"
+#include "daemon/transport/sockets/socket_ends.h"
+#include "daemon/transport/sockets/tcp_pair.h"
 #include "daemon/transport/testing/moving.h"
 #include "daemon/transport/testing/raw_move.h"
 #include "daemon/transport/testing/raw_peer.h"
 #include "daemon/transport/testing/test_holder.h"
 #include "daemon/transport/testing/test_node.h"
-#include "daemon/transport/tls/tls_ends.h"
 #include "daemon/transport/tls/tls_pair.h"
 #include "daemon/transport/ucx/ucx_pair.h"
 
@@ -60,7 +61,7 @@ class VainPort final : public DeadPort {
   std::atomic<int> dialled{0};
 };
 
-// A port of one of the two ways.
+// A port of one of the ways.
 struct AnyPort {
   std::unique_ptr<BulkPort> port;
   std::function<uint64_t()> made;
@@ -69,8 +70,16 @@ struct AnyPort {
 AnyPort OpenTls(const TlsNodes& nodes, const std::string& node, Nanos hello_patience) {
   TlsPortOptions options = nodes.OptionsOf(node);
   options.hello_patience = hello_patience;
-  std::unique_ptr<TlsPort> port = MustOpenTls(options);
-  TlsPort* const raw = port.get();
+  std::unique_ptr<SocketPort> port = MustOpenTls(options);
+  SocketPort* const raw = port.get();
+  return {std::move(port), [raw] { return raw->made(); }};
+}
+
+AnyPort OpenTcp(const TlsNodes&, const std::string&, Nanos hello_patience) {
+  SocketPortOptions options = TcpOptions();
+  options.hello_patience = hello_patience;
+  std::unique_ptr<SocketPort> port = MustOpenTcp(options);
+  SocketPort* const raw = port.get();
   return {std::move(port), [raw] { return raw->made(); }};
 }
 
@@ -144,8 +153,13 @@ class CopiesBulkTest : public ::testing::TestWithParam<Way> {
     *offer.mutable_from() = FromA();
     v1::OfferResponse response;
     EXPECT_TRUE(RawOffer(caller.channel(), offer, &response).ok());
-    EXPECT_EQ(GetParam().way == BulkWay::kTls ? response.tls_port() : response.ucx_port(), of_[1].port->port());
+    EXPECT_EQ(PortIn(response), of_[1].port->port());
     return response.token();
+  }
+  // What it said of this way.
+  static uint32_t PortIn(const v1::OfferResponse& response) {
+    if (GetParam().way == BulkWay::kTls) return response.tls_port();
+    return GetParam().way == BulkWay::kTcp ? response.tcp_port() : response.ucx_port();
   }
   static v1::HelloRequest FromA() { return MakeHello({kTestCluster, "a", "a-agent", 1, 77}, "b"); }
   static std::string FirstOf(const std::string& token, uint32_t rank, uint64_t bytes, const std::string& peer = "a") {
@@ -359,6 +373,7 @@ TEST_P(CopiesBulkTest, ManyAtOnce) {
 
 INSTANTIATE_TEST_SUITE_P(Over, CopiesBulkTest,
                          ::testing::Values(Way{"Tls", BulkWay::kTls, WhyNoTls, OpenTls, true},
+                                           Way{"Tcp", BulkWay::kTcp, WhyNoTls, OpenTcp, true},
                                            Way{"Ucx", BulkWay::kUcx, WhyNoUcx, OpenUcx, false}),
                          [](const auto& way) { return std::string(way.param.name); });
 

@@ -108,7 +108,9 @@ void Ask(CopyHost& host, const std::string& peer, const v1::DescribeRequest& req
 
 template <typename Response>
 void SetBulkPort(Response* response, const BulkPort& bulk) {
-  bulk.way() == BulkWay::kTls ? response->set_tls_port(bulk.port()) : response->set_ucx_port(bulk.port());
+  if (bulk.way() == BulkWay::kTls) response->set_tls_port(bulk.port());
+  if (bulk.way() == BulkWay::kTcp) response->set_tcp_port(bulk.port());
+  if (bulk.way() == BulkWay::kUcx) response->set_ucx_port(bulk.port());
 }
 void SetBulkPort(v1::SealResponse*, const BulkPort&) {}
 

@@ -179,6 +179,7 @@ absl::Status CheckRequest(const v1::DescribeRequest& request) {
 absl::Status CheckResponse(const v1::OfferRequest& request, const v1::OfferResponse& response) {
   CKPTD_RETURN_IF_ERROR(CheckPort(request.copy(), response.ucx_port()));
   CKPTD_RETURN_IF_ERROR(CheckPort(request.copy(), response.tls_port()));
+  CKPTD_RETURN_IF_ERROR(CheckPort(request.copy(), response.tcp_port()));
   return response.have() ? absl::OkStatus() : CheckToken(request.copy(), response.token());
 }
 
@@ -192,6 +193,7 @@ absl::Status CheckResponse(const v1::DescribeRequest& request, const v1::Describ
   CKPTD_RETURN_IF_ERROR(CheckToken(copy, response.token()));
   CKPTD_RETURN_IF_ERROR(CheckPort(copy, response.ucx_port()));
   CKPTD_RETURN_IF_ERROR(CheckPort(copy, response.tls_port()));
+  CKPTD_RETURN_IF_ERROR(CheckPort(copy, response.tcp_port()));
   const uint64_t chunks = (response.layout().slot_bytes() - 1) / response.layout().chunk_bytes() + 1;
   const auto said = static_cast<uint64_t>(response.record().chunk_crc_size());
   if (response.record().chunk_count() != chunks || said != chunks)

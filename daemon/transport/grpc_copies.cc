@@ -30,7 +30,8 @@ std::shared_ptr<BulkStream> ClosedWhenLetGo(const std::shared_ptr<BulkStream>& s
 // What the peer said of another way for the bytes; nothing: this answer does not speak of it.
 template <typename Response>
 std::optional<uint32_t> BulkPortIn(const Response& response, BulkWay way) {
-  return way == BulkWay::kTls ? response.tls_port() : response.ucx_port();
+  if (way == BulkWay::kTls) return response.tls_port();
+  return way == BulkWay::kTcp ? response.tcp_port() : response.ucx_port();
 }
 std::optional<uint32_t> BulkPortIn(const v1::SealResponse&, BulkWay) { return std::nullopt; }
 

@@ -37,9 +37,8 @@ TEST(LinkMessage, AnEmptyBodyIsOneToo) {
 }
 
 TEST(LinkMessage, CopiesShareTheirBytes) {
-  const LinkMessage one(MakeState(1));
-  const LinkMessage other = one;
-  EXPECT_EQ(other.wire(), one.wire());
+  const std::vector<LinkMessage> two(2, LinkMessage(MakeState(1)));
+  EXPECT_EQ(two[0].wire(), two[1].wire());
 }
 
 TEST(RecentStates, TwoByTurnsAreSerialisedOnce) {

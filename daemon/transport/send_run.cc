@@ -112,11 +112,16 @@ bool SendRun::Write(BulkStream& stream) {
   return sending_.has_value();
 }
 
+absl::Status SendRun::Send(BulkStream& stream, size_t bytes, uint64_t offset) const {
+  if (source_.file.fd >= 0 && stream.sends_files())
+    return stream.SendFile(bytes, {source_.file.fd, source_.file.offset + offset});
+  return stream.SendData(bytes, [&](std::span<std::byte> into) { return source_.read(offset, into); });
+}
+
 void SendRun::WritePiece(BulkStream& stream) {
   const size_t piece = std::min<uint64_t>(kMaxPiece, sending_->bytes - sent_);
   const uint64_t offset = shape_.Offset(sending_->chunk) + sent_;
-  const absl::Status sent =
-      stream.SendData(piece, [&](std::span<std::byte> into) { return source_.read(offset, into); });
+  const absl::Status sent = Send(stream, piece, offset);
   if (!sent.ok()) return Abort(sent);
   sent_ += piece;
   sent_bytes_ += piece;

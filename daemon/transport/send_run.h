@@ -37,6 +37,7 @@ class SendRun final : public TransferRun {
   void Heard(const Incoming& incoming) CKPTD_EXCLUDES(mutex_);
   [[nodiscard]] bool Write(BulkStream& stream) CKPTD_EXCLUDES(mutex_);
   void WritePiece(BulkStream& stream) CKPTD_EXCLUDES(mutex_);
+  [[nodiscard]] absl::Status Send(BulkStream& stream, size_t bytes, uint64_t offset) const;
   Turn GoAway(BulkStream& stream, const std::optional<Stop>& stop) CKPTD_EXCLUDES(mutex_);
 
   const TransferShape shape_;

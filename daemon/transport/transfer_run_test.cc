@@ -1,21 +1,25 @@
-// Both ends of a transfer, each on a thread of its own, over connections inside this process, made up, by TLS and by
-// UCX: that are cut, damaged, deaf, slow, and given up from either side.
+// Both ends of a transfer, each on a thread of its own, over connections inside this process, made up, by TCP, by
+// TLS and by UCX: that are cut, damaged, deaf, slow, and given up from either side.
 #include "daemon/transport/transfer_run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <random>
 
 #include "client/core/copy/crc32c.h"
 #include "daemon/base/errors.h"
+#include "daemon/os/fd.h"
 #include "daemon/os/loop.h"
 #include "daemon/os/thread.h"
 #include "daemon/transport/dialled_move.h"
 #include "daemon/transport/receive_run.h"
 #include "daemon/transport/send_run.h"
 #include "daemon/transport/served_moves.h"
+#include "daemon/transport/sockets/tcp_pair.h"
 #include "daemon/transport/testing/fake_bulk.h"
 #include "daemon/transport/tls/tls_pair.h"
 #include "daemon/transport/ucx/ucx_pair.h"
@@ -38,14 +42,14 @@ std::string RandomBytes(size_t size) {
   return bytes;
 }
 
-struct Wire {
+struct Link {
   const char* name;
   FakeBulk::Ends (*connect)(FakeBulkFaults faults);
   std::string (*why_not)();
 };
-void PrintTo(const Wire& wire, std::ostream* out) { *out << wire.name; }
+void PrintTo(const Link& wire, std::ostream* out) { *out << wire.name; }
 
-class TransferRunTest : public ::testing::TestWithParam<Wire> {
+class TransferRunTest : public ::testing::TestWithParam<Link> {
  protected:
   void SetUp() override {
     if (const std::string why = GetParam().why_not(); !why.empty()) GTEST_SKIP() << "skipped: " << why;
@@ -53,7 +57,15 @@ class TransferRunTest : public ::testing::TestWithParam<Wire> {
   static FakeBulk::Ends Wired(FakeBulkFaults faults = {}) { return GetParam().connect(std::move(faults)); }
 
   explicit TransferRunTest(size_t bytes = 20 * kPiece + 4321)
-      : image_(RandomBytes(bytes)), place_(bytes, '~'), shape_(*TransferShape::Make(bytes, kPiece)) {}
+      : image_(RandomBytes(bytes)), place_(bytes, '~'), shape_(*TransferShape::Make(bytes, kPiece)) {
+    const std::string all = std::string(kBefore, '-') + image_;
+    EXPECT_EQ(write(file_.get(), all.data(), all.size()), static_cast<ssize_t>(all.size()));
+  }
+  // The source, if it is read, and if the kernel takes it out of the file.
+  void MakeUnreadable() {
+    unreadable_ = true;
+    EXPECT_EQ(ftruncate(file_.get(), kBefore + 1000), 0);
+  }
 
   SenderLimits Sending() const { return {.deadline = Now() + seconds(60), .silence = milliseconds(500)}; }
   ReceiverLimits Receiving() const { return {.deadline = Now() + seconds(60), .window = 4 * kPiece}; }
@@ -66,6 +78,7 @@ class TransferRunTest : public ::testing::TestWithParam<Wire> {
       std::memcpy(into.data(), image_.data() + offset, into.size());
       return absl::OkStatus();
     };
+    source.file = {file_.get(), kBefore};
     BulkTarget target;
     target.bytes = std::span<std::byte>(reinterpret_cast<std::byte*>(place_.data()), place_.size());
     target.verified = [this](uint32_t chunk, uint32_t crc) {
@@ -100,7 +113,9 @@ class TransferRunTest : public ::testing::TestWithParam<Wire> {
     EXPECT_EQ(receiver_->verified_bytes(), image_.size());
   }
 
+  static constexpr uint64_t kBefore = 4321;  // bytes of the file
   const std::string image_;
+  const UniqueFd file_{memfd_create("image", MFD_CLOEXEC)};
   std::string place_;
   const TransferShape shape_;
   std::atomic<uint32_t> told_{0};
@@ -304,7 +319,7 @@ TEST_P(TransferRunTest, WhoeverDoesNotWantTheBytesAnyMoreEndsIt) {
 TEST_P(TransferRunTest, ASourceThatCannotBeReadEndsIt) {
   Make(Sending(), Receiving());
   MakeReady();
-  unreadable_ = true;
+  MakeUnreadable();
   Connect();
   EXPECT_EQ(CodeOf(sender_->status()), ErrorCode::CORRUPT);
   EXPECT_EQ(CodeOf(receiver_->status()), ErrorCode::CORRUPT) << receiver_->status();
@@ -331,8 +346,10 @@ TEST_P(TransferRunTest, TheDeadlineEndsAnIdleOne) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Over, TransferRunTest,
-                         ::testing::Values(Wire{"Fake", FakeBulk::Connect, [] { return std::string(); }},
-                                           Wire{"Tls", ConnectByTls, WhyNoTls}, Wire{"Ucx", ConnectByUcx, WhyNoUcx}),
+                         ::testing::Values(Link{"Fake", FakeBulk::Connect, [] { return std::string(); }},
+                                           Link{"Tls", ConnectByTls, WhyNoTls},
+                                           Link{"Tcp", ConnectByTcp, [] { return std::string(); }},
+                                           Link{"Ucx", ConnectByUcx, WhyNoUcx}),
                          [](const auto& wire) { return std::string(wire.param.name); });
 
 TEST(EmptyTransferRunTest, AnImageWithoutBytesIsComplete) {

@@ -21,7 +21,7 @@ TEST_F(CopiesTest, ALostNodeComesBackFromItsCopies) {
 // Between the first two over UCX; the third has it not, and all work together.
 TEST_F(CopiesTest, OverUcxTooAndWithANodeThatHasItNot) {
   ClusterOptions options{3, MemoryOnly(), [](size_t number) {
-                           std::map<std::string, std::string> more{{"peers.ucx_network", Quoted("trusted")}};
+                           std::map<std::string, std::string> more{{"peers.bulk_network", Quoted("trusted")}};
                            more["peers.bulk"] = Quoted(number == 2 ? "grpc" : "ucx");
                            if (const char* newer = std::getenv("CKPTD_TEST_UCX"); newer != nullptr)
                              more["peers.ucx_library"] = Quoted(newer);
@@ -84,6 +84,20 @@ TEST_F(CopiesTest, OverTlsTooAndWithANodeThatHasItNot) {
   EXPECT_NE(cluster_->Logs().find("tls.came"), std::string::npos) << "nothing went over it\n" << cluster_->Logs();
   EXPECT_EQ(cluster_->Logs().find("peers.no_tls"), std::string::npos);
   cluster_.reset();
+}
+
+// Between the first two over plain TCP, the bytes taken out of the slots by the kernel.
+TEST_F(CopiesTest, OverPlainTcpTooAndWithANodeThatHasItNot) {
+  std::map<std::string, std::string> settings = MemoryOnly();
+  settings["agent.log_level"] = Quoted("debug");
+  cluster_ = std::make_unique<Cluster>(ClusterOptions{3, settings, [](size_t number) {
+                                                        const std::string way = Quoted(number == 2 ? "grpc" : "tcp");
+                                                        return std::map<std::string, std::string>{{"peers.bulk", way}};
+                                                      }});
+  ASSERT_TRUE(cluster_->Start()) << cluster_->Logs();
+  ASSERT_NO_FATAL_FAILURE(ComesBackWithout(2, 1));
+  EXPECT_NE(cluster_->Logs().find("tcp.came"), std::string::npos) << "nothing went over it\n" << cluster_->Logs();
+  EXPECT_EQ(cluster_->Logs().find("peers.no_tcp"), std::string::npos);
 }
 
 // Whichever way is the fastest; which, and how fast, the status tells.

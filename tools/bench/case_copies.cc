@@ -63,6 +63,7 @@ struct OurKind {
 constexpr OurKind kOurs[] = {{"copies.plain", false, BytesBy::kGrpc},
                              {"copies.tls", true, BytesBy::kGrpc},
                              {"copies.bulk-tls", true, BytesBy::kTls},
+                             {"copies.tcp", false, BytesBy::kTcp},
                              {"copies.ucx", false, BytesBy::kUcx}};
 
 // Where UCX is not installed it says so.

@@ -53,12 +53,19 @@ absl::StatusOr<Alone> MakeAlone(const Options& options) {
   return alone;
 }
 
-absl::StatusOr<Pair> MakePair(const Options& options) {
+// What moves the copies: peers.bulk, and what it adds to the case's name.
+struct Bulk {
+  const char* bulk;
+  const char* added;
+};
+constexpr Bulk kBulks[] = {{"grpc", ""}, {"tcp", ".tcp"}};
+
+absl::StatusOr<Pair> MakePair(const Options& options, const std::string& bulk) {
   Pair pair;
   CKPTD_ASSIGN_OR_RETURN(pair.owner,
-                         Agent::Make(options, Storage::kNothing, Admin::kOff, {"a", Address(0), Members(), ""}));
+                         Agent::Make(options, Storage::kNothing, Admin::kOff, {"a", Address(0), Members(), "", bulk}));
   CKPTD_ASSIGN_OR_RETURN(pair.holder, Agent::Make(options, Storage::kNothing, Admin::kOff,
-                                                  {"b", Address(1), Members(), pair.owner->storage()}));
+                                                  {"b", Address(1), Members(), pair.owner->storage(), bulk}));
   CKPTD_RETURN_IF_ERROR(pair.owner->Start().status());
   CKPTD_RETURN_IF_ERROR(pair.holder->Start().status());
   pair.job = MakeJob(options, *pair.owner);
@@ -75,14 +82,11 @@ absl::StatusOr<Saved> SaveOne(Job& job, uint32_t level) {
   return saved;
 }
 
-}  // namespace
-
-// From the call of the save, so the capture is in it.
-absl::StatusOr<Line> SaveProtected(const Options& options) {
-  Line line{"save.protected", "GB/s", "iperf3, one TCP stream over loopback", {}};
+absl::StatusOr<Line> ProtectedBy(const Options& options, const Bulk& by) {
+  Line line{absl::StrCat("save.protected", by.added), "GB/s", "iperf3, one TCP stream over loopback", {}};
   if (!Installed(kIperf)) line.skipped = absl::StrCat(kIperf, " is not installed (package iperf3)");
   if (!line.skipped.empty()) return line;
-  CKPTD_ASSIGN_OR_RETURN(Pair pair, MakePair(options));
+  CKPTD_ASSIGN_OR_RETURN(Pair pair, MakePair(options, by.bulk));
   auto ours = [&]() -> absl::StatusOr<double> {
     CKPTD_ASSIGN_OR_RETURN(Saved saved, SaveOne(*pair.job, CKPT_PROTECTED));
     return Rate(*pair.job, SecondsSince(saved.begin));
@@ -91,8 +95,8 @@ absl::StatusOr<Line> SaveProtected(const Options& options) {
   return line;
 }
 
-absl::StatusOr<Line> SaveCapturedCopies(const Options& options) {
-  CKPTD_ASSIGN_OR_RETURN(Pair pair, MakePair(options));
+absl::StatusOr<Line> CapturedBeside(const Options& options, const Bulk& by) {
+  CKPTD_ASSIGN_OR_RETURN(Pair pair, MakePair(options, by.bulk));
   CKPTD_ASSIGN_OR_RETURN(Alone alone, MakeAlone(options));
   auto measure = [](Job& job, uint32_t level) -> absl::StatusOr<double> {
     CKPTD_ASSIGN_OR_RETURN(Saved saved, SaveOne(job, level));
@@ -102,7 +106,24 @@ absl::StatusOr<Line> SaveCapturedCopies(const Options& options) {
                          Alternate(
                              options.RoundsOr(kRounds), [&] { return measure(*pair.job, CKPT_PROTECTED); },
                              [&] { return measure(*alone.job, CKPT_CAPTURED); }));
-  return Line{"save.captured.copies", "GB/s", "the same capture where no other node keeps copies", found};
+  return Line{absl::StrCat("save.captured.copies", by.added), "GB/s",
+              "the same capture where no other node keeps copies", found};
 }
+
+template <absl::StatusOr<Line> (*kCase)(const Options&, const Bulk&)>
+absl::StatusOr<Lines> EachWay(const Options& options) {
+  Lines lines;
+  for (const Bulk& by : kBulks) {
+    CKPTD_ASSIGN_OR_RETURN(lines.emplace_back(), kCase(options, by));
+  }
+  return lines;
+}
+
+}  // namespace
+
+// From the call of the save, so the capture is in it.
+absl::StatusOr<Lines> SaveProtected(const Options& options) { return EachWay<ProtectedBy>(options); }
+
+absl::StatusOr<Lines> SaveCapturedCopies(const Options& options) { return EachWay<CapturedBeside>(options); }
 
 }  // namespace ckptd::bench

@@ -54,8 +54,8 @@ struct Case {
 [[nodiscard]] absl::StatusOr<Lines> Copies(const Options& options);
 
 // case_protect.cc: only with CKPTD_GRPC
-[[nodiscard]] absl::StatusOr<Line> SaveProtected(const Options& options);
-[[nodiscard]] absl::StatusOr<Line> SaveCapturedCopies(const Options& options);
+[[nodiscard]] absl::StatusOr<Lines> SaveProtected(const Options& options);
+[[nodiscard]] absl::StatusOr<Lines> SaveCapturedCopies(const Options& options);
 
 // case_erasure.cc
 [[nodiscard]] absl::StatusOr<Lines> ErasureEncode(const Options& options);

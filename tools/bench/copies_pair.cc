@@ -163,12 +163,13 @@ class End final : private transport::LinkSink {
  private:
   void Received(const std::string&, const transport::LinkMessage&) override {}
   [[nodiscard]] absl::Status OpenPort(const transport::TlsOptions& tls, BytesBy by) {
-    if (by == BytesBy::kTls) {
+    if (by == BytesBy::kTls || by == BytesBy::kTcp) {
       transport::TlsPortOptions of_port;
       of_port.host = "127.0.0.1";
       of_port.cluster = kCluster;
       of_port.tls = tls;
-      CKPTD_ASSIGN_OR_RETURN(auto port, transport::TlsPort::Open(PosixFiles(), of_port));
+      CKPTD_ASSIGN_OR_RETURN(auto port, by == BytesBy::kTls ? transport::OpenTlsPort(PosixFiles(), of_port)
+                                                            : transport::OpenTcpPort(of_port));
       made_ = [raw = port.get()] { return raw->made(); };
       port_ = std::move(port);
     } else if (by == BytesBy::kUcx) {
@@ -310,6 +311,7 @@ class Pair final : public CopiesPair {
       if (got.ok() && *got == into.size()) return absl::OkStatus();
       return got.ok() ? Error(ErrorCode::CORRUPT, "the file is short") : got.status();
     };
+    source.file = {memory_.source().fd(), 0};
     transport::MoveOrder order{
         kKeeper,
         {kKeeper, "bench", 0, {1, 1}, 0},

@@ -33,7 +33,7 @@ class CopyMemory {
   Mapping from_, into_;
 };
 
-enum class BytesBy { kGrpc, kTls, kUcx };  // of Move
+enum class BytesBy { kGrpc, kTls, kTcp, kUcx };  // of Move
 
 struct CopiesPairOptions {
   bool certificates = false;  // gRPC by mutual TLS, with an authority made for it; kTls needs them

@@ -1,5 +1,6 @@
 // ckptd-bench: what ckptd costs on this machine, against what the machine can do.
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -46,10 +47,9 @@ std::span<const Case> Cases() {
        RegisterLayout},
 #ifdef CKPTD_GRPC
       {"control.status", "answers a second to ckptctl's status; round trips over a UNIX socket", One<ControlStatus>},
-      {"save.protected", "GB/s from ckpt_save until another node has it, both on this machine; iperf3",
-       One<SaveProtected>},
+      {"save.protected", "GB/s from ckpt_save until another node has it, both on this machine; iperf3", SaveProtected},
       {"save.captured.copies", "GB/s of the capture while another node keeps copies; while none does",
-       One<SaveCapturedCopies>},
+       SaveCapturedCopies},
       {"copies", "GB/s of an image from agent to agent over loopback, each way; memcpy, iperf3, ucx_perftest", Copies},
 #endif
       {"agent.rest", "% of one core that the agent takes while nobody saves; 0.1 %", One<AgentRest>},
@@ -164,5 +164,6 @@ int Run(const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);  // it has lines of its own for each handshake of a peer
+  std::signal(SIGPIPE, SIG_IGN);                      // as an agent does
   return ckptd::bench::Run(std::vector<std::string>(argv + 1, argv + argc));
 }

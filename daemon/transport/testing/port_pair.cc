@@ -39,6 +39,7 @@ class Faults {
     MutexLock lock(mutex_);
     return cut_;
   }
+  [[nodiscard]] bool damages() const { return faults_.damage != nullptr; }
   void Damage(std::span<std::byte> bytes) {
     if (!faults_.damage) return;
     std::string data(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -82,6 +83,10 @@ class FaultyEnd final : public BulkStream {
       faults_->Damage(into);
       return filled;
     });
+  }
+  bool sends_files() const override { return end_->sends_files() && !faults_->damages(); }
+  absl::Status SendFile(size_t bytes, const FilePlace& from) override {
+    return faults_->Pass() ? end_->SendFile(bytes, from) : absl::OkStatus();
   }
   void EndWrites() override { end_->EndWrites(); }
   void Close(const absl::Status& why) override { end_->Close(why); }

@@ -13,8 +13,9 @@
 #include "daemon/os/posix_files.h"
 #include "daemon/os/socket_address.h"
 #include "daemon/os/thread.h"
+#include "daemon/transport/move_frame.h"
+#include "daemon/transport/sockets/socket_ends.h"
 #include "daemon/transport/tls/openssl_handles.h"
-#include "daemon/transport/tls/tls_ends.h"
 #include "daemon/transport/tls/tls_identity.h"
 #include "daemon/transport/tls/tls_pair.h"
 
@@ -106,7 +107,7 @@ class TlsHostileTest : public ::testing::Test {
   }
 
   std::optional<TlsNodes> nodes_;
-  std::unique_ptr<TlsPort> a_, b_;
+  std::unique_ptr<SocketPort> a_, b_;
   std::optional<TestDoor> door_;
 };
 

@@ -32,8 +32,8 @@ TlsPortOptions TlsNodes::OptionsOf(const std::string& node) const {
   return options;
 }
 
-std::unique_ptr<TlsPort> MustOpenTls(const TlsPortOptions& options) {
-  absl::StatusOr<std::unique_ptr<TlsPort>> port = TlsPort::Open(PosixFiles(), options);
+std::unique_ptr<SocketPort> MustOpenTls(const TlsPortOptions& options) {
+  absl::StatusOr<std::unique_ptr<SocketPort>> port = OpenTlsPort(PosixFiles(), options);
   if (port.ok()) return *std::move(port);
   std::cerr << port.status() << "\n";
   std::abort();
@@ -48,8 +48,8 @@ FakeBulk::Ends ConnectByTls(FakeBulkFaults faults) {
     for (const char* node : {"a", "b"}) made->Issue(node);
     return made;
   }();
-  static const std::unique_ptr<TlsPort> dials = MustOpenTls(nodes->OptionsOf("a"));
-  static const std::unique_ptr<TlsPort> serves = MustOpenTls(nodes->OptionsOf("b"));
+  static const std::unique_ptr<SocketPort> dials = MustOpenTls(nodes->OptionsOf("a"));
+  static const std::unique_ptr<SocketPort> serves = MustOpenTls(nodes->OptionsOf("b"));
   return ConnectPorts(*dials, *serves, "b", std::move(faults));
 }
 

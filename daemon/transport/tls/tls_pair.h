@@ -33,7 +33,7 @@ class TlsNodes {
 };
 
 // Ends the process when there is none.
-[[nodiscard]] std::unique_ptr<TlsPort> MustOpenTls(const TlsPortOptions& options);
+[[nodiscard]] std::unique_ptr<SocketPort> MustOpenTls(const TlsPortOptions& options);
 
 // Between two ports that live as long as the process.
 [[nodiscard]] FakeBulk::Ends ConnectByTls(FakeBulkFaults faults = {});

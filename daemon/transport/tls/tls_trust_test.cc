@@ -7,8 +7,8 @@
 
 #include "daemon/base/errors.h"
 #include "daemon/os/posix_files.h"
+#include "daemon/transport/sockets/socket_ends.h"
 #include "daemon/transport/tls/openssl_handles.h"
-#include "daemon/transport/tls/tls_ends.h"
 #include "daemon/transport/tls/tls_identity.h"
 #include "daemon/transport/tls/tls_pair.h"
 
@@ -45,7 +45,7 @@ class TlsTrustTest : public ::testing::Test {
   }
 
   std::optional<TlsNodes> nodes_;
-  std::unique_ptr<TlsPort> a_, b_;
+  std::unique_ptr<SocketPort> a_, b_;
   std::optional<TestDoor> door_;
 };
 

@@ -18,8 +18,6 @@ namespace {
 constexpr size_t kBatch = 128 << 10;  // bytes that are encrypted before they are sent: they stay in the cache
 constexpr size_t kMostUnsent = 2 * kBatch;
 
-bool WouldBlock(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
-
 }  // namespace
 
 // OpenSSL's way to the socket: it writes to the buffer, which always takes it, and reads as one reads a socket.
@@ -39,7 +37,7 @@ struct TlsWireBio {
     ssize_t came = 0;
     do came = recv(wire->fd(), into, size, 0);
     while (came < 0 && errno == EINTR);
-    if (came < 0 && WouldBlock(errno)) BIO_set_retry_read(bio);
+    if (came < 0 && TlsWire::WouldBlock(errno)) BIO_set_retry_read(bio);
     *got = came > 0 ? static_cast<size_t>(came) : 0;
     return came > 0 ? 1 : 0;
   }
@@ -58,8 +56,8 @@ struct TlsWireBio {
   }
 };
 
-absl::StatusOr<std::unique_ptr<TlsWire>> TlsWire::Make(UniqueFd fd, const std::shared_ptr<SSL_CTX>& context, Side side,
-                                                       uint64_t rekey_bytes) {
+absl::StatusOr<std::unique_ptr<Wire>> TlsWire::Make(UniqueFd fd, const std::shared_ptr<SSL_CTX>& context, Side side,
+                                                    uint64_t rekey_bytes) {
   ERR_clear_error();
   auto wire = std::make_unique<TlsWire>(std::move(fd), rekey_bytes);
   wire->ssl_ = SSL_new(context.get());
@@ -92,7 +90,7 @@ absl::StatusOr<bool> TlsWire::Shake() {
                    verified == X509_V_OK ? "" : X509_verify_cert_error_string(verified)));
 }
 
-CertificateNames TlsWire::names() const { return NamesOfPeer(ssl_); }
+std::optional<CertificateNames> TlsWire::names() const { return NamesOfPeer(ssl_); }
 
 size_t TlsWire::Read(std::span<std::byte> into) {
   size_t got = 0;
@@ -110,7 +108,7 @@ size_t TlsWire::Read(std::span<std::byte> into) {
   return got;
 }
 
-size_t TlsWire::Write(std::span<const std::byte> from) {
+size_t TlsWire::Write(std::span<const std::byte> from, bool) {
   size_t taken = 0;
   while (taken < from.size() && Flush() && !mute_) {
     ERR_clear_error();
@@ -126,7 +124,7 @@ size_t TlsWire::Write(std::span<const std::byte> from) {
 
 bool TlsWire::Flush() {
   while (Unsent() != 0 && !mute_) {
-    const ssize_t took = send(fd_.get(), out_.data() + sent_, Unsent(), MSG_NOSIGNAL);
+    const ssize_t took = send(fd(), out_.data() + sent_, Unsent(), MSG_NOSIGNAL);
     if (took >= 0) {
       sent_ += static_cast<size_t>(took);
     } else if (WouldBlock(errno)) {
@@ -152,12 +150,5 @@ uint32_t TlsWire::waits_for() const {
   if (Unsent() != 0) events |= EPOLLOUT;
   return events;
 }
-
-void TlsWire::GiveUp() {
-  mute_ = true;
-  CutOff();
-}
-
-void TlsWire::CutOff() const { (void)shutdown(fd_.get(), SHUT_RDWR); }
 
 }  // namespace ckptd::transport

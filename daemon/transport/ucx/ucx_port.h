@@ -5,7 +5,7 @@
 // What UCX is not. Nothing that passes is encrypted, and UCX trusts whoever reaches its ports: over TCP its own
 // protocol lets a peer write to any address of the process (its "put"). The token keeps away whoever follows the rules.
 // So this is for networks to which only the cluster's own nodes are connected, and is used only where that was said
-// (peers.bulk, peers.ucx_network).
+// (peers.bulk, peers.bulk_network).
 #ifndef CKPTD_DAEMON_TRANSPORT_UCX_UCX_PORT_H_
 #define CKPTD_DAEMON_TRANSPORT_UCX_UCX_PORT_H_
 

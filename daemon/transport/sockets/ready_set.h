@@ -1,7 +1,7 @@
 // Sockets whose owners wait on threads of their own: each says when it has to wait, and for what, and is told once when
 // that is so. One thread tells all of them.
-#ifndef CKPTD_DAEMON_TRANSPORT_TLS_READY_SET_H_
-#define CKPTD_DAEMON_TRANSPORT_TLS_READY_SET_H_
+#ifndef CKPTD_DAEMON_TRANSPORT_SOCKETS_READY_SET_H_
+#define CKPTD_DAEMON_TRANSPORT_SOCKETS_READY_SET_H_
 
 #include <atomic>
 #include <cstdint>
@@ -73,4 +73,4 @@ class ReadyPlace {
 
 }  // namespace ckptd::transport
 
-#endif  // CKPTD_DAEMON_TRANSPORT_TLS_READY_SET_H_
+#endif  // CKPTD_DAEMON_TRANSPORT_SOCKETS_READY_SET_H_

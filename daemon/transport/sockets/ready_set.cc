@@ -1,4 +1,4 @@
-#include "daemon/transport/tls/ready_set.h"
+#include "daemon/transport/sockets/ready_set.h"
 
 #include <sys/epoll.h>
 

@@ -1,4 +1,4 @@
-#include "daemon/transport/tls/frame_reader.h"
+#include "daemon/transport/sockets/frame_reader.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,14 @@
-// Two ports of TLS on this machine: what is said at one end of a connection comes to the other, and how it ends.
-#include "daemon/transport/tls/tls_port.h"
+// Two ports on this machine, of plain TCP and of TLS: what is said at one end of a connection comes to the other, and
+// how it ends.
+#include "daemon/transport/sockets/socket_port.h"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -15,7 +18,8 @@
 #include "daemon/os/posix_files.h"
 #include "daemon/os/socket_address.h"
 #include "daemon/os/thread.h"
-#include "daemon/transport/tls/tls_ends.h"
+#include "daemon/transport/sockets/socket_ends.h"
+#include "daemon/transport/sockets/tcp_pair.h"
 #include "daemon/transport/tls/tls_pair.h"
 
 namespace ckptd::transport {
@@ -25,19 +29,36 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
 
-class TlsPortTest : public ::testing::Test {
+enum class Kind { kTcp, kTls };
+
+class SocketPortTest : public ::testing::TestWithParam<Kind> {
  protected:
   void SetUp() override {
+    if (!Tls()) return;
     if (const std::string why = WhyNoTls(); !why.empty()) GTEST_SKIP() << "skipped: " << why;
     nodes_.emplace();
     for (const char* node : {"a", "b"}) nodes_->Issue(node);
   }
-  void Open(TlsPortOptions of_a, TlsPortOptions of_b) {
-    a_ = MustOpenTls(of_a);
-    b_ = MustOpenTls(of_b);
+  static bool Tls() { return GetParam() == Kind::kTls; }
+  // Those of plain TCP are a part of them.
+  [[nodiscard]] TlsPortOptions OptionsOf(const std::string& node) const {
+    if (Tls()) return nodes_->OptionsOf(node);
+    TlsPortOptions options;
+    static_cast<SocketPortOptions&>(options) = TcpOptions();
+    return options;
+  }
+  static absl::StatusOr<std::unique_ptr<SocketPort>> OpenOne(const TlsPortOptions& options) {
+    return Tls() ? OpenTlsPort(PosixFiles(), options) : OpenTcpPort(options);
+  }
+  static std::unique_ptr<SocketPort> MustOpen(const TlsPortOptions& options) {
+    return Tls() ? MustOpenTls(options) : MustOpenTcp(options);
+  }
+  void Open(const TlsPortOptions& of_a, const TlsPortOptions& of_b) {
+    a_ = MustOpen(of_a);
+    b_ = MustOpen(of_b);
     door_.emplace(*b_);
   }
-  void Open() { Open(nodes_->OptionsOf("a"), nodes_->OptionsOf("b")); }
+  void Open() { Open(OptionsOf("a"), OptionsOf("b")); }
   [[nodiscard]] BulkAddress ToB() const { return {"b", "127.0.0.1", b_->port()}; }
   void Connect() {
     auto opened = DialNow(*a_, ToB(), "hello");
@@ -66,12 +87,12 @@ class TlsPortTest : public ::testing::Test {
   }
 
   std::optional<TlsNodes> nodes_;
-  std::unique_ptr<TlsPort> a_, b_;
+  std::unique_ptr<SocketPort> a_, b_;
   std::optional<TestDoor> door_;
   TestEnd at_a_, at_b_;
 };
 
-TEST_F(TlsPortTest, FramesGoBothWaysInTheirOrder) {
+TEST_P(SocketPortTest, FramesGoBothWaysInTheirOrder) {
   Open();
   ASSERT_NO_FATAL_FAILURE(Connect());
   for (TestEnd* const from : {&at_a_, &at_b_}) {
@@ -93,10 +114,10 @@ TEST_F(TlsPortTest, FramesGoBothWaysInTheirOrder) {
 }
 
 // Under a new key every few MiB.
-TEST_F(TlsPortTest, MuchDataComesAsItIsAndWhoeverIsNotReadWaits) {
-  TlsPortOptions of_a = nodes_->OptionsOf("a");
+TEST_P(SocketPortTest, MuchDataComesAsItIsAndWhoeverIsNotReadWaits) {
+  TlsPortOptions of_a = OptionsOf("a");
   of_a.rekey_bytes = uint64_t{3} << 20;
-  Open(of_a, nodes_->OptionsOf("b"));
+  Open(of_a, OptionsOf("b"));
   ASSERT_NO_FATAL_FAILURE(Connect());
   constexpr int kPieces = 96;
   const auto piece = [](int i) {
@@ -121,7 +142,7 @@ TEST_F(TlsPortTest, MuchDataComesAsItIsAndWhoeverIsNotReadWaits) {
   at_b_->Close(absl::OkStatus());
 }
 
-TEST_F(TlsPortTest, DataThatNobodyTakesIsDropped) {
+TEST_P(SocketPortTest, DataThatNobodyTakesIsDropped) {
   Open();
   ASSERT_NO_FATAL_FAILURE(Connect());
   ASSERT_TRUE(Give(*at_a_, std::string(300'000, 'x')).ok());
@@ -134,7 +155,7 @@ TEST_F(TlsPortTest, DataThatNobodyTakesIsDropped) {
   EXPECT_TRUE(next && next->header);
 }
 
-TEST_F(TlsPortTest, AnErrorOfTheSourceIsGivenBackAndNothingIsSent) {
+TEST_P(SocketPortTest, AnErrorOfTheSourceIsGivenBackAndNothingIsSent) {
   Open();
   ASSERT_NO_FATAL_FAILURE(Connect());
   EXPECT_EQ(CodeOf(at_a_->SendData(10, [](auto) { return Error(ErrorCode::CORRUPT, "short"); })), ErrorCode::CORRUPT);
@@ -144,7 +165,73 @@ TEST_F(TlsPortTest, AnErrorOfTheSourceIsGivenBackAndNothingIsSent) {
   EXPECT_TRUE(next && next->header);
 }
 
-TEST_F(TlsPortTest, OneEndIsDoneAndTheOtherGoesOn) {
+// A file of some bytes, of which `size` are sent from `offset` on.
+class SentFile {
+ public:
+  explicit SentFile(const std::string& bytes) : fd_(memfd_create("sent", MFD_CLOEXEC)) {
+    if (write(fd_.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) std::abort();
+  }
+  [[nodiscard]] FilePlace From(uint64_t offset) const { return {fd_.get(), offset}; }
+  void CutTo(off_t size) const {
+    if (ftruncate(fd_.get(), size) != 0) std::abort();
+  }
+
+ private:
+  const UniqueFd fd_;
+};
+
+TEST_P(SocketPortTest, BytesOfAFileComeFromWhereTheyLie) {
+  Open();
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  EXPECT_EQ(at_a_->sends_files(), !Tls());
+  if (Tls()) return;
+  std::string all(3 * kMaxPiece, 0);
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<char>(i * 7 >> 8);
+  const SentFile file(all);
+  Thread sends("sends", [&, this] {
+    for (const uint64_t offset : {uint64_t{1}, uint64_t{kMaxPiece}, uint64_t{2 * kMaxPiece}})
+      if (!at_a_.UntilWritable() || !at_a_->SendFile(kMaxPiece, file.From(offset)).ok()) return;
+    if (at_a_.UntilWritable()) at_a_->SendHeader({1, 1, 1, 1});
+    (void)at_a_.UntilWritable();
+  });
+  for (const uint64_t offset : {uint64_t{1}, uint64_t{kMaxPiece}, uint64_t{2 * kMaxPiece}})
+    EXPECT_TRUE(Placed(at_b_) == all.substr(offset, kMaxPiece)) << offset;
+  const std::optional<Incoming> next = at_b_.Next();
+  EXPECT_TRUE(next && next->header);
+}
+
+TEST_P(SocketPortTest, AFileThatIsTooShortIsSaidBeforeAnythingIsSent) {
+  if (Tls()) return;
+  Open();
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  const SentFile file(std::string(1000, 'x'));
+  EXPECT_EQ(CodeOf(at_a_->SendFile(1000, file.From(1))), ErrorCode::CORRUPT);
+  EXPECT_FALSE(at_a_->SendFile(1, {-1, 0}).ok());
+  ASSERT_TRUE(at_a_->writable());
+  ASSERT_TRUE(at_a_->SendFile(1000, file.From(0)).ok());
+  EXPECT_EQ(Placed(at_b_), std::string(1000, 'x'));
+}
+
+// While the other end does not read: what is missing cannot be made up for, so the connection ends.
+TEST_P(SocketPortTest, AFileThatIsCutShortOnItsWayEndsTheConnection) {
+  if (Tls()) return;
+  Open();
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  const SentFile file(std::string(kMaxPiece, 'x'));
+  while (at_a_->writable()) ASSERT_TRUE(at_a_->SendFile(kMaxPiece, file.From(0)).ok());
+  file.CutTo(0);
+  Thread reads("reads", [this] {
+    std::string place(kMaxPiece, '~');
+    while (const std::optional<Incoming> came = at_b_.Next()) {
+      if (came->data != 0) (void)at_b_->Place(BytesOf(place));
+    }
+  });
+  EXPECT_FALSE(at_a_.Next());
+  EXPECT_EQ(CodeOf(at_a_.error()), ErrorCode::CORRUPT) << at_a_.error();
+  EXPECT_FALSE(at_a_->writable());
+}
+
+TEST_P(SocketPortTest, OneEndIsDoneAndTheOtherGoesOn) {
   Open();
   ASSERT_NO_FATAL_FAILURE(Connect());
   at_a_->SendHeader({1, 1, 1, 1});
@@ -166,7 +253,7 @@ TEST_F(TlsPortTest, OneEndIsDoneAndTheOtherGoesOn) {
 }
 
 // Within a piece: it never gets whole, and its place is nobody's any more.
-TEST_F(TlsPortTest, ACutInTheMiddleIsAnEnd) {
+TEST_P(SocketPortTest, ACutInTheMiddleIsAnEnd) {
   Open();
   ASSERT_NO_FATAL_FAILURE(Connect());
   const std::string data(kMaxPiece, 'x');
@@ -190,7 +277,7 @@ TEST_F(TlsPortTest, ACutInTheMiddleIsAnEnd) {
   EXPECT_EQ(place, std::string(kMaxPiece, '~'));
 }
 
-TEST_F(TlsPortTest, WhoeverLetsGoCloses) {
+TEST_P(SocketPortTest, WhoeverLetsGoCloses) {
   Open();
   ASSERT_NO_FATAL_FAILURE(Connect());
   EXPECT_EQ(b_->guests(), 1U);
@@ -201,7 +288,7 @@ TEST_F(TlsPortTest, WhoeverLetsGoCloses) {
   EXPECT_EQ(b_->guests(), 0U);
 }
 
-TEST_F(TlsPortTest, WhoeverIsRefusedHearsWhy) {
+TEST_P(SocketPortTest, WhoeverIsRefusedHearsWhy) {
   Open();
   b_->Serve([](const std::shared_ptr<BulkGuest>& guest, const std::string&) {
     guest->Refuse(Error(ErrorCode::PERMISSION, "no such token"));
@@ -212,7 +299,7 @@ TEST_F(TlsPortTest, WhoeverIsRefusedHearsWhy) {
   EXPECT_THAT(opened.status().message(), HasSubstr("no such token"));
 }
 
-TEST_F(TlsPortTest, WhereNobodyServesOrListensThisWayIsNotOpen) {
+TEST_P(SocketPortTest, WhereNobodyServesOrListensThisWayIsNotOpen) {
   Open();
   b_->Serve(nullptr);
   EXPECT_EQ(CodeOf(DialNow(*a_, ToB(), "hello").status()), ErrorCode::AGENT_UNREACHABLE);
@@ -226,11 +313,11 @@ TEST_F(TlsPortTest, WhereNobodyServesOrListensThisWayIsNotOpen) {
   EXPECT_EQ(CodeOf(DialNow(*a_, {"b", "127.0.0.1", at}, "hello", milliseconds(200)).status()), ErrorCode::TIMEOUT);
 }
 
-TEST_F(TlsPortTest, APortThatIsTakenIsSaid) {
+TEST_P(SocketPortTest, APortThatIsTakenIsSaid) {
   Open();
-  TlsPortOptions options = nodes_->OptionsOf("a");
+  TlsPortOptions options = OptionsOf("a");
   options.port = b_->port();
-  const auto second = TlsPort::Open(PosixFiles(), options);
+  const auto second = OpenOne(options);
   EXPECT_EQ(CodeOf(second.status()), ErrorCode::REFUSED);
   EXPECT_THAT(second.status().message(), HasSubstr("peers.bulk_port"));
 }
@@ -255,16 +342,16 @@ std::vector<int> MarksAt(uint16_t port) {
   return marks;
 }
 
-TEST_F(TlsPortTest, PacketsAreMarkedWhereTheOperatorSaysSo) {
-  TlsPortOptions of_a = nodes_->OptionsOf("a");
-  TlsPortOptions of_b = nodes_->OptionsOf("b");
+TEST_P(SocketPortTest, PacketsAreMarkedWhereTheOperatorSaysSo) {
+  TlsPortOptions of_a = OptionsOf("a");
+  TlsPortOptions of_b = OptionsOf("b");
   of_a.dscp = of_b.dscp = 8;  // CS1, lower effort
   Open(of_a, of_b);
   ASSERT_NO_FATAL_FAILURE(Connect());
   EXPECT_THAT(MarksAt(b_->port()), ::testing::ElementsAre(8 << 2, 8 << 2, 8 << 2));
 }
 
-TEST_F(TlsPortTest, APortThatGoesWaitsForNobody) {
+TEST_P(SocketPortTest, APortThatGoesWaitsForNobody) {
   Open();
   const UniqueFd silent = *ListenTcp("127.0.0.1", 0, 0);
   const uint16_t at = *LocalPort(silent.get());
@@ -282,6 +369,9 @@ TEST_F(TlsPortTest, APortThatGoesWaitsForNobody) {
   EXPECT_LT(SystemClock().Monotonic() - begin, seconds(5));
   EXPECT_EQ(*told, 1);
 }
+
+INSTANTIATE_TEST_SUITE_P(Of, SocketPortTest, ::testing::Values(Kind::kTcp, Kind::kTls),
+                         [](const auto& kind) { return kind.param == Kind::kTls ? "Tls" : "Tcp"; });
 
 }  // namespace
 }  // namespace ckptd::transport

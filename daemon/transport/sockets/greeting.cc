@@ -1,4 +1,4 @@
-#include "daemon/transport/tls/tls_greeting.h"
+#include "daemon/transport/sockets/greeting.h"
 
 #include <sys/epoll.h>
 
@@ -13,40 +13,39 @@
 
 namespace ckptd::transport {
 
-TlsGreeting::TlsGreeting(std::unique_ptr<TlsWire> wire, std::unique_ptr<TlsMeant> meant, Over over)
+Greeting::Greeting(std::unique_ptr<Wire> wire, std::unique_ptr<Meant> meant, Over over)
     : wire_(std::move(wire)),
       meant_(std::move(meant)),
       over_(std::move(over)),
       reader_([here = wire_.get()](std::span<std::byte> into) { return here->Read(into); }),
       phase_(meant_ ? Phase::kConnecting : Phase::kShaking) {}
 
-absl::StatusOr<std::shared_ptr<TlsGreeting>> TlsGreeting::Dialled(std::shared_ptr<ReadySet> set,
-                                                                  std::unique_ptr<TlsWire> wire, TlsMeant meant,
-                                                                  Over over) {
-  return Begin(std::move(set), std::make_shared<TlsGreeting>(
-                                   std::move(wire), std::make_unique<TlsMeant>(std::move(meant)), std::move(over)));
+absl::StatusOr<std::shared_ptr<Greeting>> Greeting::Dialled(std::shared_ptr<ReadySet> set, std::unique_ptr<Wire> wire,
+                                                            Meant meant, Over over) {
+  return Begin(std::move(set),
+               std::make_shared<Greeting>(std::move(wire), std::make_unique<Meant>(std::move(meant)), std::move(over)));
 }
 
-absl::StatusOr<std::shared_ptr<TlsGreeting>> TlsGreeting::Came(std::shared_ptr<ReadySet> set,
-                                                               std::unique_ptr<TlsWire> wire, Over over) {
-  return Begin(std::move(set), std::make_shared<TlsGreeting>(std::move(wire), nullptr, std::move(over)));
+absl::StatusOr<std::shared_ptr<Greeting>> Greeting::Came(std::shared_ptr<ReadySet> set, std::unique_ptr<Wire> wire,
+                                                         Over over) {
+  return Begin(std::move(set), std::make_shared<Greeting>(std::move(wire), nullptr, std::move(over)));
 }
 
-absl::StatusOr<std::shared_ptr<TlsGreeting>> TlsGreeting::Begin(std::shared_ptr<ReadySet> set,
-                                                                std::shared_ptr<TlsGreeting> made) {
+absl::StatusOr<std::shared_ptr<Greeting>> Greeting::Begin(std::shared_ptr<ReadySet> set,
+                                                          std::shared_ptr<Greeting> made) {
   CKPTD_ASSIGN_OR_RETURN(made->place_, ReadyPlace::Take(std::move(set), made->wire_->fd(), made));
   made->place_->WaitFor(made->phase_ == Phase::kConnecting ? EPOLLOUT : EPOLLIN);
   return made;
 }
 
-void TlsGreeting::OnReady() {
+void Greeting::OnReady() {
   if (phase_ == Phase::kOver) return;
   const absl::Status went = Step();
   if (!went.ok()) return End(went);
   if (phase_ != Phase::kOver) place_->WaitFor(wire_->waits_for());
 }
 
-absl::Status TlsGreeting::Step() {
+absl::Status Greeting::Step() {
   if (phase_ == Phase::kConnecting) {
     const absl::Status connected = ConnectError(wire_->fd());
     if (!connected.ok()) return Error(ErrorCode::AGENT_UNREACHABLE, connected.message());
@@ -60,39 +59,42 @@ absl::Status TlsGreeting::Step() {
   return Hear();
 }
 
-// Whoever came says in his hello who he is; the desk compares. Whoever was dialled must be who was meant.
-absl::Status TlsGreeting::Shaken() {
+// Whoever came says in his hello who he is; the desk compares. Whoever was dialled must be who was meant, where
+// there are certificates.
+absl::Status Greeting::Shaken() {
   phase_ = Phase::kHearing;
   if (!meant_) return absl::OkStatus();
-  const absl::Status fits = CheckIdentity(wire_->names(), meant_->cluster, meant_->peer);
-  if (!fits.ok()) return Error(ErrorCode::AGENT_UNREACHABLE, fits.message());
+  if (const std::optional<CertificateNames> names = wire_->names()) {
+    const absl::Status fits = CheckIdentity(*names, meant_->cluster, meant_->peer);
+    if (!fits.ok()) return Error(ErrorCode::AGENT_UNREACHABLE, fits.message());
+  }
   const std::string frame = FrameHead(FrameKind::kHello, meant_->hello.size()) + meant_->hello;
-  if (wire_->Write(std::as_bytes(std::span(frame))) == frame.size()) return absl::OkStatus();
-  return Error(ErrorCode::AGENT_UNREACHABLE, "TLS: the connection ended");
+  if (wire_->Write(std::as_bytes(std::span(frame)), false) == frame.size()) return absl::OkStatus();
+  return Error(ErrorCode::AGENT_UNREACHABLE, "the connection ended");
 }
 
-absl::Status TlsGreeting::Hear() {
+absl::Status Greeting::Hear() {
   CKPTD_ASSIGN_OR_RETURN(std::optional<FrameReader::Whole> frame, reader_.Take());
   if (!frame && wire_->read_over())
-    return Error(ErrorCode::AGENT_UNREACHABLE, absl::StrCat("TLS: the other end hung up", wire_->why_over()));
+    return Error(ErrorCode::AGENT_UNREACHABLE, absl::StrCat("the other end hung up", wire_->why_over()));
   if (!frame) return absl::OkStatus();
   CKPTD_ASSIGN_OR_RETURN(std::string hello, HelloIn(*std::move(frame)));
   phase_ = Phase::kOver;
   place_.reset();
-  std::exchange(over_, nullptr)(TlsGreeted{std::move(wire_), std::move(hello)});
+  std::exchange(over_, nullptr)(Greeted{std::move(wire_), std::move(hello)});
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> TlsGreeting::HelloIn(FrameReader::Whole frame) const {
+absl::StatusOr<std::string> Greeting::HelloIn(FrameReader::Whole frame) const {
   if (frame.kind == FrameKind::kHello) return std::move(frame.body);
   if (frame.kind == FrameKind::kMessage && meant_) {
     CKPTD_ASSIGN_OR_RETURN(const TransferMessage message, DecodeMessage(frame.body));
     if (const Stop* const stop = std::get_if<Stop>(&message)) return ErrorOf(*stop);
   }
-  return Error(ErrorCode::PROTOCOL, "Move by TLS: it begins without Hello");
+  return Error(ErrorCode::PROTOCOL, "Move: it begins without Hello");
 }
 
-void TlsGreeting::End(const absl::Status& why) {
+void Greeting::End(const absl::Status& why) {
   if (phase_ == Phase::kOver) return;
   phase_ = Phase::kOver;
   place_.reset();
@@ -100,6 +102,6 @@ void TlsGreeting::End(const absl::Status& why) {
   std::exchange(over_, nullptr)(why);
 }
 
-void TlsGreeting::CutOff() { End(Error(ErrorCode::CANCELLED, "cut off here")); }
+void Greeting::CutOff() { End(Error(ErrorCode::CANCELLED, "cut off here")); }
 
 }  // namespace ckptd::transport

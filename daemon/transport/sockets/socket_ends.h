@@ -1,6 +1,6 @@
-// What a test does with ports of TLS and with streams, from its own thread.
-#ifndef CKPTD_DAEMON_TRANSPORT_TLS_TLS_ENDS_H_
-#define CKPTD_DAEMON_TRANSPORT_TLS_TLS_ENDS_H_
+// What a test does with ports and with streams, from its own thread.
+#ifndef CKPTD_DAEMON_TRANSPORT_SOCKETS_SOCKET_ENDS_H_
+#define CKPTD_DAEMON_TRANSPORT_SOCKETS_SOCKET_ENDS_H_
 
 #include <functional>
 #include <memory>
@@ -68,4 +68,4 @@ class TestDoor {
 
 }  // namespace ckptd::transport
 
-#endif  // CKPTD_DAEMON_TRANSPORT_TLS_TLS_ENDS_H_
+#endif  // CKPTD_DAEMON_TRANSPORT_SOCKETS_SOCKET_ENDS_H_

@@ -1,7 +1,7 @@
 // Frames of Move (move_frame.h) out of a stream of bytes that comes as it comes. Data goes from the source straight to
 // its place; of everything else there are at most MostOf(kind) bytes. Pure; one thread.
-#ifndef CKPTD_DAEMON_TRANSPORT_TLS_FRAME_READER_H_
-#define CKPTD_DAEMON_TRANSPORT_TLS_FRAME_READER_H_
+#ifndef CKPTD_DAEMON_TRANSPORT_SOCKETS_FRAME_READER_H_
+#define CKPTD_DAEMON_TRANSPORT_SOCKETS_FRAME_READER_H_
 
 #include <cstddef>
 #include <functional>
@@ -50,4 +50,4 @@ class FrameReader {
 
 }  // namespace ckptd::transport
 
-#endif  // CKPTD_DAEMON_TRANSPORT_TLS_FRAME_READER_H_
+#endif  // CKPTD_DAEMON_TRANSPORT_SOCKETS_FRAME_READER_H_

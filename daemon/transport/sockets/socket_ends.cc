@@ -1,4 +1,4 @@
-#include "daemon/transport/tls/tls_ends.h"
+#include "daemon/transport/sockets/socket_ends.h"
 
 #include <thread>
 

@@ -1,11 +1,12 @@
-// One bulk connection over TLS 1.3, from either side, once its first frame came (tls_greeting.h). Frames follow each
-// other as FrameHead and body (move_frame.h): the bytes are those of the protobuf messages MoveRequest and MoveResponse
-// with one field each. The end of what is sent is TLS's close_notify; an end without it counts as a cut.
+// One bulk connection over a socket, from either side, once its first frame came (greeting.h). Frames follow each other
+// as FrameHead and body (move_frame.h): the bytes are those of the protobuf messages MoveRequest and MoveResponse with
+// one field each.
 //
-// Threads. Whoever drives the stream encrypts, decrypts and calls the socket himself, so there is no other thread to
-// wait for, and after Close() nobody writes to his memory. The port's thread only says when the socket is ready again.
-#ifndef CKPTD_DAEMON_TRANSPORT_TLS_TLS_STREAM_H_
-#define CKPTD_DAEMON_TRANSPORT_TLS_TLS_STREAM_H_
+// Threads. Whoever drives the stream calls the socket himself (and encrypts, and decrypts, where the wire does), so
+// there is no other thread to wait for, and after Close() nobody writes to his memory. The port's thread only says when
+// the socket is ready again.
+#ifndef CKPTD_DAEMON_TRANSPORT_SOCKETS_SOCKET_STREAM_H_
+#define CKPTD_DAEMON_TRANSPORT_SOCKETS_SOCKET_STREAM_H_
 
 #include <atomic>
 #include <functional>
@@ -17,33 +18,33 @@
 #include "daemon/base/mutex.h"
 #include "daemon/transport/bulk_port.h"
 #include "daemon/transport/move_frame.h"
-#include "daemon/transport/tls/frame_reader.h"
-#include "daemon/transport/tls/ready_set.h"
-#include "daemon/transport/tls/tls_wire.h"
+#include "daemon/transport/sockets/frame_reader.h"
+#include "daemon/transport/sockets/ready_set.h"
+#include "daemon/transport/sockets/wire.h"
 
 namespace ckptd::transport {
 
 // One of those that are counted.
-class TlsSeat {
+class Seat {
  public:
   using Count = std::shared_ptr<std::atomic<size_t>>;
-  explicit TlsSeat(Count count) : count_(std::move(count)) { ++*count_; }
-  ~TlsSeat() { --*count_; }
-  TlsSeat(const TlsSeat&) = delete;
-  TlsSeat& operator=(const TlsSeat&) = delete;
+  explicit Seat(Count count) : count_(std::move(count)) { ++*count_; }
+  ~Seat() { --*count_; }
+  Seat(const Seat&) = delete;
+  Seat& operator=(const Seat&) = delete;
 
  private:
   const Count count_;
 };
-using TlsSeatPtr = std::unique_ptr<TlsSeat>;
+using SeatPtr = std::unique_ptr<Seat>;
 
-class TlsStream final : public BulkGuest, public Ready {
+class SocketStream final : public BulkGuest, public Ready {
  public:
-  [[nodiscard]] static absl::StatusOr<std::shared_ptr<TlsStream>> Make(std::shared_ptr<ReadySet> set,
-                                                                       std::unique_ptr<TlsWire> wire,
-                                                                       std::string address, TlsSeatPtr seat);
-  TlsStream(std::unique_ptr<TlsWire> wire, std::string address, TlsSeatPtr seat);
-  ~TlsStream() override { Close(absl::OkStatus()); }
+  [[nodiscard]] static absl::StatusOr<std::shared_ptr<SocketStream>> Make(std::shared_ptr<ReadySet> set,
+                                                                          std::unique_ptr<Wire> wire,
+                                                                          std::string address, SeatPtr seat);
+  SocketStream(std::unique_ptr<Wire> wire, std::string address, SeatPtr seat);
+  ~SocketStream() override { Close(absl::OkStatus()); }
 
   // BulkGuest, BulkStream.
   void Answer(const std::string& body) override { SendBody(FrameKind::kHello, body); }
@@ -58,6 +59,8 @@ class TlsStream final : public BulkGuest, public Ready {
   void Say(const TransferMessage& message) override { SendBody(FrameKind::kMessage, Encode(message)); }
   void SendHeader(const ChunkHeader& header) override { SendBody(FrameKind::kChunk, EncodeChunk(header)); }
   absl::Status SendData(size_t bytes, const std::function<absl::Status(std::span<std::byte> into)>& fill) override;
+  [[nodiscard]] bool sends_files() const override { return wire_->sends_files(); }
+  absl::Status SendFile(size_t bytes, const FilePlace& from) override;
   void EndWrites() override;
   void Close(const absl::Status& why) override CKPTD_EXCLUDES(mutex_);
 
@@ -68,17 +71,22 @@ class TlsStream final : public BulkGuest, public Ready {
  private:
   void SendBody(FrameKind kind, const std::string& body);
   void Pump();
+  void PumpFile();
+  [[nodiscard]] bool SentAll() const { return pending_.empty() && of_file_ == 0; }
   void Rest();
 
   // Whoever drives it:
-  const std::unique_ptr<TlsWire> wire_;
+  const std::unique_ptr<Wire> wire_;
   const std::string address_;
   std::unique_ptr<ReadyPlace> place_;
   FrameReader reader_;
-  TlsSeatPtr seat_;
+  SeatPtr seat_;
   std::string small_;                    // the frame that is sent now, or
   std::unique_ptr<std::byte[]> buffer_;  // this, of data: its head, too
-  std::span<const std::byte> pending_;   // what is not encrypted of it
+  std::span<const std::byte> pending_;   // what the wire has not taken of it
+  FilePlace file_;                       // after it
+  size_t of_file_ = 0;                   // so many bytes
+  absl::Status cut_short_;               // the file
   bool end_said_ = false;
   bool closed_ = false;
 
@@ -88,4 +96,4 @@ class TlsStream final : public BulkGuest, public Ready {
 
 }  // namespace ckptd::transport
 
-#endif  // CKPTD_DAEMON_TRANSPORT_TLS_TLS_STREAM_H_
+#endif  // CKPTD_DAEMON_TRANSPORT_SOCKETS_SOCKET_STREAM_H_
