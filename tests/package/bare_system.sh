@@ -89,6 +89,7 @@ inside() {
   # shellcheck disable=SC2016
   env -i "${settings[@]}" unshare --mount --propagation private bash -c '
     set -e
+    mount --bind "$1" "$1" # a mount point, as every root is: unshare(1) wants one
     mount -t proc proc "$1/proc"
     mount -t sysfs -o ro sysfs "$1/sys" # UCX looks at its devices there
     mount --rbind /dev "$1/dev"

@@ -13,39 +13,40 @@
 
 namespace ckptd::transport {
 
-Greeting::Greeting(std::unique_ptr<Wire> wire, std::unique_ptr<Meant> meant, Over over)
+SocketGreeting::SocketGreeting(std::unique_ptr<Wire> wire, std::unique_ptr<SocketMeant> meant, Over over)
     : wire_(std::move(wire)),
       meant_(std::move(meant)),
       over_(std::move(over)),
       reader_([here = wire_.get()](std::span<std::byte> into) { return here->Read(into); }),
       phase_(meant_ ? Phase::kConnecting : Phase::kShaking) {}
 
-absl::StatusOr<std::shared_ptr<Greeting>> Greeting::Dialled(std::shared_ptr<ReadySet> set, std::unique_ptr<Wire> wire,
-                                                            Meant meant, Over over) {
-  return Begin(std::move(set),
-               std::make_shared<Greeting>(std::move(wire), std::make_unique<Meant>(std::move(meant)), std::move(over)));
+absl::StatusOr<std::shared_ptr<SocketGreeting>> SocketGreeting::Dialled(std::shared_ptr<ReadySet> set,
+                                                                        std::unique_ptr<Wire> wire, SocketMeant meant,
+                                                                        Over over) {
+  return Begin(std::move(set), std::make_shared<SocketGreeting>(
+                                   std::move(wire), std::make_unique<SocketMeant>(std::move(meant)), std::move(over)));
 }
 
-absl::StatusOr<std::shared_ptr<Greeting>> Greeting::Came(std::shared_ptr<ReadySet> set, std::unique_ptr<Wire> wire,
-                                                         Over over) {
-  return Begin(std::move(set), std::make_shared<Greeting>(std::move(wire), nullptr, std::move(over)));
+absl::StatusOr<std::shared_ptr<SocketGreeting>> SocketGreeting::Came(std::shared_ptr<ReadySet> set,
+                                                                     std::unique_ptr<Wire> wire, Over over) {
+  return Begin(std::move(set), std::make_shared<SocketGreeting>(std::move(wire), nullptr, std::move(over)));
 }
 
-absl::StatusOr<std::shared_ptr<Greeting>> Greeting::Begin(std::shared_ptr<ReadySet> set,
-                                                          std::shared_ptr<Greeting> made) {
+absl::StatusOr<std::shared_ptr<SocketGreeting>> SocketGreeting::Begin(std::shared_ptr<ReadySet> set,
+                                                                      std::shared_ptr<SocketGreeting> made) {
   CKPTD_ASSIGN_OR_RETURN(made->place_, ReadyPlace::Take(std::move(set), made->wire_->fd(), made));
   made->place_->WaitFor(made->phase_ == Phase::kConnecting ? EPOLLOUT : EPOLLIN);
   return made;
 }
 
-void Greeting::OnReady() {
+void SocketGreeting::OnReady() {
   if (phase_ == Phase::kOver) return;
   const absl::Status went = Step();
   if (!went.ok()) return End(went);
   if (phase_ != Phase::kOver) place_->WaitFor(wire_->waits_for());
 }
 
-absl::Status Greeting::Step() {
+absl::Status SocketGreeting::Step() {
   if (phase_ == Phase::kConnecting) {
     const absl::Status connected = ConnectError(wire_->fd());
     if (!connected.ok()) return Error(ErrorCode::AGENT_UNREACHABLE, connected.message());
@@ -61,7 +62,7 @@ absl::Status Greeting::Step() {
 
 // Whoever came says in his hello who he is; the desk compares. Whoever was dialled must be who was meant, where
 // there are certificates.
-absl::Status Greeting::Shaken() {
+absl::Status SocketGreeting::Shaken() {
   phase_ = Phase::kHearing;
   if (!meant_) return absl::OkStatus();
   if (const std::optional<CertificateNames> names = wire_->names()) {
@@ -73,7 +74,7 @@ absl::Status Greeting::Shaken() {
   return Error(ErrorCode::AGENT_UNREACHABLE, "the connection ended");
 }
 
-absl::Status Greeting::Hear() {
+absl::Status SocketGreeting::Hear() {
   CKPTD_ASSIGN_OR_RETURN(std::optional<FrameReader::Whole> frame, reader_.Take());
   if (!frame && wire_->read_over())
     return Error(ErrorCode::AGENT_UNREACHABLE, absl::StrCat("the other end hung up", wire_->why_over()));
@@ -81,11 +82,11 @@ absl::Status Greeting::Hear() {
   CKPTD_ASSIGN_OR_RETURN(std::string hello, HelloIn(*std::move(frame)));
   phase_ = Phase::kOver;
   place_.reset();
-  std::exchange(over_, nullptr)(Greeted{std::move(wire_), std::move(hello)});
+  std::exchange(over_, nullptr)(SocketGreeted{std::move(wire_), std::move(hello)});
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> Greeting::HelloIn(FrameReader::Whole frame) const {
+absl::StatusOr<std::string> SocketGreeting::HelloIn(FrameReader::Whole frame) const {
   if (frame.kind == FrameKind::kHello) return std::move(frame.body);
   if (frame.kind == FrameKind::kMessage && meant_) {
     CKPTD_ASSIGN_OR_RETURN(const TransferMessage message, DecodeMessage(frame.body));
@@ -94,7 +95,7 @@ absl::StatusOr<std::string> Greeting::HelloIn(FrameReader::Whole frame) const {
   return Error(ErrorCode::PROTOCOL, "Move: it begins without Hello");
 }
 
-void Greeting::End(const absl::Status& why) {
+void SocketGreeting::End(const absl::Status& why) {
   if (phase_ == Phase::kOver) return;
   phase_ = Phase::kOver;
   place_.reset();
@@ -102,6 +103,6 @@ void Greeting::End(const absl::Status& why) {
   std::exchange(over_, nullptr)(why);
 }
 
-void Greeting::CutOff() { End(Error(ErrorCode::CANCELLED, "cut off here")); }
+void SocketGreeting::CutOff() { End(Error(ErrorCode::CANCELLED, "cut off here")); }
 
 }  // namespace ckptd::transport

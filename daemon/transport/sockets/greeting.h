@@ -14,29 +14,29 @@
 namespace ckptd::transport {
 
 // What a greeting brought.
-struct Greeted {
+struct SocketGreeted {
   std::unique_ptr<Wire> wire;
   std::string hello;  // the body of the first frame
 };
 
 // Whom the dialling end means.
-struct Meant {
+struct SocketMeant {
   std::string cluster;
   std::string peer;
   std::string hello;  // to say to it
 };
 
-class Greeting final : public Ready {
+class SocketGreeting final : public Ready {
  public:
   // Once, on the port's thread. AGENT_UNREACHABLE; PROTOCOL; what the other end's Stop says; what GiveUp says.
-  using Over = std::function<void(absl::StatusOr<Greeted>)>;
+  using Over = std::function<void(absl::StatusOr<SocketGreeted>)>;
 
-  [[nodiscard]] static absl::StatusOr<std::shared_ptr<Greeting>> Dialled(std::shared_ptr<ReadySet> set,
-                                                                         std::unique_ptr<Wire> wire, Meant meant,
-                                                                         Over over);
-  [[nodiscard]] static absl::StatusOr<std::shared_ptr<Greeting>> Came(std::shared_ptr<ReadySet> set,
-                                                                      std::unique_ptr<Wire> wire, Over over);
-  Greeting(std::unique_ptr<Wire> wire, std::unique_ptr<Meant> meant, Over over);
+  [[nodiscard]] static absl::StatusOr<std::shared_ptr<SocketGreeting>> Dialled(std::shared_ptr<ReadySet> set,
+                                                                               std::unique_ptr<Wire> wire,
+                                                                               SocketMeant meant, Over over);
+  [[nodiscard]] static absl::StatusOr<std::shared_ptr<SocketGreeting>> Came(std::shared_ptr<ReadySet> set,
+                                                                            std::unique_ptr<Wire> wire, Over over);
+  SocketGreeting(std::unique_ptr<Wire> wire, std::unique_ptr<SocketMeant> meant, Over over);
 
   void GiveUp(const absl::Status& why) { End(why); }
 
@@ -47,8 +47,8 @@ class Greeting final : public Ready {
  private:
   enum class Phase { kConnecting, kShaking, kHearing, kOver };
 
-  [[nodiscard]] static absl::StatusOr<std::shared_ptr<Greeting>> Begin(std::shared_ptr<ReadySet> set,
-                                                                       std::shared_ptr<Greeting> made);
+  [[nodiscard]] static absl::StatusOr<std::shared_ptr<SocketGreeting>> Begin(std::shared_ptr<ReadySet> set,
+                                                                             std::shared_ptr<SocketGreeting> made);
   [[nodiscard]] absl::Status Step();
   [[nodiscard]] absl::Status Shaken();
   [[nodiscard]] absl::Status Hear();
@@ -56,7 +56,7 @@ class Greeting final : public Ready {
   void End(const absl::Status& why);
 
   std::unique_ptr<Wire> wire_;
-  const std::unique_ptr<Meant> meant_;  // null: it came
+  const std::unique_ptr<SocketMeant> meant_;  // null: it came
   Over over_;
   FrameReader reader_;
   std::unique_ptr<ReadyPlace> place_;

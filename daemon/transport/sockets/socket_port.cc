@@ -58,7 +58,7 @@ class Port final : public SocketPort {
  private:
   // Who has said nothing yet, or was not answered.
   struct Stranger {
-    std::shared_ptr<Greeting> greeting;
+    std::shared_ptr<SocketGreeting> greeting;
     Loop::TimerId patience = 0;
     SeatPtr seat;  // of those that came
   };
@@ -70,17 +70,17 @@ class Port final : public SocketPort {
   void Refused(const std::string& from, const absl::Status& why);
   [[nodiscard]] absl::Status AcceptNow(UniqueFd fd, const std::string& from);
   void MakeRoom();
-  void CameIn(uint64_t id, const std::string& from, absl::StatusOr<Greeted> greeted);
-  void TakeIn(const std::string& from, Greeted greeted);
+  void CameIn(uint64_t id, const std::string& from, absl::StatusOr<SocketGreeted> greeted);
+  void TakeIn(const std::string& from, SocketGreeted greeted);
   [[nodiscard]] absl::Status DialNow(const BulkAddress& to, std::string hello, Nanos patience, const Opened& opened);
-  void Answered(uint64_t id, const std::string& at, absl::StatusOr<Greeted> greeted, const Opened& opened);
+  void Answered(uint64_t id, const std::string& at, absl::StatusOr<SocketGreeted> greeted, const Opened& opened);
   [[nodiscard]] absl::StatusOr<std::unique_ptr<Wire>> MakeWire(UniqueFd fd, Wire::Side side) {
     return wires_->Make(std::move(fd), side, loop_->clock().Monotonic());
   }
   // "tls.came", "tls:10.0.0.7:9466".
   [[nodiscard]] std::string Event(absl::string_view what) const { return absl::StrCat(NameOf(way_), ".", what); }
   [[nodiscard]] std::string Of(absl::string_view address) const { return absl::StrCat(NameOf(way_), ":", address); }
-  void Keep(uint64_t id, std::shared_ptr<Greeting> greeting, Nanos patience, SeatPtr seat);
+  void Keep(uint64_t id, std::shared_ptr<SocketGreeting> greeting, Nanos patience, SeatPtr seat);
   void Forget(Strangers& from, uint64_t id);
   void CutOffAll();
 
@@ -175,23 +175,23 @@ absl::Status Port::AcceptNow(UniqueFd fd, const std::string& from) {
   MakeRoom();
   CKPTD_ASSIGN_OR_RETURN(auto wire, MakeWire(std::move(fd), Wire::Side::kCame));
   const uint64_t id = ++last_;
-  CKPTD_ASSIGN_OR_RETURN(auto greeting,
-                         Greeting::Came(ready_, std::move(wire), [this, id, from](absl::StatusOr<Greeted> greeted) {
-                           CameIn(id, from, std::move(greeted));
-                         }));
+  CKPTD_ASSIGN_OR_RETURN(auto greeting, SocketGreeting::Came(ready_, std::move(wire),
+                                                             [this, id, from](absl::StatusOr<SocketGreeted> greeted) {
+                                                               CameIn(id, from, std::move(greeted));
+                                                             }));
   Keep(id, std::move(greeting), options_.hello_patience, std::make_unique<Seat>(strangers_));
   return absl::OkStatus();
 }
 
 void Port::MakeRoom() {
   while (!came_in_.empty() && came_in_.size() >= options_.most_strangers) {
-    const std::shared_ptr<Greeting> oldest = came_in_.begin()->second.greeting;
+    const std::shared_ptr<SocketGreeting> oldest = came_in_.begin()->second.greeting;
     oldest->GiveUp(Error(ErrorCode::BUSY, "others came that say no more"));
   }
 }
 
-void Port::Keep(uint64_t id, std::shared_ptr<Greeting> greeting, Nanos patience, SeatPtr seat) {
-  const Loop::TimerId timer = loop_->After(patience, [weak = std::weak_ptr<Greeting>(greeting)] {
+void Port::Keep(uint64_t id, std::shared_ptr<SocketGreeting> greeting, Nanos patience, SeatPtr seat) {
+  const Loop::TimerId timer = loop_->After(patience, [weak = std::weak_ptr<SocketGreeting>(greeting)] {
     if (const auto here = weak.lock()) here->GiveUp(Error(ErrorCode::TIMEOUT, "no word in time"));
   });
   Strangers& among = seat ? came_in_ : dialled_;
@@ -203,13 +203,13 @@ void Port::Forget(Strangers& from, uint64_t id) {
   if (!node.empty()) loop_->CancelTimer(node.mapped().patience);
 }
 
-void Port::CameIn(uint64_t id, const std::string& from, absl::StatusOr<Greeted> greeted) {
+void Port::CameIn(uint64_t id, const std::string& from, absl::StatusOr<SocketGreeted> greeted) {
   Forget(came_in_, id);
   if (greeted.ok()) return TakeIn(from, *std::move(greeted));
   Log(kDebug, Event("stranger")).Field("from", from).Error(greeted.status());
 }
 
-void Port::TakeIn(const std::string& from, Greeted greeted) {
+void Port::TakeIn(const std::string& from, SocketGreeted greeted) {
   const bool room = *guests_ < options_.most_guests;
   auto stream =
       SocketStream::Make(ready_, std::move(greeted.wire), from, room ? std::make_unique<Seat>(guests_) : nullptr);
@@ -236,16 +236,16 @@ absl::Status Port::DialNow(const BulkAddress& to, std::string hello, Nanos patie
   auto wire = MakeWire(*std::move(fd), Wire::Side::kDialled);
   if (!wire.ok()) return AtAddress(at, Error(ErrorCode::AGENT_UNREACHABLE, wire.status().message()));
   const uint64_t id = ++last_;
-  CKPTD_ASSIGN_OR_RETURN(auto greeting,
-                         Greeting::Dialled(ready_, *std::move(wire), {options_.cluster, to.peer, std::move(hello)},
-                                           [this, id, at, opened](absl::StatusOr<Greeted> greeted) {
-                                             Answered(id, at, std::move(greeted), opened);
-                                           }));
+  CKPTD_ASSIGN_OR_RETURN(
+      auto greeting, SocketGreeting::Dialled(ready_, *std::move(wire), {options_.cluster, to.peer, std::move(hello)},
+                                             [this, id, at, opened](absl::StatusOr<SocketGreeted> greeted) {
+                                               Answered(id, at, std::move(greeted), opened);
+                                             }));
   Keep(id, std::move(greeting), patience, nullptr);
   return absl::OkStatus();
 }
 
-void Port::Answered(uint64_t id, const std::string& at, absl::StatusOr<Greeted> greeted, const Opened& opened) {
+void Port::Answered(uint64_t id, const std::string& at, absl::StatusOr<SocketGreeted> greeted, const Opened& opened) {
   Forget(dialled_, id);
   if (!greeted.ok()) return opened(AtAddress(at, greeted.status()));
   auto stream = SocketStream::Make(ready_, std::move(greeted->wire), at, nullptr);
