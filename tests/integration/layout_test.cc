@@ -47,16 +47,16 @@ TEST(Layout, KilledWhileTheNewLayoutIsPrepared) {
   ASSERT_TRUE(node.StartAgent({"CKPTD_FAILPOINTS=region.reserve=sleep:3000@3"}));
   auto first = node.Train(Args(std::string("--tensors 4 --bytes 65536 --steps 20") + kRun));
   ASSERT_EQ(first->Wait(), 0);
-  std::string line = "--tensors 6 --bytes 64000000 --every 1 --steps 60";
-  auto second = node.Train(Args(line + " --want fresh"));
+  const std::string line = "--tensors 6 --bytes 64000000 --every 1 --steps ";
+  auto second = node.Train(Args(line + "60 --want fresh"));
   ASSERT_TRUE(second->WaitFor("DROPPED 1 LAYOUT_PREPARING"));
   node.KillAgent();
   second->Kill();
   ASSERT_TRUE(node.StartAgent());
-  auto third = node.Train(Args(line + " --step-ms 20"));
+  auto third = node.Train(Args(line + "20 --step-ms 20"));
   EXPECT_EQ(NumberField(Restored(*third), "step"), 0u) << "a step before the fresh start came back";
   EXPECT_EQ(third->Wait(), 0) << third->Errors() << node.AgentLog();
-  EXPECT_EQ(third->lines().back(), node.ExpectedDigest(Args(line)));
+  EXPECT_EQ(third->lines().back(), node.ExpectedDigest(Args(line + "20")));
   EXPECT_EQ(node.StopAgent(), 0);
   ExpectNothingLeftBehind(node);
 }

@@ -23,7 +23,7 @@ packages_list() {
         libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev libssl-dev libboost-dev \
         liburing-dev libucx-dev libsystemd-dev nlohmann-json3-dev libtomlplusplus-dev libgtest-dev libgmock-dev python3 python3-venv ;;
     sanitize) echo clang clang-tidy clang-format "libclang-rt-$clang-dev" llvm ;;
-    deb) echo debhelper dh-python dpkg-dev fakeroot lintian python3-numpy ;;
+    deb) echo build-essential debhelper dh-python dpkg-dev fakeroot lintian python3-numpy ;;
     bench) echo fio iperf3 ucx-utils ;;
     nodes) echo iproute2 ;; # tools/quickstart --nodes
     test) echo binutils iproute2 iptables openssl procps python3-dev strace systemd util-linux "${guest[@]}" ;;
