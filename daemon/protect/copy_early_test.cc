@@ -24,7 +24,7 @@ class CopyEarlyTest : public CopySenderTest {
     head_ = *region::MakeCtlHead(spec, 1, 1, 1);
   }
   void Capture(StepId step, const std::vector<uint32_t>& crcs) {
-    sender_->Captured({7, {1, step}, head_, nullptr, crcs});
+    sender_->Captured({7, {1, step}, head_, file_, crcs});
     Settle();
   }
   void Seal(StepId step) {

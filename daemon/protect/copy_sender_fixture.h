@@ -16,9 +16,11 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
 #include "daemon/format/snapshot_ref.h"
+#include "daemon/os/posix_files.h"
 #include "daemon/protect/copy_sender.h"
 #include "daemon/protect/copy_test_util.h"
 #include "daemon/region/region_test_util.h"
+#include "daemon/region/slot_file.h"
 
 namespace ckptd::protect {
 
@@ -31,7 +33,12 @@ inline v1::OfferResponse TokenFor(uint32_t slot, char byte = 't') {
 
 class CopySenderTest : public ::testing::Test {
  protected:
-  CopySenderTest() { sealed_[10] = {7}; }
+  CopySenderTest() {
+    sealed_[10] = {7};
+    auto file = region::SlotFile::Create(PosixFiles(), dir_.path(), 4096, {});
+    EXPECT_TRUE(file.ok()) << file.status();
+    file_ = *std::move(file);
+  }
 
   CopySender::Handler MakeHandler() {
     return {[this] { return linked_ ? &calls_ : nullptr; }, [this](const SnapshotId& id) { return sealed_[id.step]; },
@@ -59,7 +66,7 @@ class CopySenderTest : public ::testing::Test {
       --pins_;
       if (unpinned_) unpinned_();
     });
-    return HeldSnapshot{*head, std::make_shared<region::SlotRecord>(*record), nullptr, std::move(keep)};
+    return HeldSnapshot{*head, std::make_shared<region::SlotRecord>(*record), file_, std::move(keep)};
   }
   void Protect(StepId step, StepId complete = 0) {
     auto state = std::make_shared<v1::State>();
@@ -88,6 +95,8 @@ class CopySenderTest : public ::testing::Test {
     return Take(calls_.sent);
   }
 
+  const region::TempDir dir_;
+  std::shared_ptr<region::SlotFile> file_;
   FakeClock clock_;
   std::unique_ptr<Loop> loop_ = *Loop::Create(clock_, 64);
   FakeCopyCalls calls_;
