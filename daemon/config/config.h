@@ -109,7 +109,7 @@ struct PeersConfig {
   PeersBulkChoice bulk = PeersBulkChoice::kGrpc;  // how the bytes of copies move
   uint64_t bulk_port = 9466;                      // of kTls and kTcp; 0 = any free one
   uint64_t dscp = 0;                              // of the same: marks their packets; 0 = does not
-  BulkNetworkChoice bulk_network = BulkNetworkChoice::kUntrusted;  // kTrusted is what kUcx needs
+  BulkNetworkChoice bulk_network = BulkNetworkChoice::kUntrusted;  // kTrusted is what kUcx and kTcp need
   std::string ucx_library;                                         // path; empty: the system's
   bool operator==(const PeersConfig&) const = default;
 };
