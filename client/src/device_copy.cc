@@ -120,7 +120,7 @@ class DeviceCopy {
     if (piece.source == nullptr) return;
     OnLane(*lanes_[index], [&](Lane& lane) {
       DeviceAddress from = reinterpret_cast<DeviceAddress>(piece.source) + (at - piece.slot_offset);
-      return lane.CopyOut(slot_ + at, from, end - at);
+      return lane.CopyOut(slot_, at, from, end - at);
     });
   }
 

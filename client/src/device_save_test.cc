@@ -90,6 +90,17 @@ TEST_F(DeviceSaveTest, MoreEagerBytesThanAreStagedLeaveDirectly) {
   ExpectImage(agent.SlotBytes(0), *trainer, "{}");
 }
 
+TEST_F(DeviceSaveTest, NoCopyCrossesFromOnePinnedRangeIntoTheNext) {
+  MakeTensors({300 * kMiB, 4096}, CKPT_EAGER);
+  Register();
+  EXPECT_GT(Counts().pinned_ranges, 2u);
+  agent.Grant(0);
+  ASSERT_EQ(trainer->Save(1), 0) << ckpt_error();
+  ASSERT_EQ(Gate(), 0);
+  ASSERT_TRUE(trainer->Copied(1));
+  ExpectImage(agent.SlotBytes(0), *trainer, "{}");
+}
+
 TEST_F(DeviceSaveTest, HostAndDeviceLazyAndEagerTogether) {
   MakeTensors({200'000, 100, 300'000, 5000, 7, 4096});
   for (size_t i : {size_t{1}, size_t{2}}) {  // these are the host's

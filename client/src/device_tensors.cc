@@ -96,7 +96,7 @@ DeviceError TakeOnLane(const Registration& registration, int16_t index, char* sl
   for (uint32_t tensor : devices.direct) {
     if (devices.lane(tensor) != index) continue;
     const TensorPlace& place = registration.shape->tensors[tensor];
-    DeviceError error = lane.CopyOut(slot + place.slot_offset, AddressOf(registration, tensor), place.bytes);
+    DeviceError error = lane.CopyOut(slot, place.slot_offset, AddressOf(registration, tensor), place.bytes);
     if (!error.ok()) return error;
     held = true;
   }

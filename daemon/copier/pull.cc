@@ -98,7 +98,7 @@ void Pull::EnqueuePiece(const CopierPiece& piece) {
     touched_ = true;
     enqueued_ = true;
     const DeviceAddress source = parts_.imports[piece.allocation].base + part.offset;
-    Check("copy", parts_.stream.CopyOut(slot_ + part.slot_offset, source, part.bytes));
+    Check("copy", parts_.stream.CopyOut(slot_, part.slot_offset, source, part.bytes));
     looks_ = 0;
     if (Going() && ++parts_seen_ % kPartsPerLook == 0) Look(kMostUntilCopied);
     from += part.bytes;

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 
+#include "client/core/device/pinned_memory.h"
+
 namespace ckptd {
 namespace {
 
 constexpr uint64_t kMostPerCopy = 64 << 20;
+static_assert(PinnedMemory::kRange % kMostPerCopy == 0);
 
 }  // namespace
 
@@ -23,10 +26,13 @@ CopyStream::~CopyStream() {
   if (stream_.handle != nullptr) (void)device_->DestroyStream(stream_);
 }
 
-DeviceError CopyStream::CopyOut(char* to, DeviceAddress from, uint64_t bytes) {
-  for (uint64_t at = 0; at < bytes; at += kMostPerCopy) {
-    DeviceError error = device_->CopyOut(to + at, from + at, std::min(kMostPerCopy, bytes - at), stream_);
+DeviceError CopyStream::CopyOut(char* slot, uint64_t offset, DeviceAddress from, uint64_t bytes) {
+  const uint64_t end = offset + bytes;
+  for (uint64_t at = offset; at < end;) {
+    const uint64_t until = std::min(end, at - at % kMostPerCopy + kMostPerCopy);
+    DeviceError error = device_->CopyOut(slot + at, from + (at - offset), until - at, stream_);
     if (!error.ok()) return error;
+    at = until;
   }
   return {};
 }

@@ -29,8 +29,9 @@ class CopyStream {
 
   DeviceError Open();
 
-  // In pieces of at most 64 MiB: others' copies get a turn between them.
-  DeviceError CopyOut(char* to, DeviceAddress from, uint64_t bytes);
+  // Into a slot, at `offset`. In pieces that end at multiples of 64 MiB of the slot: others' copies get a turn between
+  // them, and none crosses from one pinned range into the next (pinned_memory.h), which the driver refuses.
+  DeviceError CopyOut(char* slot, uint64_t offset, DeviceAddress from, uint64_t bytes);
 
   // At most one a chunk and capture.
   DeviceError MarkChunk(uint64_t chunk);

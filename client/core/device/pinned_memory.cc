@@ -6,7 +6,6 @@
 namespace ckptd {
 namespace {
 
-constexpr uint64_t kMostPerCall = 256 << 20;
 constexpr timespec kPause = {0, 1'000'000};  // others get the driver's locks meanwhile
 
 }  // namespace
@@ -14,11 +13,11 @@ constexpr timespec kPause = {0, 1'000'000};  // others get the driver's locks me
 DeviceError PinnedMemory::Pin(std::shared_ptr<Device> device, char* memory, uint64_t bytes,
                               std::unique_ptr<PinnedMemory>* out) {
   auto pinned = std::make_unique<PinnedMemory>(std::move(device));
-  for (uint64_t at = 0; at < bytes; at += kMostPerCall) {
+  for (uint64_t at = 0; at < bytes; at += kRange) {
     if (at > 0) nanosleep(&kPause, nullptr);
     ContextScope scope(*pinned->device_);
     if (!scope.error().ok()) return scope.error();
-    DeviceError error = pinned->device_->Pin(memory + at, std::min(kMostPerCall, bytes - at));
+    DeviceError error = pinned->device_->Pin(memory + at, std::min(kRange, bytes - at));
     if (!error.ok()) return error;
     pinned->ranges_.push_back(memory + at);
   }

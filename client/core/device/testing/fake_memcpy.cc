@@ -48,9 +48,14 @@ bool IsDeviceRange(uint64_t address, uint64_t bytes) {
   return true;
 }
 
+// In one pinned range or in none: a driver refuses what crosses from one into the next (H200, driver 580).
+bool IsHostRange(const void* host, uint64_t bytes) {
+  return host == nullptr || Memory::Get().IsRegistered(host, bytes) || !Memory::Get().TouchesRegistered(host, bytes);
+}
+
 CUresult Copy(uint64_t to, uint64_t from, uint64_t bytes, CUstream stream, const void* host) {
   uint64_t device = host == reinterpret_cast<void*>(to) ? from : to;
-  if (!IsDeviceRange(device, bytes)) return CUDA_ERROR_INVALID_VALUE;
+  if (!IsDeviceRange(device, bytes) || !IsHostRange(host, bytes)) return CUDA_ERROR_INVALID_VALUE;
   CountCopy(bytes);
   Mark mark = Engine::Get().Enqueue(Of(stream), [=] { return Move(to, from, bytes); });
   Segment pinned;

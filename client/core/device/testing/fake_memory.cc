@@ -180,14 +180,17 @@ int Memory::Unregister(void* address) {
 bool Memory::IsRegistered(const void* address, uint64_t bytes) {
   auto at = reinterpret_cast<uint64_t>(address);
   std::lock_guard lock(mutex_);
-  for (uint64_t end = at + bytes; at < end;) {
-    auto next = registered_.upper_bound(at);
-    if (next == registered_.begin()) return false;
-    auto [base, size] = *std::prev(next);
-    if (base + size <= at) return false;
-    at = base + size;
-  }
-  return true;
+  auto next = registered_.upper_bound(at);
+  if (next == registered_.begin()) return false;
+  auto [base, size] = *std::prev(next);
+  return at + bytes <= base + size;
+}
+
+bool Memory::TouchesRegistered(const void* address, uint64_t bytes) {
+  auto at = reinterpret_cast<uint64_t>(address);
+  std::lock_guard lock(mutex_);
+  auto next = registered_.lower_bound(at + bytes);
+  return next != registered_.begin() && std::prev(next)->first + std::prev(next)->second > at;
 }
 
 int Memory::ExportLegacy(uint64_t address, LegacyHandle* out) {

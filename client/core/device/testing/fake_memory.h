@@ -78,7 +78,8 @@ class Memory {
   [[nodiscard]] uint64_t Used(int ordinal);
   [[nodiscard]] bool Find(uint64_t address, Segment* out);
   [[nodiscard]] bool IsExportable(const Segment& segment);
-  [[nodiscard]] bool IsRegistered(const void* address, uint64_t bytes);
+  [[nodiscard]] bool IsRegistered(const void* address, uint64_t bytes);  // within one range
+  [[nodiscard]] bool TouchesRegistered(const void* address, uint64_t bytes);
 
   struct Counts {
     uint64_t allocations = 0;
