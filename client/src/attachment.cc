@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "client/src/failure.h"
-#include "client/src/sync.h"
+#include "client/core/threads/sync.h"
 
 namespace ckptd {
 namespace {

@@ -1,7 +1,7 @@
 // A save that finds no free slot, and steps that are not flushed.
 #include <thread>
 
-#include "client/src/sync.h"
+#include "client/core/threads/sync.h"
 #include "client/src/test_trainer.h"
 
 namespace ckptd {

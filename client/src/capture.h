@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "client/core/threads/sum_team.h"
 #include "client/src/attachment.h"
 #include "client/src/copier_link.h"
 #include "client/src/layout.h"
@@ -72,7 +73,7 @@ struct CopyResult {
 void DigestSources(const Registration& registration, std::vector<uint32_t>* digests);
 
 // The lazy tensors whose captured bytes differ from `digests`.
-void FindTorn(const Capture& capture, std::vector<uint64_t>* torn);
+void FindTorn(const Capture& capture, SumTeam& team, std::vector<uint64_t>* torn);
 
 }  // namespace ckptd
 

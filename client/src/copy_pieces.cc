@@ -56,13 +56,13 @@ void DigestSources(const Registration& registration, std::vector<uint32_t>* dige
   }
 }
 
-void FindTorn(const Capture& capture, std::vector<uint64_t>* torn) {
+void FindTorn(const Capture& capture, SumTeam& team, std::vector<uint64_t>* torn) {
   const Registration& registration = *capture.registration;
   const char* slot = capture.file->mapping.data();
   for (size_t i = 0; i < registration.lazy.size(); ++i) {
     uint32_t tensor = registration.lazy[i];
     const TensorPlace& place = registration.shape->tensors[tensor];
-    if (Crc32c(0, slot + place.slot_offset, place.bytes) != capture.digests[i]) torn->push_back(tensor);
+    if (team.SumOf(slot + place.slot_offset, place.bytes) != capture.digests[i]) torn->push_back(tensor);
   }
 }
 

@@ -93,7 +93,7 @@ void CopyThread::Run(void* self) {
 void CopyThread::CopyOne() {
   Capture& capture = state_.capture;  // this thread's until Finish
   CopyResult result = CopyAll(state_);
-  if (result.kind == CopyResult::Kind::kDone && capture.selfcheck) FindTorn(capture, &capture.torn);
+  if (result.kind == CopyResult::Kind::kDone && capture.selfcheck) FindTorn(capture, state_.sums, &capture.torn);
   std::shared_ptr<Attachment> attachment = capture.attachment;
   std::shared_ptr<CopierLink> link = capture.link;  // if it is the last, then closed without the mutex
   Finish(result);

@@ -3,7 +3,7 @@
 #define CKPTD_CLIENT_SRC_COPY_THREAD_H_
 
 #include "client/src/state.h"
-#include "client/src/sync.h"
+#include "client/core/threads/sync.h"
 
 namespace ckptd {
 

@@ -1,14 +1,16 @@
 // Three passes over the slot. First every copy of every GPU is enqueued on its lane's stream, in pieces of at most
 // 64 MiB, with a mark behind each chunk: then the gate can hold a stream back by an event, and training does not wait
-// for bytes. Then host memory is copied. Then, chunk by chunk, the marks are waited for, and what arrived is summed and
-// published.
+// for bytes. Then host memory is copied. Then, chunk by chunk, the marks are waited for, and what arrived is summed, by
+// several threads, and published.
 #include "client/src/device_copy.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "client/core/copy/capture_word.h"
 #include "client/core/copy/crc32c.h"
 #include "client/core/copy/fill_check.h"
+#include "client/core/threads/slot_sums.h"
 #include "client/src/failure.h"
 #include "client/src/piece_copier.h"
 #include "client/src/state.h"
@@ -17,7 +19,8 @@ namespace ckptd {
 namespace {
 
 constexpr uint64_t kHostBlock = 64 << 20;
-constexpr uint64_t kDigestBlock = 8 << 20;
+constexpr uint64_t kDigestBlock = 2 << 20;
+constexpr size_t kDigestBlocks = 16;
 
 class DeviceCopy {
  public:
@@ -49,22 +52,20 @@ class DeviceCopy {
     }
   }
 
-  void Publish() {
+  void Publish(SumTeam& team) {
     const Attachment& attachment = *capture_.attachment;
+    SlotSums sums(team, slot_, slot_bytes_, chunk_bytes_);
     FillCheck check(capture_.epoch, capture_.step, capture_.attempt);
-    uint64_t chunk = 0;
-    for (uint64_t at = 0; at < slot_bytes_ && ok() && !Stopped(); ++chunk) {
-      uint64_t end = std::min(slot_bytes_, at + chunk_bytes_);
-      AwaitChunk(chunk);
-      if (!ok()) return;
-      uint32_t crc = Crc32c(0, slot_ + at, end - at);
-      attachment.chunk(capture_.slot, chunk).store(ChunkEntry(capture_.epoch, crc), std::memory_order_release);
+    for (uint64_t chunk = 0; chunk < attachment.ready().chunk_count;) {
+      if (!ok() || Stopped() || !AddBlock(sums)) return;
+      if (sums.CanAdd() && !sums.IsReady()) continue;
+      const std::optional<uint32_t> crc = sums.Take();
+      if (!crc.has_value()) continue;
+      Store(chunk++, *crc);
       attachment.Hint();
-      check.Add(crc);
-      at = end;
+      check.Add(*crc);
     }
-    if (!ok()) return;
-    attachment.chunk(capture_.slot, chunk).store(ChunkEntry(capture_.epoch, check.value()), std::memory_order_release);
+    Store(attachment.ready().chunk_count, check.value());
   }
 
   // The slot belongs to the agent again once nothing writes to it.
@@ -87,6 +88,19 @@ class DeviceCopy {
     result_.kind = CopyResult::Kind::kDevice;
     result_.ordinal = lane.ordinal();
     result_.device = error;
+  }
+
+  // Where there is room, once its bytes are there. False after an error.
+  bool AddBlock(SlotSums& sums) {
+    if (!sums.CanAdd()) return true;
+    if (sums.starts_chunk()) AwaitChunk(sums.chunk_to_add());
+    if (ok()) sums.Add();
+    return ok();
+  }
+
+  void Store(uint64_t chunk, uint32_t crc) {
+    std::atomic<uint64_t>& entry = capture_.attachment->chunk(capture_.slot, chunk);
+    entry.store(ChunkEntry(capture_.epoch, crc), std::memory_order_release);
   }
 
   // With the lane's context, however it went before.
@@ -146,13 +160,14 @@ class DeviceCopy {
   CopyResult result_;
 };
 
-// Two blocks of pinned memory: one is summed while the other is filled.
+// Blocks of pinned memory: the GPU fills the next ones while a team sums the last.
 class Digester {
  public:
-  explicit Digester(Lane& lane) : lane_(lane) {}
+  Digester(Lane& lane, SumTeam& team) : lane_(lane), team_(team) {}
   Digester(const Digester&) = delete;
   Digester& operator=(const Digester&) = delete;
   ~Digester() {
+    team_.Drop();
     for (void* block : blocks_) {
       if (block != nullptr) (void)lane_.device().FreePinned(block);
     }
@@ -162,7 +177,7 @@ class Digester {
   }
 
   DeviceError Open() {
-    for (size_t i = 0; i < blocks_.size(); ++i) {
+    for (size_t i = 0; i < kDigestBlocks; ++i) {
       if (DeviceError error = lane_.device().AllocatePinned(kDigestBlock, &blocks_[i]); !error.ok()) return error;
       if (DeviceError error = lane_.device().CreateEvent(&filled_[i]); !error.ok()) return error;
     }
@@ -172,13 +187,21 @@ class Digester {
   DeviceError Sum(DeviceAddress address, uint64_t bytes, uint32_t* crc) {
     *crc = 0;
     const uint64_t count = (bytes + kDigestBlock - 1) / kDigestBlock;
-    for (uint64_t i = 0; i <= count; ++i) {
-      if (i < count) {
-        if (DeviceError error = Fill(i, address, bytes); !error.ok()) return error;
+    uint64_t filling = 0;
+    uint64_t pushed = 0;
+    for (uint64_t popped = 0; popped < count;) {
+      for (; filling < count && filling < popped + kDigestBlocks; ++filling) {
+        if (DeviceError error = Fill(filling, address, bytes); !error.ok()) return error;
       }
-      if (i == 0) continue;
-      if (DeviceError error = lane_.device().Synchronize(filled_[(i - 1) % 2]); !error.ok()) return error;
-      *crc = Crc32c(*crc, blocks_[(i - 1) % 2], std::min(kDigestBlock, bytes - (i - 1) * kDigestBlock));
+      if (pushed < filling && !team_.IsFull()) {
+        if (DeviceError error = lane_.device().Synchronize(filled_[pushed % kDigestBlocks]); !error.ok()) return error;
+        team_.Push(blocks_[pushed % kDigestBlocks], std::min(kDigestBlock, bytes - pushed * kDigestBlock));
+        ++pushed;
+      } else {
+        const SumTeam::Sum sum = team_.Pop();
+        *crc = Crc32cCombine(*crc, sum.crc, sum.bytes);
+        ++popped;
+      }
     }
     return {};
   }
@@ -187,20 +210,21 @@ class Digester {
   DeviceError Fill(uint64_t i, DeviceAddress address, uint64_t bytes) {
     uint64_t at = i * kDigestBlock;
     uint64_t part = std::min(kDigestBlock, bytes - at);
-    DeviceError error = lane_.device().CopyOut(blocks_[i % 2], address + at, part, lane_.stream());
-    return error.ok() ? lane_.device().Record(filled_[i % 2], lane_.stream()) : error;
+    DeviceError error = lane_.device().CopyOut(blocks_[i % kDigestBlocks], address + at, part, lane_.stream());
+    return error.ok() ? lane_.device().Record(filled_[i % kDigestBlocks], lane_.stream()) : error;
   }
 
   Lane& lane_;
-  std::array<void*, 2> blocks_ = {};
-  std::array<DeviceEvent, 2> filled_ = {};
+  SumTeam& team_;
+  std::array<void*, kDigestBlocks> blocks_ = {};
+  std::array<DeviceEvent, kDigestBlocks> filled_ = {};
 };
 
-DeviceError DigestLane(const Registration& registration, int16_t index, std::vector<uint32_t>* digests) {
+DeviceError DigestLane(const Registration& registration, int16_t index, SumTeam& team, std::vector<uint32_t>* digests) {
   Lane& lane = *registration.devices.lanes[static_cast<size_t>(index)];
   ContextScope scope(lane.device());
   if (!scope.error().ok()) return scope.error();
-  Digester digester(lane);
+  Digester digester(lane, team);
   if (DeviceError error = digester.Open(); !error.ok()) return error;
   for (size_t i = 0; i < registration.lazy.size(); ++i) {
     uint32_t tensor = registration.lazy[i];
@@ -223,14 +247,14 @@ CopyResult CopyFromDevices(State& state) {
     state.capture.submitted = true;
     state.changed.NotifyAll();
   }
-  copy.Publish();
+  copy.Publish(state.sums);
   return copy.Drain();
 }
 
-int32_t DigestOnDevices(const Registration& registration, std::vector<uint32_t>* digests) {
+int32_t DigestOnDevices(const Registration& registration, SumTeam& team, std::vector<uint32_t>* digests) {
   const auto& lanes = registration.devices.lanes;
   for (size_t i = 0; i < lanes.size(); ++i) {
-    DeviceError error = DigestLane(registration, static_cast<int16_t>(i), digests);
+    DeviceError error = DigestLane(registration, static_cast<int16_t>(i), team, digests);
     if (!error.ok()) return DeviceFails(lanes[i]->ordinal(), error);
   }
   return 0;

@@ -15,7 +15,7 @@ struct State;
 
 // Adds the digests of lazy tensors on GPUs, as they are when the caller's streams have come this far. Waits for them.
 // By the trainer's thread inside ckpt_save. 0 or a negative code with its sentence.
-int32_t DigestOnDevices(const Registration& registration, std::vector<uint32_t>* digests);
+int32_t DigestOnDevices(const Registration& registration, SumTeam& team, std::vector<uint32_t>* digests);
 
 }  // namespace ckptd
 

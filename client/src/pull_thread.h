@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "client/src/state.h"
-#include "client/src/sync.h"
+#include "client/core/threads/sync.h"
 
 namespace ckptd {
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <random>
 
-#include "client/src/sync.h"
+#include "client/core/threads/sync.h"
 #include "client/src/test_trainer.h"
 
 namespace ckptd {

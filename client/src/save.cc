@@ -232,14 +232,14 @@ void TellReady(const Capture& capture) {
 }
 
 // 0, or why this save is lost. Streams first: what they copy, they copy while the host's bytes are copied here.
-int32_t TakeEager(Capture& capture, const SaveRequest& request) {
+int32_t TakeEager(Capture& capture, SumTeam& team, const SaveRequest& request) {
   const Registration& registration = *capture.registration;
   if (int32_t rc = TakeEagerFromDevices(registration, capture.file->mapping.data())) return rc;
   if (capture.link != nullptr) TellReady(capture);
   CopyEagerHost(capture, request);
   if (!capture.selfcheck) return 0;
   DigestSources(registration, &capture.digests);
-  return DigestOnDevices(registration, &capture.digests);
+  return DigestOnDevices(registration, team, &capture.digests);
 }
 
 void HandOver(State& state, uint64_t eager_bytes, uint64_t begin_ns) {
@@ -376,7 +376,7 @@ int32_t StartSave(State& state, const SaveRequest& request) {
   if (rc == 0) {
     rc = OrDrop(request, [&] {
       rescuing.BeginStaging();
-      const int32_t taken = TakeEager(state.capture, request);
+      const int32_t taken = TakeEager(state.capture, state.sums, request);
       rescuing.Publish(state, request, taken == 0);
       return taken;
     });

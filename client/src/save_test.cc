@@ -6,7 +6,7 @@
 #include <iterator>
 #include <thread>
 
-#include "client/src/sync.h"
+#include "client/core/threads/sync.h"
 #include "client/src/test_image.h"
 #include "client/src/test_trainer.h"
 

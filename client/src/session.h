@@ -15,7 +15,7 @@
 #include "client/core/wire/fds.h"
 #include "client/core/wire/packet.h"
 #include "client/src/state.h"
-#include "client/src/sync.h"
+#include "client/core/threads/sync.h"
 
 namespace ckptd {
 

@@ -1,7 +1,5 @@
 #include "client/src/slot_reader.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
@@ -12,19 +10,13 @@
 #include "client/core/device/allocation.h"
 #include "client/src/device_inlet.h"
 #include "client/src/failure.h"
-#include "client/src/sync.h"
+#include "client/core/threads/sync.h"
 
 namespace ckptd {
 namespace {
 
 constexpr size_t kMostForHost = 4;     // threads; memory is full then
 constexpr size_t kMostForDevices = 8;  // a bus is as fast as these can sum
-
-size_t Cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return static_cast<size_t>(std::max(1, CPU_COUNT(&set)));
-}
 
 }  // namespace
 
@@ -218,7 +210,7 @@ void SlotReader::ListChunks() {
 // The calling thread works too.
 int32_t SlotReader::RunWorkers() {
   const size_t most = used_.empty() ? kMostForHost : kMostForDevices;
-  const size_t count = std::max<size_t>(1, std::min({most, Cores(), chunks_.size()}));
+  const size_t count = std::max<size_t>(1, std::min({most, size_t{UsableCores()}, chunks_.size()}));
   std::vector<std::unique_ptr<SlotReaderWorker>> workers;
   for (size_t i = 0; i < count; ++i) workers.push_back(std::make_unique<SlotReaderWorker>(*this));
   for (size_t i = 1; i < count; ++i) {

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "client/core/threads/sum_team.h"
 #include "client/core/wire/fds.h"
 #include "client/src/attachment.h"
 #include "client/src/capture.h"
@@ -23,7 +24,7 @@
 #include "client/src/pull.h"
 #include "client/src/rescue.h"
 #include "client/src/steps.h"
-#include "client/src/sync.h"
+#include "client/core/threads/sync.h"
 
 namespace ckptd {
 
@@ -99,6 +100,7 @@ struct State {
   uint64_t traces = 0;
   Steps steps;
   Capture capture;
+  SumTeam sums{SumTeam::HelpersFor(UsableCores())};  // of who owns the capture's phase
   bool gating_trusted = false;  // a gate was seen, and none was missing since
   bool gated_step = false;      // one was seen since the last ckpt_step or ckpt_save
   HintQueue hints;

@@ -14,7 +14,7 @@
 #include "client/core/device/pinned_memory.h"
 #include "client/core/wire/fds.h"
 #include "client/core/wire/mapping.h"
-#include "client/src/sync.h"
+#include "client/core/threads/sync.h"
 
 namespace ckptd {
 

@@ -1,12 +1,12 @@
 // First the wait for `ready`; then every copy is enqueued with a mark behind each chunk, and one behind the last; then,
-// in small steps, whatever has become possible: to release the gate, for which training may be waiting, then to sum
-// and publish a chunk. No step waits for the GPU, so that the end of the capture or of the trainer is seen at once.
+// in small steps, whatever has become possible: to release the gate, for which training may be waiting, then to publish
+// a chunk, to have a block summed, or to sum one. No step waits for the GPU, so that the end of the capture or of the
+// trainer is seen at once.
 #include "daemon/copier/pull.h"
 
 #include <algorithm>
 
 #include "client/core/copy/capture_word.h"
-#include "client/core/copy/crc32c.h"
 #include "daemon/copier/failpoint.h"
 
 namespace ckptd {
@@ -19,7 +19,6 @@ constexpr uint32_t kSpins = 64;
 constexpr nanoseconds kFirstWait = microseconds(10);
 constexpr nanoseconds kMostUntilReady = microseconds(1000);
 constexpr nanoseconds kMostUntilCopied = microseconds(200);  // training may be waiting for `released`
-constexpr uint64_t kSumBlock = 4 << 20;                      // and at most this sum stands before it
 constexpr uint64_t kPartsPerLook = 16;                       // of copies that the driver does while we wait
 
 }  // namespace
@@ -35,6 +34,7 @@ Pull::Pull(const PullParts& parts, const CopierCopy& copy)
       word_(parts.slots.bell_slot(copy.slot)),
       line_(parts.gate.lines[copy.line]),
       slot_(parts.slots.slot(copy.slot)),
+      sums_(parts.team, slot_, parts.slots.slot_bytes(), parts.slots.chunk_bytes()),
       check_(copy.epoch, copy.step, copy.attempt) {}
 
 PullEnd Pull::Run() {
@@ -133,6 +133,7 @@ bool Pull::Release() {
   return true;
 }
 
+// True when something was done.
 bool Pull::Publish() {
   const SlotSet& slots = parts_.slots;
   if (chunk_ > slots.chunk_count() || !parts_.channel.HostIsDone(copy_.serial)) return false;
@@ -140,23 +141,36 @@ bool Pull::Publish() {
     PublishCheck();
     return true;
   }
-  if (at_ == chunk_ * slots.chunk_bytes() && parts_.stream.IsMarked(chunk_)) {
-    DeviceError error = parts_.stream.QueryChunk(chunk_);
+  if (sums_.IsReady()) {
+    TakeSum();
+    return true;
+  }
+  return AddBlock() || (Going() && sums_.Help());
+}
+
+// False: there is no room, or its bytes have not come.
+bool Pull::AddBlock() {
+  if (!sums_.CanAdd()) return false;
+  if (sums_.starts_chunk() && parts_.stream.IsMarked(sums_.chunk_to_add())) {
+    DeviceError error = parts_.stream.QueryChunk(sums_.chunk_to_add());
     if (error.fault == DeviceFault::kNotReady || !Check("copy", error)) return false;
   }
-  const uint64_t chunk_end = std::min(slots.slot_bytes(), (chunk_ + 1) * slots.chunk_bytes());
-  const uint64_t end = std::min(chunk_end, at_ + kSumBlock);
-  crc_ = Crc32c(crc_, slot_ + at_, end - at_);
-  at_ = end;
-  if (end < chunk_end) return true;
-  slots.entry(copy_.slot, chunk_).store(ChunkEntry(copy_.epoch, crc_), std::memory_order_release);
+  sums_.Add();
+  return true;
+}
+
+void Pull::TakeSum() {
+  const std::optional<uint32_t> crc = sums_.Take();
+  if (crc.has_value()) PublishChunk(*crc);
+}
+
+void Pull::PublishChunk(uint32_t crc) {
+  parts_.slots.entry(copy_.slot, chunk_).store(ChunkEntry(copy_.epoch, crc), std::memory_order_release);
   parts_.gate.progress.fetch_add(1, std::memory_order_relaxed);
-  check_.Add(crc_);
-  crc_ = 0;
+  check_.Add(crc);
   chunk_ += 1;
   CKPTD_COPIER_FP("copy.chunk");
   SendCopying();  // the trainer wakes the agent: it may stream the chunk already
-  return true;
 }
 
 void Pull::PublishCheck() {

@@ -9,6 +9,7 @@
 #include "client/core/copy/fill_check.h"
 #include "client/core/device/allocation.h"
 #include "client/core/device/copy_stream.h"
+#include "client/core/threads/slot_sums.h"
 #include "daemon/copier/channel.h"
 #include "daemon/copier/memory.h"
 #include "daemon/copier/outcome.h"
@@ -28,6 +29,7 @@ struct PullParts {
   GatePage& gate;
   std::span<const ImportedAllocation> imports;
   std::span<const CopierPiece> pieces;
+  SumTeam& team;
 };
 
 struct PullEnd {
@@ -64,6 +66,9 @@ class Pull {
   void Follow();
   bool Release();
   bool Publish();
+  bool AddBlock();
+  void TakeSum();
+  void PublishChunk(uint32_t crc);
   void PublishCheck();
   void Complete();
   [[nodiscard]] PullEnd Finish();
@@ -85,8 +90,7 @@ class Pull {
   uint64_t marking_ = 0;  // the chunk that they lie in
   uint64_t parts_seen_ = 0;
   uint64_t chunk_ = 0;  // the next one to publish
-  uint64_t at_ = 0;     // the slot is summed up to here
-  uint32_t crc_ = 0;    // of the chunk, up to there
+  SlotSums sums_;
   FillCheck check_;
 };
 

@@ -3,21 +3,15 @@
 #include <fcntl.h>
 
 #include <algorithm>
-#include <ctime>
 #include <utility>
 
 #include "client/core/copy/capture_word.h"
+#include "client/core/threads/sync.h"
 
 namespace ckptd {
 namespace {
 
 uint64_t Load(const std::atomic<uint64_t>& word) { return word.load(std::memory_order_acquire); }
-
-uint64_t MonotonicNs() {
-  timespec now = {};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
 
 // As ckpt_save does it: the step last.
 void TellStep(BellSlot& slot, const LastStep& last) {

@@ -22,7 +22,7 @@ void Service::Rescue() {
   if (!channel_.AwaitEnd(estate_->hold())) return;
   channel_.GoOnAlone(estate_->hold());
   auto& gate = *reinterpret_cast<GatePage*>(gate_.data());
-  (void)CaptureEstate(*estate_, {channel_, *gpu_.stream, *slots_, gate, imports_.all(), plan_}, last_copy_ + 1);
+  (void)CaptureEstate(*estate_, {channel_, *gpu_.stream, *slots_, gate, imports_.all(), plan_, team_}, last_copy_ + 1);
 }
 
 int Service::ServeAll() {
@@ -143,7 +143,7 @@ Outcome Service::Copy(const CopierCopy& copy) {
   if (!refused.ok()) return refused;
   last_copy_ = copy.serial;
   auto& gate = *reinterpret_cast<GatePage*>(gate_.data());
-  Pull pull({channel_, *gpu_.stream, *slots_, gate, imports_.all(), plan_}, copy);
+  Pull pull({channel_, *gpu_.stream, *slots_, gate, imports_.all(), plan_, team_}, copy);
   PullEnd end = pull.Run();
   silent_ = end.kind != PullEnd::Kind::kAnswer;
   if (end.kind == PullEnd::Kind::kClosed) exit_ = kExitClosed;

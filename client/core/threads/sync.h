@@ -1,13 +1,15 @@
 // Mutex, condition variable and thread over pthreads. The standard ones are not used because
 // std::condition_variable::wait needs GLIBCXX_3.4.30, above the ceiling of this library.
-#ifndef CKPTD_CLIENT_SRC_SYNC_H_
-#define CKPTD_CLIENT_SRC_SYNC_H_
+#ifndef CKPTD_CLIENT_CORE_THREADS_SYNC_H_
+#define CKPTD_CLIENT_CORE_THREADS_SYNC_H_
 
 #include <pthread.h>
 
 #include <cstdint>
 
 namespace ckptd {
+
+[[nodiscard]] uint32_t UsableCores();  // by this thread; at least 1
 
 [[nodiscard]] uint64_t MonotonicNs();  // CLOCK_MONOTONIC
 
@@ -63,6 +65,7 @@ class CondVar {
   // False when `deadline_ns` (CLOCK_MONOTONIC) has passed.
   bool WaitUntil(Mutex& mutex, uint64_t deadline_ns);
   void NotifyAll() { pthread_cond_broadcast(&cond_); }
+  void NotifyOne() { pthread_cond_signal(&cond_); }
 
  private:
   pthread_cond_t cond_;
@@ -99,4 +102,4 @@ class Thread {
 
 }  // namespace ckptd
 
-#endif  // CKPTD_CLIENT_SRC_SYNC_H_
+#endif  // CKPTD_CLIENT_CORE_THREADS_SYNC_H_
