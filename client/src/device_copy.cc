@@ -1,7 +1,7 @@
 // Three passes over the slot. First every copy of every GPU is enqueued on its lane's stream, in pieces of at most
-// 64 MiB, with a mark behind each chunk: then the gate can hold a stream back by an event, and training does not wait
-// for bytes. Then host memory is copied. Then, chunk by chunk, the marks are waited for, and what arrived is summed, by
-// several threads, and published.
+// 64 MiB, with a mark behind each stretch: then the gate can hold a stream back by an event, and training does not wait
+// for bytes. Then host memory is copied. Then, one after the other, the marks are waited for, and what arrived is
+// summed by several threads and published, chunk by chunk.
 #include "client/src/device_copy.h"
 
 #include <algorithm>
@@ -30,6 +30,7 @@ class DeviceCopy {
         slot_(capture.file->mapping.data()),
         slot_bytes_(capture.attachment->ready().slot_bytes),
         chunk_bytes_(capture.attachment->ready().chunk_bytes),
+        stretch_bytes_(StretchBytes(slot_bytes_, chunk_bytes_)),
         touched_(lanes_.size()) {}
 
   void Enqueue() {
@@ -62,7 +63,7 @@ class DeviceCopy {
       const std::optional<uint32_t> crc = sums.Take();
       if (!crc.has_value()) continue;
       Store(chunk++, *crc);
-      attachment.Hint();
+      if (chunk * chunk_bytes_ % stretch_bytes_ == 0) attachment.Hint();
       check.Add(*crc);
     }
     Store(attachment.ready().chunk_count, check.value());
@@ -93,7 +94,7 @@ class DeviceCopy {
   // Where there is room, once its bytes are there. False after an error.
   bool AddBlock(SlotSums& sums) {
     if (!sums.CanAdd()) return true;
-    if (sums.starts_chunk()) AwaitChunk(sums.chunk_to_add());
+    if (sums.added() % stretch_bytes_ == 0) Await(sums.added() / stretch_bytes_);
     if (ok()) sums.Add();
     return ok();
   }
@@ -118,16 +119,16 @@ class DeviceCopy {
   void EnqueuePiece(const Piece& piece) {
     const uint64_t piece_end = piece.slot_offset + piece.bytes;
     for (uint64_t at = piece.slot_offset; at < piece_end && ok();) {
-      uint64_t chunk = at / chunk_bytes_;
-      uint64_t chunk_end = std::min(slot_bytes_, (chunk + 1) * chunk_bytes_);
-      uint64_t end = std::min(piece_end, chunk_end);
+      uint64_t stretch = at / stretch_bytes_;
+      uint64_t stretch_end = std::min(slot_bytes_, (stretch + 1) * stretch_bytes_);
+      uint64_t end = std::min(piece_end, stretch_end);
       if (piece.lane != DeviceTensors::kHost) EnqueueCopy(piece, at, end);
-      if (end == chunk_end) MarkChunk(chunk);
+      if (end == stretch_end) Mark(stretch);
       at = end;
     }
   }
 
-  // A piece without a source is on its way already: its chunk only waits for the lane.
+  // A piece without a source is on its way already: its stretch only waits for the lane.
   void EnqueueCopy(const Piece& piece, uint64_t at, uint64_t end) {
     const auto index = static_cast<size_t>(piece.lane);
     touched_[index] = true;
@@ -138,16 +139,16 @@ class DeviceCopy {
     });
   }
 
-  void MarkChunk(uint64_t chunk) {
+  void Mark(uint64_t stretch) {
     for (size_t i = 0; i < lanes_.size(); ++i) {
-      if (touched_[i]) OnLane(*lanes_[i], [&](Lane& lane) { return lane.MarkChunk(chunk); });
+      if (touched_[i]) OnLane(*lanes_[i], [&](Lane& lane) { return lane.Mark(stretch); });
       touched_[i] = false;
     }
   }
 
-  void AwaitChunk(uint64_t chunk) {
+  void Await(uint64_t stretch) {
     for (const auto& lane : lanes_) {
-      if (lane->IsMarked(chunk)) OnLane(*lane, [&](Lane& marked) { return marked.AwaitChunk(chunk); });
+      if (lane->IsMarked(stretch)) OnLane(*lane, [&](Lane& marked) { return marked.Await(stretch); });
     }
   }
 
@@ -156,6 +157,7 @@ class DeviceCopy {
   char* const slot_;
   const uint64_t slot_bytes_;
   const uint64_t chunk_bytes_;
+  const uint64_t stretch_bytes_;
   std::vector<bool> touched_;  // by lane: copies were enqueued since the last mark
   CopyResult result_;
 };

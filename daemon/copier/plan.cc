@@ -44,11 +44,11 @@ Outcome CheckPieces(std::span<const CopierPiece> pieces, std::span<const Importe
   return {};
 }
 
-Part PartOf(const CopierPiece& piece, uint64_t from, uint64_t chunk_bytes) {
+Part PartOf(const CopierPiece& piece, uint64_t from, uint64_t stretch_bytes) {
   Part part;
   part.slot_offset = piece.slot_offset + from;
-  part.chunk = part.slot_offset / chunk_bytes;
-  part.bytes = std::min(piece.bytes - from, chunk_bytes - part.slot_offset % chunk_bytes);
+  part.stretch = part.slot_offset / stretch_bytes;
+  part.bytes = std::min(piece.bytes - from, stretch_bytes - part.slot_offset % stretch_bytes);
   part.offset = piece.offset + from;
   return part;
 }

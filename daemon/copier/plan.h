@@ -19,14 +19,14 @@ Outcome ReadPlan(int fd, uint64_t count, std::vector<CopierPiece>* out);
 Outcome CheckPieces(std::span<const CopierPiece> pieces, std::span<const ImportedAllocation> imports,
                     uint64_t slot_bytes);
 
-// The bytes of a piece that lie in the same chunk as its byte `from`: a copy never crosses the mark behind a chunk.
+// The bytes of a piece that lie in the same stretch as its byte `from`: a copy never crosses the mark behind one.
 struct Part {
-  uint64_t chunk = 0;
+  uint64_t stretch = 0;
   uint64_t slot_offset = 0;
   uint64_t bytes = 0;
   uint64_t offset = 0;  // in the allocation
 };
-[[nodiscard]] Part PartOf(const CopierPiece& piece, uint64_t from, uint64_t chunk_bytes);
+[[nodiscard]] Part PartOf(const CopierPiece& piece, uint64_t from, uint64_t stretch_bytes);
 
 }  // namespace ckptd
 

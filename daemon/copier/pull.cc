@@ -1,7 +1,7 @@
-// First the wait for `ready`; then every copy is enqueued with a mark behind each chunk, and one behind the last; then,
-// in small steps, whatever has become possible: to release the gate, for which training may be waiting, then to publish
-// a chunk, to have a block summed, or to sum one. No step waits for the GPU, so that the end of the capture or of the
-// trainer is seen at once.
+// First the wait for `ready`; then every copy is enqueued with a mark behind each stretch, and one behind the last;
+// then, in small steps, whatever has become possible: to release the gate, for which training may be waiting, then to
+// publish a chunk, to have a block summed, or to sum one. No step waits for the GPU, so that the end of the capture or
+// of the trainer is seen at once.
 #include "daemon/copier/pull.h"
 
 #include <algorithm>
@@ -34,6 +34,7 @@ Pull::Pull(const PullParts& parts, const CopierCopy& copy)
       word_(parts.slots.bell_slot(copy.slot)),
       line_(parts.gate.lines[copy.line]),
       slot_(parts.slots.slot(copy.slot)),
+      stretch_bytes_(StretchBytes(parts.slots.slot_bytes(), parts.slots.chunk_bytes())),
       sums_(parts.team, slot_, parts.slots.slot_bytes(), parts.slots.chunk_bytes()),
       check_(copy.epoch, copy.step, copy.attempt) {}
 
@@ -86,15 +87,15 @@ void Pull::Enqueue() {
     if (!Going()) break;
     EnqueuePiece(piece);
   }
-  if (Going()) MarkChunk();
+  if (Going()) Mark();
   end_marked_ = Check("copy", parts_.stream.MarkEnd());
 }
 
 void Pull::EnqueuePiece(const CopierPiece& piece) {
   for (uint64_t from = 0; from < piece.bytes && Going();) {
-    const Part part = PartOf(piece, from, parts_.slots.chunk_bytes());
-    if (part.chunk != marking_) MarkChunk();
-    marking_ = part.chunk;
+    const Part part = PartOf(piece, from, stretch_bytes_);
+    if (part.stretch != marking_) Mark();
+    marking_ = part.stretch;
     touched_ = true;
     enqueued_ = true;
     const DeviceAddress source = parts_.imports[piece.allocation].base + part.offset;
@@ -105,8 +106,8 @@ void Pull::EnqueuePiece(const CopierPiece& piece) {
   }
 }
 
-void Pull::MarkChunk() {
-  if (touched_) Check("copy", parts_.stream.MarkChunk(marking_));
+void Pull::Mark() {
+  if (touched_) Check("copy", parts_.stream.Mark(marking_));
   touched_ = false;
 }
 
@@ -151,8 +152,9 @@ bool Pull::Publish() {
 // False: there is no room, or its bytes have not come.
 bool Pull::AddBlock() {
   if (!sums_.CanAdd()) return false;
-  if (sums_.starts_chunk() && parts_.stream.IsMarked(sums_.chunk_to_add())) {
-    DeviceError error = parts_.stream.QueryChunk(sums_.chunk_to_add());
+  const uint64_t stretch = sums_.added() / stretch_bytes_;
+  if (sums_.added() % stretch_bytes_ == 0 && parts_.stream.IsMarked(stretch)) {
+    DeviceError error = parts_.stream.Query(stretch);
     if (error.fault == DeviceFault::kNotReady || !Check("copy", error)) return false;
   }
   sums_.Add();
@@ -170,7 +172,8 @@ void Pull::PublishChunk(uint32_t crc) {
   check_.Add(crc);
   chunk_ += 1;
   CKPTD_COPIER_FP("copy.chunk");
-  SendCopying();  // the trainer wakes the agent: it may stream the chunk already
+  // The trainer wakes the agent, which may stream what is published.
+  if (chunk_ * parts_.slots.chunk_bytes() % stretch_bytes_ == 0) SendCopying();
 }
 
 void Pull::PublishCheck() {

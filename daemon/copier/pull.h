@@ -62,7 +62,7 @@ class Pull {
   void SendCopying();
   void Enqueue();
   void EnqueuePiece(const CopierPiece& piece);
-  void MarkChunk();
+  void Mark();
   void Follow();
   bool Release();
   bool Publish();
@@ -79,6 +79,7 @@ class Pull {
   BellSlot& word_;
   GateLine& line_;
   char* const slot_;
+  const uint64_t stretch_bytes_;
 
   State state_ = State::kGoing;
   Outcome failure_;
@@ -87,7 +88,7 @@ class Pull {
   bool end_marked_ = false;
   bool released_ = false;
   bool touched_ = false;  // copies were enqueued since the last mark
-  uint64_t marking_ = 0;  // the chunk that they lie in
+  uint64_t marking_ = 0;  // the stretch that they lie in
   uint64_t parts_seen_ = 0;
   uint64_t chunk_ = 0;  // the next one to publish
   SlotSums sums_;

@@ -164,13 +164,13 @@ TEST(Plan, PiecesLieInOrderInSlotAndAllocation) {
   EXPECT_FALSE(check({{0, 10, 0, 2, 0}})) << "no such allocation";
 }
 
-TEST(Plan, NoPartCrossesAChunk) {
+TEST(Plan, NoPartCrossesAStretch) {
   const CopierPiece piece = {100, 250, 7, 0, 0};
   uint64_t from = 0;
   std::vector<std::vector<uint64_t>> parts;
   while (from < piece.bytes) {
     Part part = PartOf(piece, from, 128);
-    parts.push_back({part.chunk, part.slot_offset, part.bytes, part.offset});
+    parts.push_back({part.stretch, part.slot_offset, part.bytes, part.offset});
     from += part.bytes;
   }
   EXPECT_EQ(parts, (std::vector<std::vector<uint64_t>>{{0, 100, 28, 7}, {1, 128, 128, 35}, {2, 256, 94, 163}}));

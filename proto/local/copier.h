@@ -9,7 +9,7 @@
 //   T SLOTS (bell, slots)     C answers when they are mapped and pinned; takes the place of the slots before
 //   T IMPORT (descriptors)    C answers when all of the batch are open; else none of it is
 //   T PLAN (memfd)            C answers when every piece lies in its allocation and in the slot; else there is no plan
-//   T COPY … T HOST_DONE      C COPYING when `ready` was seen and behind each chunk, then the answer
+//   T COPY … T HOST_DONE      C COPYING when `ready` was seen and behind some chunks, then the answer
 //   T WATCH (rescue page, …)  C answers when they are mapped; takes the place of the one before: see rescue.h
 //   T RELEASE                 C answers when every import is closed and the plan forgotten: T may free its memory
 //

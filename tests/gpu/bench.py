@@ -37,6 +37,7 @@ class Measured:
         self._part, self._child, self._agent = part, child, agent
         self._limits: dict[str, list[float]] = {}
         self._windows: Windows = {}
+        self._captured: list[float] = []
         self.state_bytes = self.pulled = 0
         tiny = part.options.size == "tiny"
         self._block, self._count = (_BLOCK >> 10, _BLOCKS) if tiny else (_BLOCK, _BLOCKS)
@@ -69,9 +70,17 @@ class Measured:
 
     def captures(self, values: dict[str, Any]) -> None:
         told = self._child.ask("captures", rounds=_ROUNDS)
+        self._captured = [told["bytes"] / one for one in told["captured_seconds"]]
         _spread(values, [told["bytes"] / one for one in told["copied_seconds"]], "B/s")
         values.update(device=device_of(self._part), bytes=told["bytes"])
-        values["captured_seconds"] = statistics.median(told["captured_seconds"])
+        self._beside(values, "out")
+
+    def captured(self, values: dict[str, Any]) -> None:
+        """The same captures, until they are sealed: with the sums."""
+        if not self._captured:
+            raise Skip("not measured: see capture")
+        _spread(values, self._captured, "B/s")
+        values["device"] = device_of(self._part)
         self._beside(values, "out")
 
     def restore(self, values: dict[str, Any]) -> None:
@@ -175,6 +184,7 @@ def run(part: Part) -> None:
         part.ask("limit of D2H: cuMemcpyDtoHAsync", bench.limit_out, needs=0)
         part.ask("limit of H2D: cuMemcpyHtoDAsync", bench.limit_in, needs=0)
         part.ask("capture, D2H", bench.captures, needs=0)
+        part.ask("capture, sealed", bench.captured, needs=0)
         _ask_windows(part, bench)
         # Before the restores: what is on the disk already is not written again when their checkpointers close.
         needs = bench.state_bytes / _DISK

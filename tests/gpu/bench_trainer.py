@@ -75,13 +75,13 @@ class Bench:
         self._passes, self._n = 1, 0
         self._open()
         self._step()
-        self._prepare()
+        prepared = self._prepare()
         for _ in range(_SETTLE):
             seconds = self._step()
         self._passes = max(1, round(window_seconds / seconds))
-        for _ in range(_SETTLE):
-            self._capture()
+        first, *_ = (self._capture() for _ in range(_SETTLE))
         return {"torch": torch.__version__, "state_bytes": self._training.state_bytes(), "passes": self._passes,
+                "prepare_seconds": prepared, "first_captured_seconds": first[1],
                 "pinned_bytes": self._checkpointer._session.info().pinned_bytes,
                 "pin_error": self._checkpointer._session.info().pin_error.decode()}  # fmt: skip
 
@@ -96,12 +96,14 @@ class Bench:
         self._checkpointer.restore()
         self._way: Any = Ours(self._checkpointer, durable=False)
 
-    def _prepare(self) -> None:
-        """Waits for the agent's memory, which it makes once it has heard of the layout."""
+    def _prepare(self) -> float:
+        """Waits for the agent's memory, which it makes once it has heard of the layout; seconds of it."""
+        began = time.monotonic()
         self._checkpointer.step(self._n)
-        deadline = time.monotonic() + _READY_SECONDS
+        deadline = began + _READY_SECONDS
         while not self._checkpointer._session.info().ready and time.monotonic() < deadline:
             time.sleep(0.005)
+        return time.monotonic() - began
 
     def _step(self) -> float:
         """One step; seconds of it."""
@@ -138,7 +140,8 @@ class Bench:
         """Seconds until the copies are done, and until the step is captured, with nothing else on the GPU."""
         self._training.synchronize()
         save, began = self._once_free(self._checkpointer.save)
-        self._checkpointer._gate_host()
+        self._checkpointer.gate()
+        self._training.synchronize()  # the stream waits for the copies
         copied = time.perf_counter() - began
         if not save.captured(_CAPTURE_SECONDS):
             raise RuntimeError(f"{save} is not captured within {_CAPTURE_SECONDS} s")

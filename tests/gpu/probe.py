@@ -3,8 +3,10 @@ that asks the driver."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.metadata
+import mmap
 import os
 import pathlib
 import platform
@@ -15,11 +17,12 @@ import time
 from typing import Any
 
 from child import Child, Port
-from driver import FUNCTIONS, Driver, Gpu, pinned
+from driver import FUNCTIONS, PORTABLE, CudaError, Driver, Gpu, address_of, pinned
 from results import Part, Skip, Wrong
 
 _NEEDS = 3.0  # seconds a case
 _PINNED_BYTES = 64 << 20  # above what MEMLOCK allows by default
+_RANGE_BYTES = 1 << 20
 _ATTRIBUTES = {  # CU_DEVICE_ATTRIBUTE_…
     "compute_mode": 20,
     "integrated": 18,
@@ -92,6 +95,25 @@ class Asker:
         began = time.monotonic()
         with pinned(self._gpu.cuda, _PINNED_BYTES):
             return {"bytes": _PINNED_BYTES, "seconds_with_population": time.monotonic() - began}
+
+    def cross(self) -> dict[str, Any]:
+        """One copy into two ranges that were pinned one by one and follow each other."""
+        with contextlib.ExitStack() as stack:
+            memory = stack.enter_context(mmap.mmap(-1, 2 * _RANGE_BYTES))
+            first, device = address_of(memory), self._gpu.cuda.ask("cuMemAlloc", ctypes.c_uint64, 2 * _RANGE_BYTES)
+            stack.callback(self._gpu.cuda.call, "cuMemFree", device)
+            for at in (first, first + _RANGE_BYTES):
+                self._gpu.cuda.call("cuMemHostRegister", at, _RANGE_BYTES, PORTABLE)
+                stack.callback(self._gpu.cuda.call, "cuMemHostUnregister", at)
+            self._gpu.copy_out(first, device, _RANGE_BYTES)
+            self._gpu.synchronize()
+            try:
+                self._gpu.copy_out(first, device, 2 * _RANGE_BYTES)
+                return {"across": "accepted"}
+            except CudaError as error:
+                return {"across": error.name}
+            finally:
+                self._gpu.synchronize()
 
 
 def _read(path: str) -> str:
@@ -172,9 +194,10 @@ def run(part: Part) -> None:
         part.ask("attributes", _ask, asker, "attributes", needs=0)
         part.ask("functions", _ask, asker, "missing", needs=0)
         part.ask("pinned memory above MEMLOCK", _ask, asker, "pin", needs=_NEEDS)
+        part.ask("a copy into two pinned ranges", _ask, asker, "cross", needs=_NEEDS)
         part.ask("a second process's context", _second_context, part, asker, needs=_NEEDS)
 
 
 if __name__ == "__main__":
     asking = Asker()
-    Port().serve({name: getattr(asking, name) for name in ("device", "attributes", "missing", "used", "pin")})
+    Port().serve({name: getattr(asking, name) for name in ("device", "attributes", "missing", "used", "pin", "cross")})

@@ -21,7 +21,7 @@ DeviceError CopyStream::Open() {
 CopyStream::~CopyStream() {
   ContextScope scope(*device_);
   if (!scope.error().ok()) return;
-  for (DeviceEvent event : chunks_) (void)device_->DestroyEvent(event);
+  for (DeviceEvent event : stretches_) (void)device_->DestroyEvent(event);
   if (end_.handle != nullptr) (void)device_->DestroyEvent(end_);
   if (stream_.handle != nullptr) (void)device_->DestroyStream(stream_);
 }
@@ -37,22 +37,22 @@ DeviceError CopyStream::CopyOut(char* slot, uint64_t offset, DeviceAddress from,
   return {};
 }
 
-DeviceError CopyStream::MarkChunk(uint64_t chunk) {
-  while (chunks_.size() <= chunk) {
+DeviceError CopyStream::Mark(uint64_t stretch) {
+  while (stretches_.size() <= stretch) {
     DeviceEvent event;
     if (DeviceError error = device_->CreateEvent(&event); !error.ok()) return error;
-    chunks_.push_back(event);
+    stretches_.push_back(event);
     marked_.push_back(false);
   }
-  marked_[chunk] = true;
-  return device_->Record(chunks_[chunk], stream_);
+  marked_[stretch] = true;
+  return device_->Record(stretches_[stretch], stream_);
 }
 
-bool CopyStream::IsMarked(uint64_t chunk) const { return chunk < marked_.size() && marked_[chunk]; }
+bool CopyStream::IsMarked(uint64_t stretch) const { return stretch < marked_.size() && marked_[stretch]; }
 
-DeviceError CopyStream::AwaitChunk(uint64_t chunk) { return device_->Synchronize(chunks_[chunk]); }
+DeviceError CopyStream::Await(uint64_t stretch) { return device_->Synchronize(stretches_[stretch]); }
 
-DeviceError CopyStream::QueryChunk(uint64_t chunk) const { return device_->Query(chunks_[chunk]); }
+DeviceError CopyStream::Query(uint64_t stretch) const { return device_->Query(stretches_[stretch]); }
 
 DeviceError CopyStream::MarkEnd() {
   DeviceError error = device_->Record(end_, stream_);

@@ -1,3 +1,4 @@
+#include "client/core/device/copy_stream.h"
 #include "client/core/device/device.h"
 
 #include <cuda.h>
@@ -96,6 +97,15 @@ TEST_F(DeviceTest, ContextsReturnEvenlyAndForeignThreadsNeedOne) {
     EXPECT_TRUE(device_->CreateEvent(&event).ok());
     EXPECT_TRUE(device_->DestroyEvent(event).ok());
   }).join();
+}
+
+TEST(Stretches, AreOfWholeChunks) {
+  constexpr uint64_t kMiB = 1 << 20;
+  EXPECT_EQ(StretchBytes(4096, 64 << 10), 64u << 10) << "one stretch";
+  EXPECT_EQ(StretchBytes(kMiB, 64 << 10), 64u << 10);
+  EXPECT_EQ(StretchBytes(160 * kMiB, kMiB), 2 * kMiB);
+  EXPECT_EQ(StretchBytes(12'000 * kMiB, 2 * kMiB), 16 * kMiB);
+  EXPECT_EQ(StretchBytes(512'000 * kMiB, 64 * kMiB), 64 * kMiB);
 }
 
 TEST_F(DeviceTest, ACopyIsDoneWhenItsEventSaysSo) {

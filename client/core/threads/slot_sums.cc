@@ -12,7 +12,7 @@ constexpr uint64_t kBlock = 4 << 20;
 }  // namespace
 
 void SlotSums::Add() {
-  const uint64_t chunk_end = std::min(slot_bytes_, (chunk_to_add() + 1) * chunk_bytes_);
+  const uint64_t chunk_end = std::min(slot_bytes_, (added_ / chunk_bytes_ + 1) * chunk_bytes_);
   const uint64_t end = std::min(chunk_end, added_ + kBlock);
   team_.Push(slot_ + added_, end - added_);
   added_ = end;

@@ -23,9 +23,8 @@ class SlotSums {
 
   // There is a block to add, and room for it.
   [[nodiscard]] bool CanAdd() { return added_ < slot_bytes_ && !team_.IsFull(); }
-  // It lies in this chunk, whose bytes must be there.
-  [[nodiscard]] uint64_t chunk_to_add() const { return added_ / chunk_bytes_; }
-  [[nodiscard]] bool starts_chunk() const { return added_ % chunk_bytes_ == 0; }
+  // It begins at this byte of the slot and lies in one chunk, whose bytes must be there.
+  [[nodiscard]] uint64_t added() const { return added_; }
   void Add();
 
   // Take does not wait.

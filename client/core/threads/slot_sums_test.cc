@@ -36,7 +36,7 @@ std::vector<uint32_t> ByTeam(uint32_t helpers, const std::string& slot, uint64_t
   std::vector<uint32_t> crcs;
   while (crcs.size() < count) {
     if (sums.CanAdd()) {
-      if (sums.starts_chunk()) arrivals->push_back(sums.chunk_to_add());
+      if (sums.added() % chunk_bytes == 0) arrivals->push_back(sums.added() / chunk_bytes);
       sums.Add();
       if (!sums.IsReady()) continue;
     }

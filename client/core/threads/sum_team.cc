@@ -36,7 +36,9 @@ void SumTeam::Run(void* self) {
   MutexLock lock(team.mutex_);
   while (!team.stopping_) {
     if (team.next_ == team.tail_) {
+      ++team.idle_;
       team.pushed_.Wait(team.mutex_);
+      --team.idle_;
     } else {
       team.SumNext();
     }
@@ -68,7 +70,7 @@ void SumTeam::Push(const void* block, size_t bytes) {
   if (!started_) StartHelpers();
   MutexLock lock(mutex_);
   At(tail_++) = {block, {0, bytes}, false};
-  pushed_.NotifyOne();
+  if (idle_ > 0) pushed_.NotifyOne();
 }
 
 bool SumTeam::IsReady() {

@@ -74,6 +74,7 @@ class SumTeam {
   CondVar pushed_;
   CondVar summed_;
   bool stopping_ = false;
+  uint32_t idle_ = 0;  // helpers that wait
   std::array<Task, kRing> tasks_;
   uint64_t head_ = 0;  // the oldest one
   uint64_t next_ = 0;  // the first that nobody has begun
