@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "client/src/failure.h"
+#include "client/src/populate.h"
 #include "client/core/threads/sync.h"
 
 namespace ckptd {
@@ -73,7 +74,7 @@ int32_t OpenSlotFile(UniqueFd fd, uint64_t bytes, uint64_t file_id, std::shared_
   auto slot = std::make_shared<SlotFile>();
   if (int error = SharedMapping::Map(fd.get(), bytes, Access::kReadWrite, &slot->mapping))
     return FileFails("slot file", error);
-  if (int error = slot->mapping.Populate(Access::kReadWrite)) return FileFails("slot file", error);
+  if (int error = PopulateTogether(slot->mapping)) return FileFails("slot file", error);
   slot->fd = std::move(fd);
   slot->file_id = file_id;
   if (device != nullptr) {

@@ -14,7 +14,7 @@ from typing import Any
 import installation
 import sizes
 from agent import IN_MEMORY_ONLY
-from child import Child, OutOfTime, Who
+from child import Broken, Child, OutOfTime, Who
 from losses import interval, loss_of
 from results import Part, Skip, Wrong
 from story import device_of, place, running_agent, size_of
@@ -147,6 +147,10 @@ class Measured:
             if "value" not in values:
                 raise
             values["note"] = "still writing when the time was over"
+        except Broken as broken:
+            if not way:
+                raise
+            raise Skip(f"it fails here: {str(broken).strip().splitlines()[-1]}") from broken
 
     def _beside(self, values: dict[str, Any], way: str) -> None:
         if way in self._limits:

@@ -15,7 +15,7 @@ from results import Part, Skip
 _BYTES = 1 << 28  # or 1/32 of the GPU's memory
 _NOBODY = 65534
 _NEEDS = 4.0  # seconds a case
-_RELIED_ON = ("legacy", "posix_fd")
+RELIED_ON = ("legacy", "posix_fd")
 _FOR_OTHERS = ("legacy", "posix_fd", "pool")  # kinds that have a handle
 
 # Who exports, who imports, and whether ckptd relies on it: its copier acts as the trainer's user.
@@ -91,5 +91,5 @@ def run(part: Part) -> None:
         part.ask(f"{kind}, push", _push, part, kind, size, needs=_NEEDS, must=kind != "pool")
     for name, (exporter, importer, relied_on) in _PEOPLE.items():
         for kind in KINDS if name == "same user" else _FOR_OTHERS:
-            must = relied_on and kind in _RELIED_ON
+            must = relied_on and kind in RELIED_ON
             part.ask(f"{kind}, pull, {name}", _pull, part, kind, (exporter, importer), size, needs=_NEEDS, must=must)

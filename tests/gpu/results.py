@@ -25,6 +25,10 @@ class Skip(RuntimeError):
     """The case cannot be asked here: the text says why."""
 
 
+class Refused(RuntimeError):
+    """The driver does not do what ckptd can do without."""
+
+
 class Wrong(RuntimeError):
     """What ckptd relies on does not hold."""
 
@@ -95,6 +99,8 @@ def _outcome(must: bool, question: Callable[..., None], values: Values, *argumen
     except CudaError as error:
         values["error"] = error.name
         return (FAILED if must else REFUSED), str(error)
+    except Refused as refused:
+        return REFUSED, str(refused)
     except Wrong as wrong:
         return FAILED, str(wrong)
     except Exception as error:

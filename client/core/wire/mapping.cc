@@ -49,12 +49,12 @@ int SharedMapping::Map(int fd, uint64_t bytes, Access access, SharedMapping* out
   return 0;
 }
 
-int SharedMapping::Populate(Access access) {
+int SharedMapping::Populate(Access access, uint64_t offset, uint64_t bytes) {
   int advice = access == Access::kRead ? MADV_POPULATE_READ : MADV_POPULATE_WRITE;
-  while (madvise(address_, bytes_, advice) != 0) {
+  while (madvise(data() + offset, bytes, advice) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
     if (errno != EINVAL) return errno;
-    TouchPages(data(), bytes_, access);
+    TouchPages(data() + offset, bytes, access);
     return 0;
   }
   return 0;

@@ -28,7 +28,8 @@ class SharedMapping {
   [[nodiscard]] static int Map(int fd, uint64_t bytes, Access access, SharedMapping* out);
 
   // Makes every page present, so that no later access faults. 0 or an errno.
-  [[nodiscard]] int Populate(Access access);
+  [[nodiscard]] int Populate(Access access) { return Populate(access, 0, bytes_); }
+  [[nodiscard]] int Populate(Access access, uint64_t offset, uint64_t bytes);  // of these, from a page's beginning
 
   // Stays mapped until the process ends.
   void Leave() { address_ = nullptr; }
