@@ -218,7 +218,7 @@ class Story:
             if killed is not None:
                 if line["captured"] > killed:
                     return self._kill(values, child)  # it saves again
-            elif line["step"] >= at and (what == AT_RANDOM or line.get("save") == "capturing"):
+            elif line["step"] >= at and _is_time(what, line, values["step"]):
                 values["killed_at_step"] = killed = line["step"]
                 self._after, self._at = what, killed
                 self._disturb(values, child, what, late * line["seconds"])
@@ -240,6 +240,11 @@ class Story:
     def _kill(self, values: dict[str, Any], child: Child) -> None:
         self._killed = time.monotonic()
         values["seconds_to_end"] = child.kill()  # its memory is given back within
+
+
+def _is_time(what: str, line: dict[str, Any], began: int) -> bool:
+    """In a capture, or where the next launch has something new to resume from."""
+    return line["captured"] > began if what == AT_RANDOM else line.get("save") == "capturing"
 
 
 def _lines(child: Child, done: int, to: int) -> Iterator[dict[str, Any]]:

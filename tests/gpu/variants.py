@@ -12,7 +12,7 @@ from story import AT_RANDOM, IN_CAPTURE, Plan, Story, device_of, place, running_
 
 _BACKENDS = ("inductor", "cudagraphs", "aot_eager")
 _EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "PYTORCH_ALLOC_CONF": "expandable_segments:True"}
-_STEPS = 12
+_STEPS = 30
 _EVERY = 3
 
 

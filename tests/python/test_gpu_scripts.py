@@ -172,7 +172,7 @@ def test_without_a_driver_nothing_passes(tmp_path):
     assert status == 77
     assert findings["probe", "device"]["reason"].startswith("no driver")
     assert {found["status"] for (part, _), found in findings.items() if part != "probe"} == {"skipped"}
-    assert {part for part, _ in findings} == {*PARTS, "gpt", "bench"}
+    assert {part for part, _ in findings} == {*PARTS, "gpt", "bench", "contention"}
     assert "not probed" in (tmp_path / "out" / "summary.md").read_text()
 
 
