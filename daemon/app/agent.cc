@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -43,6 +44,11 @@ namespace {
 std::string AgentIdOf(const Config& config) {
   const std::string& dir = config.region.dir;
   return absl::StrFormat("%s-%08x", NodeName(config), Crc32c(0, dir.data(), dir.size()));
+}
+
+size_t MemoryThreads(const RegionConfig& region) {
+  if (region.populate_threads != 0) return region.populate_threads;
+  return std::clamp<size_t>(std::thread::hardware_concurrency() / 4, 2, 16);
 }
 
 BackPressure ToWire(BackPressureChoice choice) {
@@ -110,7 +116,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(Config config, Files& files,
   agent->beside_work_ = std::make_unique<ThreadPool>("ckptd-beside", 2, kQueue);
   agent->chore_work_ = std::make_unique<ThreadPool>("ckptd-chore", 2, kQueue);
   agent->flush_work_ = std::make_unique<ThreadPool>("ckptd-flush", 4, kQueue);
-  agent->memory_work_ = std::make_unique<ThreadPool>("ckptd-memory", agent->config_.region.populate_threads, kQueue);
+  agent->memory_work_ = std::make_unique<ThreadPool>("ckptd-memory", MemoryThreads(agent->config_.region), kQueue);
   CKPTD_RETURN_IF_ERROR(agent->MakeServer());
   CKPTD_RETURN_IF_ERROR(agent->OpenStorage());  // nothing that may fail comes after it: a worker may hang by now
   Agent* self = agent.get();

@@ -48,7 +48,7 @@ struct RegionConfig {
   AutoBytes job_quota;                    // of one job on this node; auto = size
   uint64_t slots = 2;                     // per rank
   AutoBytes chunk_bytes;                  // power of two; auto = by slot size; kMinChunkBytes to kMaxChunkBytes
-  uint64_t populate_threads = 2;
+  uint64_t populate_threads = 0;          // 0: by the cores
   bool operator==(const RegionConfig&) const = default;
 };
 

@@ -25,7 +25,7 @@ absl::StatusOr<std::shared_ptr<SlotBuild>> SlotBuild::Start(Files& files, SlotBu
         auto file, SlotFile::Create(files, order.rank_dir, order.file_bytes, order.hold.Split(order.file_bytes)));
     build->files_.push_back(std::move(file));
   }
-  if (!executor.Run([build, done = std::move(done)] { done(build->Work()); }))
+  if (!executor.Run([build, &executor, done = std::move(done)] { Work(build, executor, done); }))
     return Error(ErrorCode::BUSY, absl::StrCat(order.rank_dir, ": no worker is free to prepare slots"));
   return build;
 }
@@ -34,19 +34,41 @@ SlotBuild::~SlotBuild() {
   for (const auto& file : files_) file->Unlink();
 }
 
-// All are reserved before the first is populated: what does not fit is known early.
-absl::Status SlotBuild::Work() {
-  for (const auto& file : files_) {
-    if (progress_.cancelled()) break;
-    CKPTD_RETURN_IF_ERROR(CKPTD_FP_STATUS("region.reserve"));
-    CKPTD_RETURN_IF_ERROR(file->Reserve());
+// All are reserved before the first is populated: what does not fit is known early. Then each is a piece of work of its
+// own, this thread's where the queue is full.
+void SlotBuild::Work(const std::shared_ptr<SlotBuild>& build, Executor& executor, const Done& done) {
+  if (absl::Status reserved = build->Reserve(); !reserved.ok() || build->preparation_ == Preparation::kReserved) {
+    done(reserved);
+    return;
   }
+  const size_t count = build->files_.size();
+  std::vector<size_t> ours = {0};
+  for (size_t file = 1; file < count; ++file) {
+    if (!executor.Run([build, file, done] { build->Prepare(file, done); })) ours.push_back(file);
+  }
+  for (size_t file : ours) build->Prepare(file, done);
+}
+
+absl::Status SlotBuild::Reserve() {
   for (const auto& file : files_) {
     if (progress_.cancelled())
       return Error(ErrorCode::CANCELLED, absl::StrCat(file->path(), ": preparation cancelled"));
-    if (preparation_ == Preparation::kPopulated) CKPTD_RETURN_IF_ERROR(PopulateFile(*file));
+    CKPTD_RETURN_IF_ERROR(CKPTD_FP_STATUS("region.reserve"));
+    CKPTD_RETURN_IF_ERROR(file->Reserve());
   }
   return absl::OkStatus();
+}
+
+// Whoever comes last tells.
+void SlotBuild::Prepare(size_t file, const Done& done) {
+  absl::Status status = PopulateFile(*files_[file]);
+  {
+    MutexLock lock(mutex_);
+    status_.Update(status);
+    if (++prepared_ < files_.size()) return;
+    status = status_;
+  }
+  done(status);
 }
 
 absl::Status SlotBuild::PopulateFile(SlotFile& file) {

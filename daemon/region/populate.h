@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "daemon/base/executor.h"
+#include "daemon/base/mutex.h"
 #include "daemon/os/files.h"
 #include "daemon/region/progress.h"
 #include "daemon/region/quota.h"
@@ -37,7 +38,7 @@ struct SlotBuildOrder {
 // Files of a build that are not taken are unlinked when the last reference goes.
 class SlotBuild {
  public:
-  // Runs once, on the executor's thread (with an inline executor before Start returns). CANCELLED after Cancel().
+  // Runs once, on a thread of the executor's (with an inline executor before Start returns). CANCELLED after Cancel().
   using Done = std::function<void(const absl::Status&)>;
 
   // An error when the files cannot be created or the executor's queue is full; `done` will then not run.
@@ -51,12 +52,18 @@ class SlotBuild {
 
  private:
   SlotBuild(uint64_t total_bytes, Preparation preparation) : preparation_(preparation), progress_(total_bytes) {}
-  absl::Status Work();
+  static void Work(const std::shared_ptr<SlotBuild>& build, Executor& executor, const Done& done);
+  absl::Status Reserve();
+  void Prepare(size_t file, const Done& done);
   absl::Status PopulateFile(SlotFile& file);
 
   const Preparation preparation_;
   Progress progress_;
   std::vector<std::shared_ptr<SlotFile>> files_;
+
+  Mutex mutex_;
+  size_t prepared_ CKPTD_GUARDED_BY(mutex_) = 0;
+  absl::Status status_ CKPTD_GUARDED_BY(mutex_);  // the first error
 };
 
 }  // namespace ckptd::region

@@ -178,6 +178,77 @@ TEST(RankRegion, SlotsAreOfHugePages) {
   EXPECT_EQ(HugeBytesMapped(), before + 6 * kMiB);
 }
 
+// Runs what it is given in turns as the test says, and takes no more than `room` at a time.
+class QueueExecutor final : public Executor {
+ public:
+  explicit QueueExecutor(size_t room) : room_(room) {}
+  bool Run(std::function<void()> work) override {
+    if (queue_.size() >= room_) return false;
+    queue_.push_back(std::move(work));
+    return true;
+  }
+  void RunNext() {
+    std::function<void()> work = std::move(queue_.front());
+    queue_.erase(queue_.begin());
+    work();
+  }
+  [[nodiscard]] size_t size() const { return queue_.size(); }
+
+ private:
+  const size_t room_;
+  std::vector<std::function<void()>> queue_;
+};
+
+TEST(RankRegion, EachFileIsAPieceOfWork) {
+  TempDir dir;
+  auto region = OpenRegion(dir.region());
+  RankRegion& rank = OpenTestRank(*region);
+  QueueExecutor executor(100);
+  std::vector<absl::Status> done;
+  auto build = *rank.StartLayout(TestSpec(), Preparation::kPopulated, executor,
+                                 [&](const absl::Status& status) { done.push_back(status); });
+  const uint64_t total = build->progress().total_bytes();
+  executor.RunNext();
+  EXPECT_EQ(executor.size(), TestSpec().slot_count - 1) << "all others, for other workers";
+  EXPECT_EQ(build->progress().done_bytes(), total / TestSpec().slot_count);
+  EXPECT_TRUE(done.empty());
+  while (executor.size() > 0) executor.RunNext();
+  ASSERT_EQ(done.size(), 1u) << "told once";
+  EXPECT_TRUE(done[0].ok()) << done[0];
+  EXPECT_EQ(build->progress().done_bytes(), total);
+  EXPECT_TRUE(rank.FinishLayout(std::move(build)).ok());
+}
+
+TEST(RankRegion, WhereTheQueueIsFullOneWorkerPreparesAll) {
+  TempDir dir;
+  auto region = OpenRegion(dir.region());
+  RankRegion& rank = OpenTestRank(*region);
+  QueueExecutor executor(1);
+  std::vector<absl::Status> done;
+  auto build = *rank.StartLayout(TestSpec(), Preparation::kPopulated, executor,
+                                 [&](const absl::Status& status) { done.push_back(status); });
+  executor.RunNext();
+  while (executor.size() > 0) executor.RunNext();
+  ASSERT_EQ(done.size(), 1u);
+  EXPECT_TRUE(done[0].ok()) << done[0];
+  EXPECT_EQ(build->progress().done_bytes(), build->progress().total_bytes());
+}
+
+TEST(RankRegion, CancelledBetweenFilesItIsToldOnce) {
+  TempDir dir;
+  auto region = OpenRegion(dir.region());
+  RankRegion& rank = OpenTestRank(*region);
+  QueueExecutor executor(100);
+  std::vector<absl::Status> done;
+  auto build = *rank.StartLayout(TestSpec(), Preparation::kPopulated, executor,
+                                 [&](const absl::Status& status) { done.push_back(status); });
+  executor.RunNext();
+  build->progress().Cancel();
+  while (executor.size() > 0) executor.RunNext();
+  ASSERT_EQ(done.size(), 1u);
+  EXPECT_EQ(CodeOf(done[0]), ErrorCode::CANCELLED) << done[0];
+}
+
 // What a snapshot from storage will fill, and the trainer populates.
 TEST(RankRegion, ReservedOnly) {
   TempDir dir;
