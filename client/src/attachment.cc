@@ -7,9 +7,9 @@
 #include <cinttypes>
 #include <cstring>
 
+#include "client/core/threads/sync.h"
 #include "client/src/failure.h"
 #include "client/src/populate.h"
-#include "client/core/threads/sync.h"
 
 namespace ckptd {
 namespace {

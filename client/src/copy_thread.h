@@ -2,8 +2,8 @@
 #ifndef CKPTD_CLIENT_SRC_COPY_THREAD_H_
 #define CKPTD_CLIENT_SRC_COPY_THREAD_H_
 
-#include "client/src/state.h"
 #include "client/core/threads/sync.h"
+#include "client/src/state.h"
 
 namespace ckptd {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "client/src/state.h"
 #include "client/core/threads/sync.h"
+#include "client/src/state.h"
 
 namespace ckptd {
 

@@ -12,10 +12,10 @@
 #include <span>
 #include <string>
 
+#include "client/core/threads/sync.h"
 #include "client/core/wire/fds.h"
 #include "client/core/wire/packet.h"
 #include "client/src/state.h"
-#include "client/core/threads/sync.h"
 
 namespace ckptd {
 

@@ -8,9 +8,9 @@
 #include "client/core/copy/copy_crc.h"
 #include "client/core/copy/crc32c.h"
 #include "client/core/device/allocation.h"
+#include "client/core/threads/sync.h"
 #include "client/src/device_inlet.h"
 #include "client/src/failure.h"
-#include "client/core/threads/sync.h"
 
 namespace ckptd {
 namespace {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "client/core/threads/sum_team.h"
+#include "client/core/threads/sync.h"
 #include "client/core/wire/fds.h"
 #include "client/src/attachment.h"
 #include "client/src/capture.h"
@@ -24,7 +25,6 @@
 #include "client/src/pull.h"
 #include "client/src/rescue.h"
 #include "client/src/steps.h"
-#include "client/core/threads/sync.h"
 
 namespace ckptd {
 
@@ -101,8 +101,8 @@ struct State {
   Steps steps;
   Capture capture;
   SumTeam sums{SumTeam::HelpersFor(UsableCores())};  // of who owns the capture's phase
-  bool gating_trusted = false;  // a gate was seen, and none was missing since
-  bool gated_step = false;      // one was seen since the last ckpt_step or ckpt_save
+  bool gating_trusted = false;                       // a gate was seen, and none was missing since
+  bool gated_step = false;                           // one was seen since the last ckpt_step or ckpt_save
   HintQueue hints;
   uint64_t saves = 0;
   uint64_t dropped = 0;

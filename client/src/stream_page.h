@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "client/core/device/pinned_memory.h"
+#include "client/core/threads/sync.h"
 #include "client/core/wire/fds.h"
 #include "client/core/wire/mapping.h"
-#include "client/core/threads/sync.h"
 
 namespace ckptd {
 

@@ -49,9 +49,9 @@ class Service {
   std::vector<CopierPiece> plan_;
   std::unique_ptr<Estate> estate_;  // of these slots and this plan
   SumTeam team_{SumTeam::HelpersFor(UsableCores())};
-  uint64_t last_copy_ = 0;          // its serial
-  int exit_ = -1;                   // behind the answer; -1: goes on
-  bool silent_ = false;             // there is nothing to answer
+  uint64_t last_copy_ = 0;  // its serial
+  int exit_ = -1;           // behind the answer; -1: goes on
+  bool silent_ = false;     // there is nothing to answer
 };
 
 }  // namespace ckptd

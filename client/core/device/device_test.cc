@@ -1,4 +1,3 @@
-#include "client/core/device/copy_stream.h"
 #include "client/core/device/device.h"
 
 #include <cuda.h>
@@ -10,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "client/core/device/copy_stream.h"
 #include "client/core/device/testing/fake_cuda.h"
 
 namespace ckptd {
