@@ -101,22 +101,42 @@ TEST_F(CopiesTest, OverPlainTcpTooAndWithANodeThatHasItNot) {
 }
 
 // Whichever way is the fastest; which, and how fast, the status tells.
-TEST_F(CopiesTest, ByTheFastestWay) {
+class FastestWay : public CopiesTest {
+ protected:
+  // Both ways are measured.
+  void ExpectMeasured(const char* way, const std::function<std::map<std::string, std::string>(size_t)>& more) {
+    std::map<std::string, std::string> settings = MemoryOnly();
+    settings["peers.bulk"] = Quoted("auto");
+    cluster_ = std::make_unique<Cluster>(ClusterOptions{3, settings, more});
+    ASSERT_TRUE(cluster_->Start()) << cluster_->Logs();
+    Ranks ranks = cluster_->Train({0, 1}, std::string(kForever) + " --bytes 16000000");
+    AwaitProtected(ranks, 4);
+    const Said said = cluster_->AwaitStatus(0, [](const Said& each) { return each.Has("; copies over "); });
+    EXPECT_TRUE(said.Has("; copies over ")) << said << cluster_->Logs();
+    const Said json = cluster_->Ctl(0, "status -o json");
+    EXPECT_TRUE(json.Has("\"way\": \"" + std::string(way) + "\"")) << json;
+    EXPECT_TRUE(json.Has("\"way\": \"grpc\"")) << json;
+    KillAll(ranks);
+    cluster_.reset();
+  }
+};
+
+TEST_F(FastestWay, OfTls) {
   const CertsDir certs(3);
-  std::map<std::string, std::string> settings = MemoryOnly();
-  settings["peers.bulk"] = Quoted("auto");
-  cluster_ =
-      std::make_unique<Cluster>(ClusterOptions{3, settings, [&](size_t number) { return certs.SettingsOf(number); }});
-  ASSERT_TRUE(cluster_->Start()) << cluster_->Logs();
-  Ranks ranks = cluster_->Train({0, 1}, std::string(kForever) + " --bytes 16000000");
-  AwaitProtected(ranks, 4);
-  const Said said = cluster_->AwaitStatus(0, [](const Said& each) { return each.Has("; copies over "); });
-  EXPECT_TRUE(said.Has("; copies over ")) << said << cluster_->Logs();
-  const Said json = cluster_->Ctl(0, "status -o json");
-  EXPECT_TRUE(json.Has("\"way\": \"tls\"")) << json;
-  EXPECT_TRUE(json.Has("\"way\": \"grpc\"")) << json;
-  KillAll(ranks);
-  cluster_.reset();
+  ExpectMeasured("tls", [&](size_t number) { return certs.SettingsOf(number); });
+}
+
+TEST_F(FastestWay, OfPlainTcpWhereNothingNeedBeSecret) {
+  ExpectMeasured("tcp", [](size_t) { return std::map<std::string, std::string>(); });
+}
+
+TEST_F(FastestWay, OfPlainTcpWhereTheNetworkIsTrusted) {
+  const CertsDir certs(3);
+  ExpectMeasured("tcp", [&](size_t number) {
+    std::map<std::string, std::string> settings = certs.SettingsOf(number);
+    settings["peers.bulk_network"] = Quoted("trusted");
+    return settings;
+  });
 }
 
 // Chunk by chunk, while it is captured; what was sent so comes back like everything.
