@@ -93,13 +93,14 @@ class AgentKilledAt : public testing::TestWithParam<std::string> {
 
   // An old process is stopped in a capture, and a new one needs its slot: the old file is replaced.
   void FenceAStoppedTrainer() {
-    std::string line = "--job big --bytes 64000000 --step-ms 4 --every 2";
-    auto old = node_.Train(Args(line + " --steps 100000"));
+    std::string line = "--job big --bytes 64000000 --step-ms 4";
+    auto old = node_.Train(Args(line + " --every 2 --steps 100000"));
     ASSERT_TRUE(old->WaitFor("CAPTURED"));
     old->WaitFor("SAVE");
     old->Signal(SIGSTOP);
     RestartAgent();
-    auto next = node_.Train(Args(line + " --steps 200"));  // time enough to make the file
+    // Time enough to make the file, and few saves: a busy disk makes each take long.
+    auto next = node_.Train(Args(line + " --every 10 --steps 200"));
     ASSERT_NO_FATAL_FAILURE(Attend(*next));
     EXPECT_EQ(next->Wait(), 0) << next->Errors() << node_.AgentLog();
     old->Signal(SIGCONT);

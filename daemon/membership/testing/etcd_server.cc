@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/os/fd.h"
@@ -14,17 +15,22 @@
 namespace ckptd::membership {
 namespace {
 
-// That nobody has now. Somebody may take it before etcd does: then etcd ends, and the test says that nobody answers.
+// That nobody has now, below those that the kernel gives to connections: one of them took what etcd was to have, and
+// etcd ended.
 uint16_t FreePort() {
-  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0)
-    std::abort();
-  return ntohs(address.sin_port);
+  constexpr uint32_t kFirst = 10'000;
+  constexpr uint32_t kCount = 22'000;
+  std::random_device random;
+  for (int tries = 0; tries < 1000; ++tries) {
+    const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const auto port = static_cast<uint16_t>(kFirst + random() % kCount);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(port);
+    if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) return port;
+  }
+  std::abort();
 }
 
 }  // namespace
