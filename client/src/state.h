@@ -5,6 +5,8 @@
 //   session thread    speaks with the agent: see session.h
 //   copy thread       copies one capture at a time: see copy_thread.h
 //   pull thread       only where saves may be pulled: prepares the copier, see pull_thread.h
+//
+// `sums` has helpers of its own, which see nothing of the rest.
 #ifndef CKPTD_CLIENT_SRC_STATE_H_
 #define CKPTD_CLIENT_SRC_STATE_H_
 

@@ -199,54 +199,54 @@ class QueueExecutor final : public Executor {
   std::vector<std::function<void()>> queue_;
 };
 
-TEST(RankRegion, EachFileIsAPieceOfWork) {
+// A layout that is being prepared.
+struct Preparing {
+  explicit Preparing(size_t room) : executor(room) {
+    build = *rank.StartLayout(TestSpec(), Preparation::kPopulated, executor,
+                              [this](const absl::Status& status) { done.push_back(status); });
+  }
+  void RunAll() {
+    while (executor.size() > 0) executor.RunNext();
+  }
+
   TempDir dir;
-  auto region = OpenRegion(dir.region());
+  std::unique_ptr<Region> region = OpenRegion(dir.region());
   RankRegion& rank = OpenTestRank(*region);
-  QueueExecutor executor(100);
+  QueueExecutor executor;
   std::vector<absl::Status> done;
-  auto build = *rank.StartLayout(TestSpec(), Preparation::kPopulated, executor,
-                                 [&](const absl::Status& status) { done.push_back(status); });
-  const uint64_t total = build->progress().total_bytes();
-  executor.RunNext();
-  EXPECT_EQ(executor.size(), TestSpec().slot_count - 1) << "all others, for other workers";
-  EXPECT_EQ(build->progress().done_bytes(), total / TestSpec().slot_count);
-  EXPECT_TRUE(done.empty());
-  while (executor.size() > 0) executor.RunNext();
-  ASSERT_EQ(done.size(), 1u) << "told once";
-  EXPECT_TRUE(done[0].ok()) << done[0];
-  EXPECT_EQ(build->progress().done_bytes(), total);
-  EXPECT_TRUE(rank.FinishLayout(std::move(build)).ok());
+  std::unique_ptr<LayoutBuild> build;
+};
+
+TEST(RankRegion, EachFileIsAPieceOfWork) {
+  Preparing p(100);
+  const uint64_t total = p.build->progress().total_bytes();
+  p.executor.RunNext();
+  EXPECT_EQ(p.executor.size(), TestSpec().slot_count - 1) << "all others, for other workers";
+  EXPECT_EQ(p.build->progress().done_bytes(), total / TestSpec().slot_count);
+  EXPECT_TRUE(p.done.empty());
+  p.RunAll();
+  ASSERT_EQ(p.done.size(), 1u) << "told once";
+  EXPECT_TRUE(p.done[0].ok()) << p.done[0];
+  EXPECT_EQ(p.build->progress().done_bytes(), total);
+  EXPECT_TRUE(p.rank.FinishLayout(std::move(p.build)).ok());
 }
 
 TEST(RankRegion, WhereTheQueueIsFullOneWorkerPreparesAll) {
-  TempDir dir;
-  auto region = OpenRegion(dir.region());
-  RankRegion& rank = OpenTestRank(*region);
-  QueueExecutor executor(1);
-  std::vector<absl::Status> done;
-  auto build = *rank.StartLayout(TestSpec(), Preparation::kPopulated, executor,
-                                 [&](const absl::Status& status) { done.push_back(status); });
-  executor.RunNext();
-  while (executor.size() > 0) executor.RunNext();
-  ASSERT_EQ(done.size(), 1u);
-  EXPECT_TRUE(done[0].ok()) << done[0];
-  EXPECT_EQ(build->progress().done_bytes(), build->progress().total_bytes());
+  Preparing p(1);
+  p.executor.RunNext();
+  p.RunAll();
+  ASSERT_EQ(p.done.size(), 1u);
+  EXPECT_TRUE(p.done[0].ok()) << p.done[0];
+  EXPECT_EQ(p.build->progress().done_bytes(), p.build->progress().total_bytes());
 }
 
 TEST(RankRegion, CancelledBetweenFilesItIsToldOnce) {
-  TempDir dir;
-  auto region = OpenRegion(dir.region());
-  RankRegion& rank = OpenTestRank(*region);
-  QueueExecutor executor(100);
-  std::vector<absl::Status> done;
-  auto build = *rank.StartLayout(TestSpec(), Preparation::kPopulated, executor,
-                                 [&](const absl::Status& status) { done.push_back(status); });
-  executor.RunNext();
-  build->progress().Cancel();
-  while (executor.size() > 0) executor.RunNext();
-  ASSERT_EQ(done.size(), 1u);
-  EXPECT_EQ(CodeOf(done[0]), ErrorCode::CANCELLED) << done[0];
+  Preparing p(100);
+  p.executor.RunNext();
+  p.build->progress().Cancel();
+  p.RunAll();
+  ASSERT_EQ(p.done.size(), 1u);
+  EXPECT_EQ(CodeOf(p.done[0]), ErrorCode::CANCELLED) << p.done[0];
 }
 
 // What a snapshot from storage will fill, and the trainer populates.

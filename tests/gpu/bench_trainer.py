@@ -107,13 +107,8 @@ class Bench:
 
     def _step(self) -> float:
         """One step; seconds of it."""
-        began = time.perf_counter()
-        for _ in range(self._passes):
-            self._training.gradients(self._training.tokens(self._n))
-        self._training.update()
         self._n += 1
-        self._training.synchronize()
-        return time.perf_counter() - began
+        return self._training.timed_step(self._n - 1, self._passes)
 
     def limits(self, block: int, count: int, rounds: int) -> dict[str, Any]:
         """Rates of copies, out and in, between a block of the GPU's memory and `count` blocks of pinned memory, which

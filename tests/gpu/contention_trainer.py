@@ -122,13 +122,8 @@ class Contention:
             pause.wait(max(0.0, began + (at + piece) / _HALF - time.perf_counter()))
 
     def _step(self) -> float:
-        began = time.perf_counter()
-        for _ in range(self._passes):
-            self._training.gradients(self._training.tokens(self._n))
-        self._training.update()
         self._n += 1
-        self._training.synchronize()
-        return time.perf_counter() - began
+        return self._training.timed_step(self._n - 1, self._passes)
 
 
 if __name__ == "__main__":

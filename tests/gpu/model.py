@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -100,6 +101,15 @@ class Training:
         self.optimizer.step()
         with torch.no_grad():
             torch._foreach_copy_(weights, masters)
+
+    def timed_step(self, n: int, passes: int) -> float:
+        """Step n, with so many forward and backward passes; seconds until the GPU is done."""
+        began = time.perf_counter()
+        for _ in range(passes):
+            self.gradients(self.tokens(n))
+        self.update()
+        self.synchronize()
+        return time.perf_counter() - began
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         yield from self.model.state_dict().items()
