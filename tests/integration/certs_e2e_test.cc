@@ -5,8 +5,6 @@
 namespace ckptd::harness {
 namespace {
 
-using Ranks = std::vector<std::unique_ptr<Child>>;
-
 class CertsTest : public testing::Test {
  protected:
   void SetUp() override {

@@ -37,7 +37,8 @@ class Containers : public testing::Test {
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(first->WaitFor("CAPTURED")) << first->Errors() << node_.AgentLog();
     first->Kill();
     const uint64_t captured = first->Last("CAPTURED");
-    const std::vector<std::string> line = Args(std::string(kLine) + " --steps " + std::to_string(captured + 50));
+    const std::vector<std::string> line =
+        Args(std::string(kLine) + " --steps " + std::to_string(first->Last("STEP") + 50));
     auto second = node_.Train(line, container);
     const std::string restored = Restored(*second);
     EXPECT_GE(NumberField(restored, "step"), captured) << restored;

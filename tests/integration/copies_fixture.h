@@ -15,8 +15,6 @@
 
 namespace ckptd::harness {
 
-using Ranks = std::vector<std::unique_ptr<Child>>;
-
 inline constexpr char kForever[] = "--every 5 --step-ms 5 --steps 100000";
 inline constexpr uint64_t kRegion = 1;  // where a snapshot was read from
 inline constexpr uint64_t kReplica = 2;
@@ -35,22 +33,12 @@ inline bool ByNight() {
   return night != nullptr && *night != 0;
 }
 
-inline uint64_t LastOf(const Ranks& ranks, const std::string& word) {
-  uint64_t last = UINT64_MAX;
-  for (const auto& rank : ranks) last = std::min(last, rank->Last(word));
-  return last;
-}
-
 // Chunks of one capture that a holder had been sent when its step became the one to protect.
 inline uint64_t MostEarly(const std::string& logs) {
   uint64_t most = 0;
   for (size_t at = logs.find("op=copy.early"); at != std::string::npos; at = logs.find("op=copy.early", at + 1))
     most = std::max(most, NumberField(logs.substr(at, logs.find('\n', at) - at), "chunks"));
   return most;
-}
-
-inline void KillAll(Ranks& ranks) {
-  for (auto& rank : ranks) rank->Kill();
 }
 
 class CopiesTest : public testing::Test {

@@ -171,6 +171,16 @@ uint64_t Child::Last(const std::string& word) const {
   return 0;
 }
 
+uint64_t LastOf(const Ranks& ranks, const std::string& word) {
+  uint64_t last = 0;
+  for (const auto& rank : ranks) last = std::max(last, rank->Last(word));
+  return last;
+}
+
+void KillAll(Ranks& ranks) {
+  for (auto& rank : ranks) rank->Kill();
+}
+
 std::string Child::Errors() const { return FileContent(spec_.error_file); }
 
 std::string FileContent(const std::string& file) {

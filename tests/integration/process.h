@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -72,6 +73,15 @@ class Child {
   size_t taken_ = 0;  // of lines_, by NextLine
   std::optional<int> status_;
 };
+
+// The ranks of one job.
+using Ranks = std::vector<std::unique_ptr<Child>>;
+
+// The newest step that any of them said `word` of. What they go on from may be newer than the last "CAPTURED", which is
+// told after the fact, but never than the last "STEP".
+uint64_t LastOf(const Ranks& ranks, const std::string& word);
+
+void KillAll(Ranks& ranks);
 
 // What /proc says of a process.
 struct Usage {

@@ -9,7 +9,6 @@ namespace ckptd::harness {
 namespace {
 
 namespace fs = std::filesystem;
-using Ranks = std::vector<std::unique_ptr<Child>>;
 
 Ranks TrainAll(Node& node, int world, const std::string& line, const std::vector<std::string>& more = {}) {
   Ranks ranks;
@@ -30,12 +29,6 @@ uint64_t RestoredStep(Ranks& ranks) {
   return step;
 }
 
-uint64_t LastCaptured(const Ranks& ranks) {
-  uint64_t last = 0;
-  for (const auto& rank : ranks) last = std::max(last, rank->Last("CAPTURED"));
-  return last;
-}
-
 void ExpectSameEnd(Node& node, Ranks& ranks, const std::string& line) {
   for (size_t i = 0; i < ranks.size(); ++i) {
     EXPECT_EQ(ranks[i]->Wait(), 0) << "rank " << i << ": " << ranks[i]->Errors() << node.AgentLog();
@@ -54,8 +47,8 @@ TEST_P(Worlds, OneRankKilledAllRestarted) {
   ranks.back()->Kill();
   ranks[0]->WaitFor("STEP");
   for (auto& rank : ranks) rank->Kill();
-  uint64_t captured = LastCaptured(ranks);
-  std::string line = "--every 5 --step-ms 5 --steps " + std::to_string(captured + 30);
+  uint64_t captured = LastOf(ranks, "CAPTURED");
+  std::string line = "--every 5 --step-ms 5 --steps " + std::to_string(LastOf(ranks, "STEP") + 30);
   Ranks again = TrainAll(node, GetParam(), line);
   EXPECT_GE(RestoredStep(again), captured);
   ExpectSameEnd(node, again, line);
@@ -90,7 +83,7 @@ TEST(Ranks, DroppedDifferentSteps) {
   ASSERT_TRUE(ranks[0]->WaitFor("DROPPED")) << "nothing was dropped: the test shows nothing";
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(ranks[0]->WaitFor("CAPTURED")) << node.AgentLog();
   for (auto& rank : ranks) rank->Kill();
-  uint64_t captured = LastCaptured(ranks);
+  uint64_t captured = LastOf(ranks, "CAPTURED");
   Ranks again = TrainAll(node, 2, "--every 2 --steps 100000 --step-ms 10", {"", "--bytes 2000000"});
   EXPECT_GE(RestoredStep(again), captured);
   for (int i = 0; i < 2; ++i) EXPECT_TRUE(again[1]->WaitFor("CAPTURED")) << node.AgentLog();

@@ -222,7 +222,7 @@ void RebuildTest::StartRebuildAndLose() {
   for (int i = 0; i < 100 && cluster_->Logs().find("op=copy.fetched") == std::string::npos; ++i) usleep(20'000);
   LoseThem();
   KillAll(moved);
-  for (const auto& rank : moved) last_step_ = std::max(last_step_, rank->Last("STEP"));
+  last_step_ = std::max(last_step_, LastOf(moved, "STEP"));
 }
 
 // What the survivor has of the first lost rank.
@@ -243,7 +243,7 @@ void RebuildTest::Corrupt(std::vector<NodeSet>& places) {
 
 // Starts the job on what is left: what came of it, which is the same for every rank and right bit for bit.
 RebuildTest::End RebuildTest::Restart(const Ranks& before) {
-  for (const auto& rank : before) last_step_ = std::max(last_step_, rank->Last("STEP"));
+  last_step_ = std::max(last_step_, LastOf(before, "STEP"));
   const std::string line = LineTo(last_step_ + 30);
   const std::vector<size_t> where = NewHomes();
   Ranks ranks = cluster_->Train(where, line);

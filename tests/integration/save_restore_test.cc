@@ -33,20 +33,25 @@ TEST(SaveRestore, UndisturbedRun) {
   ExpectNothingLeftBehind(node);
 }
 
-// Kills the trainer after it was told of a few captured steps; the last one of them.
-uint64_t TrainUntilCaptured(Node& node) {
+struct Killed {
+  uint64_t captured = 0;  // the last step of which the trainer was told that it is
+  uint64_t step = 0;      // the last one
+};
+
+// Kills the trainer after it was told of a few captured steps.
+Killed TrainUntilCaptured(Node& node) {
   auto trainer = node.Train(Args("--steps 100000 --every 5 --step-ms 2"));
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(trainer->WaitFor("CAPTURED")) << trainer->Errors() << node.AgentLog();
   trainer->Kill();
-  return trainer->Last("CAPTURED");
+  return {trainer->Last("CAPTURED"), trainer->Last("STEP")};
 }
 
 // From the captured step, or from a newer one that was sealed before anybody was told.
-void ExpectResume(Node& node, uint64_t captured, uint64_t source) {
-  std::string line = "--every 5 --step-ms 2 --steps " + std::to_string(captured + 40);
+void ExpectResume(Node& node, const Killed& killed, uint64_t source) {
+  std::string line = "--every 5 --step-ms 2 --steps " + std::to_string(killed.step + 40);
   auto trainer = node.Train(Args(line));
   std::string restored = Restored(*trainer);
-  EXPECT_GE(NumberField(restored, "step"), captured) << node.AgentLog();
+  EXPECT_GE(NumberField(restored, "step"), killed.captured) << node.AgentLog();
   EXPECT_EQ(NumberField(restored, "source"), source);
   ExpectSameEnd(node, *trainer, line);
 }
@@ -60,10 +65,10 @@ TEST(SaveRestore, TrainerKilled) {
 TEST(SaveRestore, BothKilledTogether) {
   Node node;
   ASSERT_TRUE(node.StartAgent());
-  uint64_t captured = TrainUntilCaptured(node);
+  const Killed killed = TrainUntilCaptured(node);
   node.KillAgent();
   ASSERT_TRUE(node.StartAgent());
-  ExpectResume(node, captured, kRegion);
+  ExpectResume(node, killed, kRegion);
 }
 
 TEST(SaveRestore, AgentKilledUnderARunningTrainer) {
@@ -86,7 +91,7 @@ TEST(SaveRestore, RegionGoneIsReadFromStorage) {
   node.KillAgent();
   node.LoseRegion();
   ASSERT_TRUE(node.StartAgent());
-  ExpectResume(node, 20, kStorage);
+  ExpectResume(node, {20, 20}, kStorage);
 }
 
 // Generations whose parts are all on storage, the newer one damaged, nothing in memory.
@@ -191,7 +196,7 @@ TEST(SaveRestore, RollBackStaysRolledBack) {
 TEST(SaveRestore, FreshStartWhenAskedFor) {
   Node node;
   ASSERT_TRUE(node.StartAgent());
-  EXPECT_GT(TrainUntilCaptured(node), 0u);
+  EXPECT_GT(TrainUntilCaptured(node).captured, 0u);
   auto trainer = node.Train(Args(std::string(kRun) + " --want fresh"));
   EXPECT_EQ(NumberField(Restored(*trainer), "step"), 0u);
   ExpectSameEnd(node, *trainer, kRun);
