@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 
+#include "client/core/threads/cores.h"
 #include "client/core/threads/sync.h"
 
 namespace ckptd {

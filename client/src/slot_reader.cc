@@ -8,6 +8,7 @@
 #include "client/core/copy/copy_crc.h"
 #include "client/core/copy/crc32c.h"
 #include "client/core/device/allocation.h"
+#include "client/core/threads/cores.h"
 #include "client/core/threads/sync.h"
 #include "client/src/device_inlet.h"
 #include "client/src/failure.h"

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "client/core/threads/cores.h"
 #include "client/core/threads/sum_team.h"
 #include "client/core/threads/sync.h"
 #include "client/core/wire/fds.h"

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "client/core/threads/cores.h"
 #include "client/core/wire/mapping.h"
 #include "daemon/copier/channel.h"
 #include "daemon/copier/gpu.h"

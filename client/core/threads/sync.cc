@@ -1,8 +1,5 @@
 #include "client/core/threads/sync.h"
 
-#include <sched.h>
-
-#include <algorithm>
 #include <csignal>
 #include <ctime>
 #include <new>
@@ -13,12 +10,6 @@ namespace {
 constexpr uint64_t kSecond = 1'000'000'000;
 
 }  // namespace
-
-uint32_t UsableCores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return static_cast<uint32_t>(std::max(1, CPU_COUNT(&set)));
-}
 
 uint64_t MonotonicNs() {
   timespec now = {};

@@ -9,8 +9,6 @@
 
 namespace ckptd {
 
-[[nodiscard]] uint32_t UsableCores();  // by this thread; at least 1
-
 [[nodiscard]] uint64_t MonotonicNs();  // CLOCK_MONOTONIC
 
 // Now plus `timeout_ns`, without wrapping.
