@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <string_view>
 
 #include "client/core/copy/crc32c.h"
 #include "client/core/image/parser.h"
@@ -34,24 +35,26 @@ inline void ExpectImage(const std::string& slot, const TestTrainer& trainer, con
   uint64_t header_bytes = 0;
   ImageInfo image;
   ReadImage(slot, &header_bytes, &image);
+  const std::string_view bytes(slot);  // the sanitizers watch each byte that is copied
   for (size_t i = 0; i < trainer.tensors.size(); ++i) {
     const TensorEntry* entry = image.Find("t" + std::to_string(i));
     ASSERT_NE(entry, nullptr);
-    std::string got = slot.substr(header_bytes + entry->begin, entry->end - entry->begin);
-    EXPECT_EQ(got, std::string(trainer.tensors[i].begin(), trainer.tensors[i].end())) << "tensor " << i;
+    const std::string_view saved(trainer.tensors[i].data(), trainer.tensors[i].size());
+    EXPECT_TRUE(bytes.substr(header_bytes + entry->begin, entry->end - entry->begin) == saved) << "tensor " << i;
   }
   const TensorEntry* last = image.Find("__ckptd_extra__.rank-00000");
   ASSERT_NE(last, nullptr);
-  std::string room = slot.substr(header_bytes + last->begin, last->end - last->begin);
+  const std::string_view room = bytes.substr(header_bytes + last->begin, last->end - last->begin);
   EXPECT_EQ(room.substr(0, extra.size()), extra);
   EXPECT_EQ(room.find_first_not_of(' ', extra.size()), std::string::npos);
 }
 
 // Every chunk was told, with the CRC of its bytes.
 inline void ExpectChunks(FakeAgent& agent, uint32_t slot, uint64_t epoch) {
-  std::string bytes = agent.SlotBytes(slot);
+  const std::string slot_bytes = agent.SlotBytes(slot);
+  const std::string_view bytes(slot_bytes);
   for (uint32_t i = 0; i < agent.ready().chunk_count; ++i) {
-    std::string chunk = bytes.substr(i * agent.ready().chunk_bytes, agent.ready().chunk_bytes);
+    const std::string_view chunk = bytes.substr(i * agent.ready().chunk_bytes, agent.ready().chunk_bytes);
     uint64_t entry = agent.chunk_entry(slot, i);
     EXPECT_TRUE(ChunkDone(entry, epoch));
     EXPECT_EQ(static_cast<uint32_t>(entry), Crc32c(0, chunk.data(), chunk.size())) << "chunk " << i;
