@@ -2,6 +2,7 @@
 // covered. No state may break what was told (crash_explore.h). 100,000 distinct states, a million in the night;
 // $CKPTD_CRASH_STATES says another number.
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <chrono>
@@ -21,6 +22,14 @@ namespace {
 constexpr auto kSilent = static_cast<LogLevel>(0);  // damage is what this test makes
 
 constexpr uint64_t kForOneCore = 200'000;
+
+// The memory of a disk comes and goes with each state: given back to the kernel each time it costs a tenth.
+void Prepare() {
+  constexpr int kKept = 256 << 20;
+  SetLogLevel(kSilent);
+  mallopt(M_TRIM_THRESHOLD, kKept);
+  mallopt(M_MMAP_THRESHOLD, kKept / 8);
+}
 
 bool Night() {
   const char* night = std::getenv("CKPTD_NIGHTLY");
@@ -56,7 +65,7 @@ Tally ExploreAll(const std::vector<Workload>& workloads, uint64_t least) {
 }
 
 TEST(CrashStates, NoneBreaksWhatWasTold) {
-  SetLogLevel(kSilent);
+  Prepare();
   const uint64_t states = States();
   const Tally sum = ExploreAll(Workloads(), states);
   std::printf("%lu states tried, %lu distinct, %lu violations\n", sum.tried, sum.distinct, sum.violations);
@@ -65,7 +74,7 @@ TEST(CrashStates, NoneBreaksWhatWasTold) {
 
 // Else the states above would be those of jobs that never came to a commit.
 TEST(CrashStates, EveryWorkloadCommits) {
-  SetLogLevel(kSilent);
+  Prepare();
   for (const Workload& workload : Workloads()) {
     const auto run = workload.make(0);
     ASSERT_NE(run, nullptr) << workload.name;
@@ -102,13 +111,13 @@ constexpr char kProvenElsewhere[] = "skipped: what a sanitizer looks for is not 
 
 TEST(CrashMutants, EveryFsyncIsNeeded) {
   if (harness::kSanitized) GTEST_SKIP() << kProvenElsewhere;
-  SetLogLevel(kSilent);
+  Prepare();
   HuntAll(SyncMutants());
 }
 
 TEST(CrashMutants, EveryOrderIsNeeded) {
   if (harness::kSanitized) GTEST_SKIP() << kProvenElsewhere;
-  SetLogLevel(kSilent);
+  Prepare();
   HuntAll(OrderMutants());
 }
 
