@@ -148,12 +148,13 @@ std::string World::Judge(const v1::DecisionRecord& decision, const v1::DecisionR
 }
 
 // A decision file that appears when a higher record exists is not acted upon; whether the next attempt has seen it is
-// open, so it may be judged by either history. Below a higher decision it is nobody's history any more, and there is
-// nothing to judge it by: its attempt's record may have been pruned, and be that of another process now, whose storage
-// had hung as well.
+// open, so it may be judged by either history. Below a higher decision its attempt's record may have been pruned, and
+// be that of another process now, whose storage had hung as well: what it wants was not what was decided.
 void World::CheckDecision(const v1::DecisionRecord& decision) {
   if (store_.Newest() > decision.attempt()) late_decisions_.insert(decision.attempt());
-  if (store_.decisions.rbegin()->first > decision.attempt()) return;
+  const bool below = store_.decisions.rbegin()->first > decision.attempt();
+  const uint64_t opener = store_.records.at(decision.attempt()).rank0_ticket();
+  if (below && decision.ranks(0).ticket() != opener) return;
   std::string verdict;
   if (store_.decisions.begin()->first == decision.attempt() && !ToId(decision.parent()).none()) {
     verdict = "I6: the first decision has a parent";
