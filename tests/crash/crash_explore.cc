@@ -10,7 +10,10 @@ namespace ckptd::crash {
 namespace {
 
 // What came of one disk. The next disk like it is only held against its own promise.
-using Verdicts = std::unordered_map<uint64_t, Answer>;
+struct Verdicts {
+  std::unordered_map<uint64_t, Answer> first;
+  SecondAnswers second;
+};
 
 class Explorer {
  public:
@@ -73,10 +76,11 @@ class Explorer {
   }
 
   const Answer& VerdictOn(uint64_t hash, sim::Tree disk) {
-    const auto [found, fresh] = known_.try_emplace(hash);
+    const auto [found, fresh] = known_.first.try_emplace(hash);
     if (fresh) {
       ++tally_.distinct;
-      found->second = Recover(std::move(disk), run_.recovery, run_.spared);
+      found->second = Recover(std::move(disk), run_.recovery, run_.spared, known_.second);
+      tally_.left = known_.second.size();
     }
     return found->second;
   }
@@ -90,6 +94,27 @@ class Explorer {
   Tally& tally_;
   Finals finals_;
 };
+
+// So that what a recovery leaves depends on what it found alone.
+constexpr uint64_t kIdsOfFirst = uint64_t{1} << 60;
+constexpr uint64_t kIdsOfSecond = uint64_t{1} << 61;
+
+NodeOptions WithIds(NodeOptions options, uint64_t ids) {
+  options.ids = ids;
+  return options;
+}
+
+const Answer& SecondAnswer(SimFiles disk, const NodeOptions& options, SecondAnswers& known) {
+  const auto [found, fresh] = known.try_emplace(HashOfDisk(disk.live()));
+  Answer& answer = found->second;
+  if (!fresh) return answer;
+  Memory nothing;
+  Node node(disk, nothing, WithIds(options, kIdsOfSecond), nullptr);
+  answer.status = node.Restore();
+  answer.id = node.parent();
+  answer.wrong = node.wrong();
+  return answer;
+}
 
 }  // namespace
 
@@ -106,25 +131,23 @@ std::string WrongAnswer(const Answer& answer, const Promise& promise) {
   return "";
 }
 
-Answer Recover(sim::Tree disk, const NodeOptions& options, const std::string& spared) {
+Answer Recover(sim::Tree disk, const NodeOptions& options, const std::string& spared, SecondAnswers& seconds) {
   Answer recovered;
   SimFiles files(std::move(disk));
   Memory memory;
-  Node node(files, memory, options, nullptr);
+  Node node(files, memory, WithIds(options, kIdsOfFirst), nullptr);
   recovered.status = node.Restore();
   recovered.id = node.parent();
   recovered.wrong = node.wrong();
   if (!recovered.status.ok() || !recovered.wrong.empty()) return recovered;
   node.Drain();
   recovered.wrong = WrongSteps(files.live(), spared);
-  SimFiles again = files.CrashImage(files.OpCount(), 0);
-  Memory nothing;
-  Node second(again, nothing, options, nullptr);
-  const absl::Status status = second.Restore();
-  if (recovered.wrong.empty()) recovered.wrong = second.wrong();
-  if (!recovered.wrong.empty() || (status.ok() && second.parent() == recovered.id)) return recovered;
+  if (!recovered.wrong.empty()) return recovered;
+  const Answer& second = SecondAnswer(files.CrashImage(files.OpCount(), 0), options, seconds);
+  recovered.wrong = second.wrong;
+  if (!recovered.wrong.empty() || (second.status.ok() && second.id == recovered.id)) return recovered;
   recovered.wrong = absl::StrCat("R7: restore() gave ", ToString(recovered.id), ", the next one ",
-                                 status.ok() ? ToString(second.parent()) : std::string(status.message()));
+                                 second.status.ok() ? ToString(second.id) : std::string(second.status.message()));
   return recovered;
 }
 

@@ -4,7 +4,8 @@
 // At each operation of the log the uncertain pieces (sim_files.h) are kept or lost: every subset where they are few,
 // random ones where they are many. A disk counts once for a workload, however often it comes up: what is distinct is
 // the hash of all names and contents (HashOfDisk). For each distinct disk a new agent starts, all ranks call restore()
-// and what is left to do is done; then the power fails again, with everything lost that can be, and once more.
+// and what is left to do is done; then the power fails again, with everything lost that can be, and once more. Many
+// disks come to the same one there: that is recovered once, as its answer is a function of the disk.
 //
 //   names  what the store acknowledged is there, and nothing is torn or unfounded    (crash_disk.h)
 //   R1     every byte that restore() gives was saved under this step by this rank; committed steps are whole
@@ -18,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "tests/crash/crash_disk.h"
@@ -54,7 +56,11 @@ struct Answer {
 // How that contradicts the promise; empty: it does not.
 [[nodiscard]] std::string WrongAnswer(const Answer& answer, const Promise& promise);
 
-[[nodiscard]] Answer Recover(sim::Tree disk, const NodeOptions& options, const std::string& spared);
+// By the hash of a disk that one recovery left.
+using SecondAnswers = std::unordered_map<uint64_t, Answer>;
+
+[[nodiscard]] Answer Recover(sim::Tree disk, const NodeOptions& options, const std::string& spared,
+                             SecondAnswers& seconds);
 
 // The disks whose hash is `part` modulo `parts`: so several processes share the work and count nothing twice.
 struct Share {
@@ -69,6 +75,7 @@ struct Tally {
   uint64_t distinct = 0;  // disks recovered
   uint64_t violations = 0;
   std::string first;  // violation
+  uint64_t left = 0;  // distinct disks that a recovery left, recovered again
 };
 
 // Ends when the share is done, or when new disks have become rare.

@@ -57,7 +57,7 @@ job::Config ConfigOf(const NodeOptions& options) {
 }
 
 // Another one in every process: else a second one would take the first one's record of an attempt for its own.
-uint64_t NextId() {
+uint64_t UnusedId() {
   static uint64_t last = static_cast<uint64_t>(getpid()) << 16;
   return ++last;
 }
@@ -119,6 +119,8 @@ Node::Node(Files& files, Memory& memory, NodeOptions options, Witness* witness)
     }
   }
 }
+
+uint64_t Node::NextId() { return options_.ids == 0 ? UnusedId() : options_.ids + given_ids_++; }
 
 void Node::Tell(const Fact& fact) {
   if (witness_ != nullptr) witness_->Hear(fact);

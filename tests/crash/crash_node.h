@@ -46,6 +46,7 @@ struct NodeOptions {
   job::Retention retention;
   job::Rules rules;
   uint64_t seed = 1;
+  uint64_t ids = 0;       // the processes' ids count from here; 0: unlike those of any other node
   bool stubborn = false;  // what failed is tried again some times, as timers and launchers make it
   IoQueueFactory make_queue = [] { return MakeInlineIoQueue(2); };
   // Mutants: a store between the agent and the real one. The second is the disk under it.
@@ -94,6 +95,7 @@ class Node {
   };
   friend struct NodeEffects;
 
+  uint64_t NextId();
   void Feed(job::Event event);
   void DoRequest(size_t index);
   void DoFlush(size_t index);
@@ -113,6 +115,7 @@ class Node {
 
   Memory& memory_;
   const NodeOptions options_;
+  uint64_t given_ids_ = 0;
   Witness* const witness_;
   std::unique_ptr<Store> posix_, watched_, around_;
   Store* store_ = nullptr;

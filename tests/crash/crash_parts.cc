@@ -22,7 +22,7 @@ struct Child {
 [[noreturn]] void RunPart(const std::function<Tally(uint64_t)>& explore, uint64_t part, int out) {
   const Tally tally = explore(part);
   const std::string text =
-      absl::StrCat(tally.tried, " ", tally.distinct, " ", tally.violations, " ", tally.first, "\n");
+      absl::StrCat(tally.tried, " ", tally.distinct, " ", tally.left, " ", tally.violations, " ", tally.first, "\n");
   const bool told = write(out, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   _exit(told ? 0 : 1);
 }
@@ -43,7 +43,7 @@ void Add(const Child& child, Tally& sum) {
   Tally tally;
   const bool printed = child.out != nullptr && std::fgets(line.data(), line.size(), child.out) != nullptr;
   std::istringstream words(printed ? line.data() : "");
-  const bool said = static_cast<bool>(words >> tally.tried >> tally.distinct >> tally.violations);
+  const bool said = static_cast<bool>(words >> tally.tried >> tally.distinct >> tally.left >> tally.violations);
   if (child.out != nullptr) std::fclose(child.out);
   int status = 0;
   waitpid(child.pid, &status, 0);
@@ -51,6 +51,7 @@ void Add(const Child& child, Tally& sum) {
   if (said && tally.violations != 0) std::getline(words >> std::ws, tally.first);
   sum.tried += tally.tried;
   sum.distinct += tally.distinct;
+  sum.left += tally.left;
   sum.violations += tally.violations;
   if (sum.first.empty()) sum.first = tally.first;
 }

@@ -54,8 +54,8 @@ Tally ExploreAll(const std::vector<Workload>& workloads, uint64_t least) {
       return Explore(workloads[i], {.part = part, .parts = parts, .states = wanted / parts + 1});
     });
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    std::printf("%-30s %9lu states tried, %8lu distinct, %lu violations, %.1f s\n", workloads[i].name.c_str(),
-                tally.tried, tally.distinct, tally.violations, seconds);
+    std::printf("%-30s %9lu states tried, %8lu distinct, left as %lu, %lu violations, %.1f s\n",
+                workloads[i].name.c_str(), tally.tried, tally.distinct, tally.left, tally.violations, seconds);
     EXPECT_EQ(tally.violations, 0u) << workloads[i].name << ": " << tally.first;
     sum.tried += tally.tried;
     sum.distinct += tally.distinct;

@@ -222,7 +222,8 @@ Workload CrashInRecovery(const Mutant& mutant) {
   return {"a crash during recovery", kFailures, [=](size_t i) -> std::unique_ptr<Run> {
             if (*before == nullptr) *before = Simple({}, OptionsOf({}, 4, 1), ThreeSteps);
             const Failure failure = FailureOf(**before, i);
-            const Answer undisturbed = Recover(failure.disk, OptionsOf({}, 4, 1), "");
+            SecondAnswers seconds;
+            const Answer undisturbed = Recover(failure.disk, OptionsOf({}, 4, 1), "", seconds);
             if (!undisturbed.status.ok()) return nullptr;
             Promise promise;
             promise.least = undisturbed.id;
