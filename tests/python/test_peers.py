@@ -69,6 +69,17 @@ def pretend(tmp_path, monkeypatch, way, script):
     return folder
 
 
+def test_two_ranks_each_on_a_node_of_its_own(tmp_path):
+    require_build()
+    status, told, document = compare(tmp_path, "--workload", "2x1MiB/4", "--ways", "ckptd-copies", "--n", "1")
+    assert status == 0
+    result = document["workloads"][0]["ways"]["ckptd-copies"]
+    assert result["failures"] == []
+    [visit] = result["visits"]
+    assert 0 < visit["captured"] <= visit["in_memory"] and visit["durable"] is None
+    assert "never" in told
+
+
 def test_three_ways_at_a_tiny_size(tmp_path):
     require_build()
     ways = ("ckptd", "torch.save", "safetensors")

@@ -3,6 +3,7 @@
     tools/bench/peers/run --out result.json                          # all ways and workloads, 3 rounds: hours
     tools/bench/peers/run --workload 2GiB/32 --n 9 --out result.json
     tools/bench/peers/run --workload 64MiB/32 --compute 0.1 --n 1 --ways ckptd,safetensors     # a trial
+    tools/bench/peers/run --workload 2x512MiB --ways plain-copy,ckptd-copies,lm-resiliency-copies    # on another node
 
 A step of training is compute (arithmetic in the cache, on one thread), gate (until the state may change) and an update
 of every byte. Each visit is a fresh process with the interpreter of its peer's own environment: it saves once to warm
@@ -14,6 +15,8 @@ of seconds; of several ranks the slowest counts:
     captured  from the call until it might have been. / memcpy: of as many bytes on one core, beside the save
     lost      what the steps from the call until durable took, less as many undisturbed ones right before. blocked and
               gate are in it. A/A beside it is the same of undisturbed steps: noise
+    in memory from the call until it is where it stays: in another node's memory too, by the ways named copies, of which
+              ours has an agent for each half of the ranks. lost is until then, and nothing goes to the disk
     written   from the call until the way says it is there, which may be the page cache
     durable   until it is on the disk: files and folders are fsynced, by the way itself or by us
     restore   into the tensors of a fresh process, caches dropped (as root; else those of the files); each is compared

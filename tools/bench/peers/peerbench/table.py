@@ -14,6 +14,7 @@ _COLUMNS = (  # heading, figure, what of it
     ("lost s", "lost", "median"),
     ("/ best peer", "lost", "of_best"),
     ("A/A s", "drift", "median"),
+    ("in memory s", "in_memory", "median"),
     ("written s", "written", "median"),
     ("durable s", "durable", "median"),
     ("/ disk", "durable", "of_limit"),
@@ -22,7 +23,7 @@ _COLUMNS = (  # heading, figure, what of it
     ("/ disk", "restore", "of_limit"),
     ("/ best peer", "restore", "of_best"),
 )
-_DURABLE = 8  # its column
+_DURABLE = 9  # its column
 
 
 def _number(value: float | None) -> str:

@@ -22,7 +22,7 @@ from .ways import WAYS, Way
 from .workloads import Workload
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from private_agent import ROOT, PrivateAgent  # noqa: E402
+from private_agent import ROOT, Node, PrivateAgent, cluster  # noqa: E402
 
 _SHARED_MEMORY = pathlib.Path("/dev/shm")
 _DLROVER_SOCKETS = pathlib.Path("/tmp/ckpt_sock")
@@ -76,8 +76,8 @@ class Visit:
     def figures(self, memcpy: Memcpy, disk: Disk) -> dict[str, Any]:
         """Seconds, of the job: the slowest rank's. NotInstalled, Failed or Wrong."""
         python = interpreter(self._way.requirements)
-        with self._agent() as agent, Ranks(self._until) as ranks:
-            version = ranks.start(python, *self._ranks(agent, False), self._log)[0]["version"]
+        with self._agents() as sockets, Ranks(self._until) as ranks:
+            version = ranks.start(python, *self._ranks(sockets, False), self._log)[0]["version"]
             steps = ranks.ask("warm")[0]["steps"]
             os.sync()
             limits = {**disk.seconds(), "memcpy": memcpy.seconds()}
@@ -88,8 +88,8 @@ class Visit:
 
     def _restore(self, python: pathlib.Path, saved: int) -> dict[str, Any]:
         """By fresh processes, whose libraries are in memory when the caches are dropped, and a fresh agent."""
-        with self._agent() as agent, Ranks(self._until) as ranks:
-            ranks.start(python, *self._ranks(agent, True), self._log)
+        with self._agents() as sockets, Ranks(self._until) as ranks:
+            ranks.start(python, *self._ranks(sockets, True), self._log)
             caches = drop_caches(self._storage, self._settings.system_caches)
             answers = ranks.ask("restore", saved=saved)
         wrong = [one["wrong"] for one in answers if one["wrong"]]
@@ -98,35 +98,39 @@ class Visit:
         return {"restore": max(each["restore"] for each in answers), "caches": caches}
 
     @contextlib.contextmanager
-    def _agent(self) -> Iterator[str]:
-        """Socket of an agent that has an empty region; "" for a peer."""
+    def _agents(self) -> Iterator[list[str]]:
+        """Sockets of the nodes' agents, which have empty regions; "" for a peer."""
         if not self._way.ours:
-            yield ""
+            yield [""]
             return
-        agent = self._start_agent()
-        try:
-            yield agent.socket
-        finally:
-            agent.close()
+        nodes = cluster(self._way.nodes) if self._way.nodes > 1 else [None]
+        with contextlib.ExitStack() as running:
+            sockets = []
+            for node in nodes:
+                agent = self._start_agent(node)
+                running.callback(agent.close)
+                sockets.append(agent.socket)
+            yield sockets
 
-    def _start_agent(self) -> PrivateAgent:
+    def _start_agent(self, node: Node | None) -> PrivateAgent:
         """Failed with its log when it does not start."""
         try:
-            return PrivateAgent(self._settings.build, self._storage)
+            return PrivateAgent(self._settings.build, self._storage, node)
         except (SystemExit, OSError) as refused:
             if isinstance(refused, SystemExit) and not isinstance(refused.code, str):
                 raise  # a signal
             raise Failed(f"the agent does not start: {str(refused).strip().splitlines()[-1]}") from refused
 
-    def _ranks(self, agent: str, restoring: bool) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    def _ranks(self, sockets: list[str], restoring: bool) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
         """What each rank is told, and its environment."""
         ports, workload, settings = _free_ports(2), self._workload, self._settings
         self._run += 1
         share = min(1.0, (os.cpu_count() or 1) / (workload.ranks * settings.threads))  # else a step takes longer
-        shared = {"way": self._name, "ranks": workload.ranks, "folder": str(self._storage), "socket": agent,
+        shared = {"way": self._name, "ranks": workload.ranks, "folder": str(self._storage),
                   "ports": ports, "tensors": workload.tensors, "elements": workload.elements, "restoring": restoring,
                   "iterations": max(round(settings.iterations * share), 1), "threads": settings.threads}  # fmt: skip
-        specs = [{**shared, "rank": rank} for rank in range(workload.ranks)]
+        specs = [{**shared, "rank": rank, "socket": sockets[rank * len(sockets) // workload.ranks]}
+                 for rank in range(workload.ranks)]  # fmt: skip
         return specs, [self._environment(rank, ports[0]) for rank in range(workload.ranks)]
 
     def _environment(self, rank: int, port: int) -> dict[str, str]:

@@ -12,6 +12,7 @@ class Way:
     """module, kind: its adapter. requirements: its environment; "": the shared one. durable: it reaches the disk.
 
     asynchronous: training goes on while it writes. ours: needs an agent, and is no peer; limit: is none either.
+    nodes: agents that the ranks are spread over.
     """
 
     module: str
@@ -21,6 +22,7 @@ class Way:
     asynchronous: bool = True
     ours: bool = False
     limit: bool = False
+    nodes: int = 1
 
     def adapter(self) -> Any:
         """The class; ImportError where its packages are not."""
@@ -42,9 +44,11 @@ WAYS = {
     "dlrover-disk": Way("dlrover", "DlroverDisk", "dlrover"),
     "dlrover-memory": Way("dlrover", "DlroverMemory", "dlrover", durable=False),
     "lm-resiliency": Way("lm_resiliency", "LmResiliency", "lm-resiliency"),
+    "ckptd-copies": Way("ours", "CkptdCopies", durable=False, ours=True, nodes=2),
+    "lm-resiliency-copies": Way("lm_resiliency", "LmResiliencyCopies", "lm-resiliency", durable=False),
     "dcp-save": Way("dcp", "Dcp", asynchronous=False),
     "ckptd-dcp-save": Way("ours", "CkptdDcp", asynchronous=False, ours=True),
     "ckptd-dcp-staged": Way("ours", "CkptdDcpStaged", ours=True),
 }
-ON_DEMAND = "dcp-save", "ckptd-dcp-save", "ckptd-dcp-staged"
+ON_DEMAND = "ckptd-copies", "lm-resiliency-copies", "dcp-save", "ckptd-dcp-save", "ckptd-dcp-staged"
 STANDARD = tuple(name for name in WAYS if name not in ON_DEMAND)

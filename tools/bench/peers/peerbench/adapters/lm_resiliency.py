@@ -10,6 +10,7 @@ from lm_resiliency.checkpointing.manager import InMemoryCheckpointManager
 from .base import Adapter, Place, Saving
 
 _JOB = "peers"
+_PATIENCE = 600.0
 
 
 class LmResiliency(Adapter):
@@ -46,3 +47,16 @@ class LmResiliency(Adapter):
 
     def close(self) -> None:
         self._manager.close()
+
+
+class LmResiliencyCopies(LmResiliency):
+    """Until the paired rank has it in memory. One rank has no pair."""
+
+    def save(self, updates: int) -> Saving:
+        step = updates + 1
+        self._manager.save(dict(self.state.tensors), step)
+        return Saving(lambda: self._replicated(step))
+
+    def _replicated(self, step: int) -> None:
+        if not self._manager.finalize_replication(_PATIENCE):
+            raise RuntimeError(f"step {step} has no complete replica")

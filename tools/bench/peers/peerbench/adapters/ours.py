@@ -78,6 +78,15 @@ class CkptdStays(Ckptd):
     storages_stay = True
 
 
+class CkptdCopies(Ckptd):
+    """Until another node's agent has it in memory, and checked it."""
+
+    @staticmethod
+    def _wait(save: ckptd.Save) -> None:
+        if not save.protected(_PATIENCE):
+            raise RuntimeError(f"{save} is not protected within {_PATIENCE:.0f} s")
+
+
 class CkptdDcp(Adapter):
     """dcp.save with ckptd's storage writer: everything in the call."""
 
