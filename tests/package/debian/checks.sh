@@ -4,15 +4,28 @@
 FIRST=0.1.0 SECOND=0.1.0+test1
 PACKAGES=(ckptd libckpt1 libckpt-dev python3-ckptd)
 
-# Two versions, to have something to upgrade to. The build is the same: what differs is what dpkg does.
+# renumbered FROM TO: the packages of the folder FROM as SECOND, in TO.
+renumbered() {
+  local deb tree=$PLACE/renumbered
+  mkdir -p "$2"
+  for deb in "$1"/*.deb; do
+    rm -rf "$tree"
+    dpkg-deb -R "$deb" "$tree" && sed -i "/^\(Version\|Depends\):/s/\b$FIRST\b/$SECOND/g" "$tree/DEBIAN/control" &&
+      dpkg-deb -Znone -b "$tree" "$2" || return 1
+  done
+}
+
+# Two versions, to have something to upgrade to. What is in them is the same: what differs is what dpkg does.
 check_build() {
   local version
   FIRST=$(sed -n '1s/.*(\(.*\)).*/\1/p' "$SOURCE/deploy/debian/changelog")
   SECOND=$FIRST+test1
   is "version of the agent" "$("$BUILD/bin/ckptd" --version)" "ckptd $FIRST"
+  CKPTD_BUILD=$BUILD "$SOURCE/tools/deb" "$STAGE/opt/debs/$FIRST" >"$PLACE/deb.log" 2>&1 ||
+    fail "tools/deb: $(tail -n 20 "$PLACE/deb.log")"
+  renumbered "$STAGE/opt/debs/$FIRST" "$STAGE/opt/debs/$SECOND" >"$PLACE/deb.log" 2>&1 ||
+    fail "another version: $(tail -n 20 "$PLACE/deb.log")"
   for version in "$FIRST" "$SECOND"; do
-    CKPTD_BUILD=$BUILD CKPTD_VERSION=$version "$SOURCE/tools/deb" "$STAGE/opt/debs/$version" >"$PLACE/deb.log" 2>&1 ||
-      fail "tools/deb: $(tail -n 20 "$PLACE/deb.log")"
     is "packages of $version" "$(find "$STAGE/opt/debs/$version" -name '*.deb' -printf '%f\n' | sed 's/_.*//' | sort | xargs)" \
       "$(printf '%s\n' "${PACKAGES[@]}" | sort | xargs)"
   done
