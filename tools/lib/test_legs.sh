@@ -6,6 +6,11 @@
 LEG_LIMIT=1500 # seconds: a hang is told as this leg's failure, not as a silent job
 TIDY_LIMIT=100 # seconds for clang-tidy by day
 PLAIN="crash|network|plain|power" # labels of the plain leg's tests
+# Of one thread each, beside others that are not: nothing for the thread sanitizer to see. What takes long is named here,
+# and tools/cmake/test_weights.cmake names whole binaries.
+ONE_THREAD=TransferSimulation.*:ParityFetchTest.*:Decode.*:*PublishCrashTest.*:ViewState.*:Decoder.*
+# Thousands of names of one user, each looked at for the next one: by day in the plain leg alone.
+MANY_NAMES=LimitsOfOthers.JobsAndRanks
 ROWS=() PASSED=0 FAILED=0 SKIPPED=0
 
 # build_preset for a leg, which tells how long it took: LEG PRESET [TARGET...].
@@ -76,7 +81,7 @@ leg_tsan() {
   export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 suppressions=$suppressions"
   # liburing maps and unmaps its rings by raw system calls that the sanitizer does not see: two rings that had the same
   # address one after the other look like a race. The crash tests are the plain leg's: they count kills, not races.
-  export CKPTD_TEST_IO=threads
+  export CKPTD_TEST_IO=threads GTEST_FILTER="-$ONE_THREAD"
   build_leg tsan tsan sanitized_tests &&
     run_ctest tsan tsan -LE "$PLAIN|package|one_thread$bytes" || status=$?
   rm -f "$suppressions"
@@ -87,6 +92,7 @@ leg_asan() {
   export ASAN_OPTIONS="detect_stack_use_after_return=1 strict_string_checks=1" UBSAN_OPTIONS="print_stacktrace=1"
   export CKPTD_KILLS=20 # of each kind: enough to run the code of a crash; the plain leg counts them
   if [ -n "$CKPTD_NIGHTLY" ]; then build_leg asan asan && run_ctest asan asan -LE "package|network"; return; fi
+  export GTEST_FILTER="-$MANY_NAMES"
   build_leg asan asan sanitized_tests && run_ctest asan asan -LE "$PLAIN|package"
 }
 
