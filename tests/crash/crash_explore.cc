@@ -152,16 +152,22 @@ Answer Recover(sim::Tree disk, const NodeOptions& options, const std::string& sp
 }
 
 Tally Explore(const Workload& workload, const Share& share) {
+  const bool by_run = workload.runs >= 2 * share.parts;
+  const size_t step = by_run ? share.parts : 1;
+  Share of_run = share;
+  if (by_run) of_run.part = 0, of_run.parts = 1;
   Tally tally;
   Verdicts known;
-  for (size_t i = 0; i < workload.runs; ++i) {
+  for (size_t i = by_run ? share.part : 0; i < workload.runs; i += step) {
     if (tally.distinct >= share.states || tally.violations != 0) break;
     const std::unique_ptr<Run> run = workload.make(i);
-    const size_t quota = (share.states - tally.distinct + workload.runs - i - 1) / (workload.runs - i);
+    const size_t runs_left = (workload.runs - i + step - 1) / step;
+    const size_t quota = (share.states - tally.distinct + runs_left - 1) / runs_left;
     if (run == nullptr) continue;
     run->number = i;
-    Explorer(*run, share, quota, known, tally).Explore();
+    Explorer(*run, of_run, quota, known, tally).Explore();
   }
+  for (const auto& [hash, answer] : known.first) tally.disks.push_back(hash);
   return tally;
 }
 

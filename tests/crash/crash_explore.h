@@ -21,6 +21,7 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "tests/crash/crash_disk.h"
 #include "tests/crash/crash_ledger.h"
@@ -62,7 +63,8 @@ using SecondAnswers = std::unordered_map<uint64_t, Answer>;
 [[nodiscard]] Answer Recover(sim::Tree disk, const NodeOptions& options, const std::string& spared,
                              SecondAnswers& seconds);
 
-// The disks whose hash is `part` modulo `parts`: so several processes share the work and count nothing twice.
+// What one of several processes does: of a workload's runs each `parts`-th, or where they are few, of all runs the
+// disks whose hash is `part` modulo `parts`, which every process has to build.
 struct Share {
   uint64_t part = 0;
   uint64_t parts = 1;
@@ -74,8 +76,9 @@ struct Tally {
   uint64_t tried = 0;     // disks built
   uint64_t distinct = 0;  // disks recovered
   uint64_t violations = 0;
-  std::string first;  // violation
-  uint64_t left = 0;  // distinct disks that a recovery left, recovered again
+  std::string first;              // violation
+  uint64_t left = 0;              // distinct disks that a recovery left, recovered again
+  std::vector<uint64_t> disks{};  // hashes of those recovered: what two processes found counts once
 };
 
 // Ends when the share is done, or when new disks have become rare.
