@@ -8,7 +8,7 @@ TIDY_LIMIT=100 # seconds for clang-tidy by day
 PLAIN="crash|network|plain|power" # labels of the plain leg's tests
 # Of one thread each, beside others that are not: nothing for the thread sanitizer to see. What takes long is named here,
 # and tools/cmake/test_weights.cmake names whole binaries.
-ONE_THREAD=TransferSimulation.*:ParityFetchTest.*:Decode.*:*PublishCrashTest.*:ViewState.*:Decoder.*
+ONE_THREAD='TransferSimulation.*:ParityFetchTest.*:Decode.*:*PublishCrashTest.*:ViewState.*:Decoder.*'
 # Thousands of names of one user, each looked at for the next one: by day in the plain leg alone.
 MANY_NAMES=LimitsOfOthers.JobsAndRanks
 ROWS=() PASSED=0 FAILED=0 SKIPPED=0
