@@ -3,7 +3,6 @@
 A task gives something that pickle can carry, or raises; `launch` collects it by rank.
 """
 
-import contextlib
 import multiprocessing
 import os
 import pathlib
@@ -23,8 +22,8 @@ from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+from warm import importable
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 _DEADLINE = 100.0  # seconds
 
 
@@ -39,7 +38,7 @@ def launch(agent, tmp_path, world, task, wait=True, **arguments):
     ranks = [
         context.Process(target=_run, args=(rank, world, str(out), keep, task, arguments)) for rank in range(world)
     ]
-    with warm():
+    with importable():
         for process in ranks:
             process.start()
     if not wait:
@@ -50,18 +49,6 @@ def launch(agent, tmp_path, world, task, wait=True, **arguments):
         if process.is_alive():
             process.kill()
     return [_result(out / f"{rank}", process) for rank, process in enumerate(ranks)]
-
-
-@contextlib.contextmanager
-def warm():
-    """The process that forks reads only the environment to find what it shall import before."""
-    before = os.environ.get("PYTHONPATH", "")
-    folders = [str(ROOT / "client/python"), str(ROOT / "tests/python")]
-    os.environ["PYTHONPATH"] = os.pathsep.join([*folders, before])
-    try:
-        yield
-    finally:
-        os.environ["PYTHONPATH"] = before
 
 
 def _result(path, process):

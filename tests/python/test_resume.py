@@ -1,5 +1,10 @@
-"""A run that was killed ends as one that was not: every tensor, loss and batch, bit for bit."""
+"""A run that was killed ends as one that was not: every tensor, loss and batch, bit for bit.
 
+Started as users do it, by hand and by torchrun; and forked from a warm process where the start is not what is tested,
+since it takes longer than all of the run.
+"""
+
+import multiprocessing.connection
 import os
 import pathlib
 import signal
@@ -11,31 +16,55 @@ import time
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+import train_loop
 from conftest import ROOT
+from warm import importable
 
 LOOP = ROOT / "tests" / "python" / "train_loop.py"
 
 
-def run(out, *arguments, ranks=1, restarts=0, environment=None):
-    """Exit status of one launch."""
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["train_loop"])
+
+
+def launched(out, *arguments, environment, ranks=1):
+    """Exit status of one launch from a command line; of several ranks, that of torchrun, which restarts them once."""
     out.mkdir(exist_ok=True)
     command = [sys.executable]
     if ranks > 1:
-        command += [
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            f"--nproc-per-node={ranks}",
-            f"--max-restarts={restarts}",
-        ]
+        command += ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "--max-restarts=1"]
     command += [str(LOOP), "--out", str(out), *arguments]
-    own = {"PYTHONPATH": f"{ROOT}/client/python:{ROOT}/tests/python", "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, env=environment or {**os.environ, **own}, start_new_session=True)
+    process = subprocess.Popen(command, env=environment, start_new_session=True)
     try:
         return process.wait(240)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def run(out, *arguments, environment):
+    """Exit status of one process, forked."""
+    return together(out, [environment], *arguments)[0]
+
+
+def together(out, environments, *arguments):
+    """Exit statuses of forked processes side by side, ended by the first that fails, as srun --kill-on-bad-exit does."""
+    out.mkdir(exist_ok=True)
+    ranks = [CONTEXT.Process(target=train_loop.forked, args=(out, arguments, each)) for each in environments]
+    with importable():
+        for rank in ranks:
+            rank.start()
+    try:
+        deadline = time.monotonic() + 120
+        while any(rank.is_alive() for rank in ranks) and time.monotonic() < deadline:
+            if any(rank.exitcode for rank in ranks):
+                break
+            multiprocessing.connection.wait([rank.sentinel for rank in ranks if rank.is_alive()], 1)
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.join(30)
+    return [rank.exitcode for rank in ranks]
 
 
 def result(out, ranks):
@@ -53,7 +82,8 @@ def undisturbed(tmp_path_factory):
     def get(ranks, *more):
         if (ranks, more) not in made:
             out = tmp_path_factory.mktemp("undisturbed")
-            assert run(out, *more, ranks=ranks) == 0
+            places = [{**os.environ, "RANK": str(rank), "WORLD_SIZE": str(ranks)} for rank in range(ranks)]
+            assert together(out, places, f"--meet=file://{out}/meeting", *more) == [0] * ranks
             made[ranks, more] = result(out, ranks)
         return made[ranks, more]
 
@@ -64,12 +94,12 @@ def restored(out, rank=0):
     return [line.split() for line in (out / f"restored.{rank}").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_killed_trainer_goes_on_from_memory(agent, tmp_path, undisturbed, workers):
+@pytest.mark.parametrize("start, workers", [(launched, 0), (run, 2)])
+def test_killed_trainer_goes_on_from_memory(agent, tmp_path, undisturbed, start, workers):
     out = tmp_path / "out"
     arguments = ("--save", "--die-at=14", f"--workers={workers}")
-    assert run(out, *arguments, environment=agent.environment()) == -signal.SIGKILL
-    assert run(out, *arguments, environment=agent.environment()) == 0
+    assert start(out, *arguments, environment=agent.environment()) == -signal.SIGKILL
+    assert start(out, *arguments, environment=agent.environment()) == 0
     assert restored(out) == [["0", "none"], ["12", "region"]]
     assert result(out, 1) == undisturbed(1, f"--workers={workers}")
 
@@ -108,7 +138,7 @@ def test_region_gone_as_after_a_reboot(agent, tmp_path, undisturbed):
 def test_two_ranks_under_torchrun(agent, tmp_path, undisturbed):
     out = tmp_path / "out"
     arguments = ("--save", "--die-at=14", "--die-rank=1")
-    assert run(out, *arguments, ranks=2, restarts=1, environment=agent.environment()) == 0
+    assert launched(out, *arguments, ranks=2, environment=agent.environment()) == 0
     for rank in range(2):
         assert [source for _, source in restored(out, rank)] == ["none", "region"]
     assert restored(out, 0) == restored(out, 1)
@@ -119,7 +149,7 @@ def test_two_ranks_of_fsdp_killed_inside_a_capture(agent, tmp_path, undisturbed)
     """Under torchrun, which then starts all workers again; what is on storage at the end is read by stock torch."""
     out = tmp_path / "out"
     arguments = ("--save", "--every=4", "--fsdp", "--die-at=12", "--die-rank=1", "--wait=none")
-    assert run(out, *arguments, ranks=2, restarts=1, environment=agent.environment()) == 0
+    assert launched(out, *arguments, ranks=2, environment=agent.environment()) == 0
     assert restored(out, 0) == restored(out, 1) and len(restored(out)) == 2
     assert result(out, 2) == undisturbed(2, "--fsdp")
     assert_stock_torch_reads(sorted((agent.storage / "loop").glob("step-*20.*"))[-1], torch.load(out / "whole.pt"))
@@ -132,35 +162,13 @@ def assert_stock_torch_reads(folder, expected):
     assert len(found) > 10 and [name for name in found if not torch.equal(found[name], expected[name])] == []
 
 
-def launch(agent, out, environments, *arguments, program=()):
-    """Processes side by side, each with more variables of its own. Their exit statuses, in order."""
-    out.mkdir(exist_ok=True)
-    command = [sys.executable, *program, str(LOOP), "--out", str(out), "--save", *arguments]
-    started = [
-        subprocess.Popen(command, env=agent.environment(**more), start_new_session=True) for more in environments
-    ]
-    statuses = [None] * len(started)
-    try:
-        deadline = time.monotonic() + 120
-        while None in statuses and time.monotonic() < deadline:
-            statuses = [process.poll() for process in started]
-            if any(statuses):  # as srun --kill-on-bad-exit
-                break
-            time.sleep(0.05)
-    finally:
-        for process in started:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-    return [process.wait() for process in started]
-
-
 def test_slurm_step(agent, tmp_path, undisturbed):
     """srun -n 2 in an allocation of eight tasks: two processes, no launcher, killed by the first that fails."""
     out = tmp_path / "out"
-    arguments = ("--die-at=14", "--die-rank=1")
-    ranks = [{"SLURM_PROCID": str(r), "SLURM_STEP_NUM_TASKS": "2", "SLURM_NTASKS": "8"} for r in range(2)]
-    assert launch(agent, out, ranks, *arguments, f"--meet=file://{tmp_path}/first")[1] == -signal.SIGKILL
-    assert launch(agent, out, ranks, *arguments, f"--meet=file://{tmp_path}/second") == [0, 0]
+    arguments = ("--save", "--die-at=14", "--die-rank=1")
+    ranks = [agent.environment(SLURM_PROCID=str(r), SLURM_STEP_NUM_TASKS="2", SLURM_NTASKS="8") for r in range(2)]
+    assert together(out, ranks, f"--meet=file://{tmp_path}/first", *arguments)[1] == -signal.SIGKILL
+    assert together(out, ranks, f"--meet=file://{tmp_path}/second", *arguments) == [0, 0]
     assert [restored(out, rank) for rank in range(2)] == [[["0", "none"], ["12", "region"]]] * 2
     assert result(out, 2) == undisturbed(2)
 

@@ -8,6 +8,7 @@ OUT/whole.pt: with --fsdp, the whole parameters and moments at the end by their 
 import argparse
 import contextlib
 import hashlib
+import multiprocessing
 import os
 import random
 import time
@@ -16,12 +17,10 @@ import signal
 import ckptd
 import numpy as np
 import torch
+import torch._dynamo  # else each optimizer imports it when it is made
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
-
-SLURM = os.environ.get("SLURM_PROCID"), os.environ.get("SLURM_STEP_NUM_TASKS")
-RANK, WORLD = int(os.environ.get("RANK", SLURM[0] or 0)), int(os.environ.get("WORLD_SIZE", SLURM[1] or 1))
 
 
 class Net(nn.Module):
@@ -40,7 +39,8 @@ class Net(nn.Module):
         return self.head(self.drop(self.norm(torch.relu(self.frozen(self.embed(x))))))
 
 
-def arguments():
+def parsed(arguments):
+    """With rank and world size, as torchrun or srun tell them."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", required=True)
     parser.add_argument("--save", action="store_true")
@@ -53,17 +53,21 @@ def arguments():
     parser.add_argument("--connect-timeout", type=float, default=10)
     parser.add_argument("--fsdp", action="store_true", help="fully_shard instead of DDP")
     parser.add_argument("--meet", default="env://", help="where the ranks meet")
-    return parser.parse_args()
+    args = parser.parse_args(arguments)
+    slurm = os.environ.get("SLURM_PROCID"), os.environ.get("SLURM_STEP_NUM_TASKS")
+    args.rank = int(os.environ.get("RANK", slurm[0] or 0))
+    args.world = int(os.environ.get("WORLD_SIZE", slurm[1] or 1))
+    return args
 
 
-def sharded(net):
+def sharded(net, world):
     """Rows of 32 and 16 in equal shards; one parameter of one number, of which most ranks have nothing."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
     net.gain = nn.Parameter(torch.ones(1))
     net.register_forward_hook(lambda module, args, out: out * module.gain)
-    return fully_shard(net, mesh=init_device_mesh("cpu", (WORLD,)))
+    return fully_shard(net, mesh=init_device_mesh("cpu", (world,)))
 
 
 def whole(net, optimizer):
@@ -81,14 +85,14 @@ def build(args):
     random.seed(5)
     np.random.seed(5)
     net = Net()
-    if WORLD > 1:
-        torch.distributed.init_process_group("gloo", init_method=args.meet, rank=RANK, world_size=WORLD)
-        net = sharded(net) if args.fsdp else nn.parallel.DistributedDataParallel(net)
-    torch.manual_seed(50 + RANK)  # dropout differs by rank
+    if args.world > 1:
+        torch.distributed.init_process_group("gloo", init_method=args.meet, rank=args.rank, world_size=args.world)
+        net = sharded(net, args.world) if args.fsdp else nn.parallel.DistributedDataParallel(net)
+    torch.manual_seed(50 + args.rank)  # dropout differs by rank
     optimizer = torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], lr=0.01)
     scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [4, 9, 9], gamma=0.5)
     data = TensorDataset(torch.randint(32, (44,), generator=torch.Generator().manual_seed(1)))
-    sampler = DistributedSampler(data, WORLD, RANK) if WORLD > 1 else None
+    sampler = DistributedSampler(data, args.world, args.rank) if args.world > 1 else None
     loader = DataLoader(data, 4, shuffle=sampler is None, sampler=sampler, num_workers=args.workers)
     return net, optimizer, scheduler, ckptd.batches(loader, seed=3)
 
@@ -125,7 +129,7 @@ def settled(args, save):
 
 
 def die(args, step, last):
-    if not args.die_at or step != args.die_at or args.die_rank != RANK or os.path.exists(f"{args.out}/died"):
+    if not args.die_at or step != args.die_at or args.die_rank != args.rank or os.path.exists(f"{args.out}/died"):
         return
     if last is not None and args.wait != "none":
         assert getattr(last, args.wait)(30), last
@@ -133,8 +137,9 @@ def die(args, step, last):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def main():
-    args = arguments()
+def main(arguments=None):
+    """The command line's, if there are none."""
+    args = parsed(arguments)
     net, optimizer, scheduler, data = build(args)
     ema = {name: parameter.detach().clone() for name, parameter in net.named_parameters()}
     start, ck, last = 0, None, None
@@ -142,9 +147,9 @@ def main():
         state = {"model": net, "optim": optimizer, "sched": scheduler, "data": data, "ema": ema}
         ck = ckptd.Checkpointer(state, job="loop", every=args.every)
         start = ck.restore(timeout=60, connect_timeout=args.connect_timeout)
-        with open(f"{args.out}/restored.{RANK}", "a") as file:
+        with open(f"{args.out}/restored.{args.rank}", "a") as file:
             print(start, ck.restored.source, file=file)
-    with open(f"{args.out}/loss.{RANK}", "a", buffering=1) as losses:
+    with open(f"{args.out}/loss.{args.rank}", "a", buffering=1) as losses:
         for step, batch in zip(range(start, args.steps), data):
             print(step + 1, train_one(net, optimizer, scheduler, ema, batch).item().hex(), file=losses)
             if ck:
@@ -154,14 +159,26 @@ def main():
         assert ck.close(60) or last.state == "dropped"
     if args.fsdp:
         gathered = whole(net, optimizer)
-        torch.save(gathered, f"{args.out}/whole.pt") if RANK == 0 else None
-    with open(f"{args.out}/final.{RANK}", "w") as file:
+        torch.save(gathered, f"{args.out}/whole.pt") if args.rank == 0 else None
+    with open(f"{args.out}/final.{args.rank}", "w") as file:
         file.write(digest(net, optimizer, scheduler, ema))
-    if WORLD > 1:
+    if args.world > 1:
         torch.distributed.destroy_process_group()
         # DDP and the mesh of FSDP hold the group beyond that (torch 2.10; pytorch/pytorch#190489), so gloo's threads
         # live on: one that drops its last tensor while Python ends makes it an end by SIGABRT.
         os._exit(0)
+
+
+def forked(out, arguments, environment):
+    """In a child of a warm process: as if it had been started with this."""
+    os.environ.clear()
+    os.environ.update(environment)
+    with open(f"{out}/said", "ab") as said:
+        os.dup2(said.fileno(), 1)
+        os.dup2(said.fileno(), 2)
+    multiprocessing.set_start_method("fork", force=True)  # of a loader's workers, as in any other process
+    torch.set_num_threads(1)  # OMP_NUM_THREADS is read when torch is loaded
+    main(["--out", str(out), *arguments])
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@
 child, answered with the child's wait status. No thread may be started by the import.
 """
 
+import contextlib
 import importlib
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -36,6 +38,19 @@ class Warm:
     def end(self):
         self._process.stdin.close()
         self._process.wait(30)
+
+
+@contextlib.contextmanager
+def importable():
+    """For multiprocessing's "forkserver", which reads only the environment to find what it shall import before."""
+    before = os.environ.get("PYTHONPATH", "")
+    here = pathlib.Path(__file__).resolve().parent
+    folders = [str(here.parents[1] / "client" / "python"), str(here)]
+    os.environ["PYTHONPATH"] = os.pathsep.join([*folders, before])
+    try:
+        yield
+    finally:
+        os.environ["PYTHONPATH"] = before
 
 
 def agent_without_flushes(folder):
