@@ -102,7 +102,7 @@ class Agent final : public SessionHandler {
   JobRunner* ObtainForCopies(const std::string& job, const std::string& user);
   void OnPeerMessage(const transport::LinkMessage& message);
   void OnMembersChanged();
-  std::vector<region::JobFacts> JobsOf(uint32_t uid, const std::string& asked_for);
+  region::JobFacts FactsOf(const std::string& job, size_t ranks, const std::string& asked_for);
   absl::Status MakeRoomFor(const std::string& job, Rank rank, uint32_t uid);
   absl::Status Claim(SessionId session, const Peer& peer, const std::string& job, Rank rank, uint32_t world,
                      Ticket ticket);

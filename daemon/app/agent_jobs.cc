@@ -101,27 +101,29 @@ absl::Status Agent::ForgetJob(const std::string& job) {
 // The one that is asked for goes last: what memory holds of it makes this start fast. When much waits for the storage
 // that jobs asked which are gone, no more of these go: a user that names job after job must not fill the queue that
 // all restores stand in.
-std::vector<region::JobFacts> Agent::JobsOf(uint32_t uid, const std::string& asked_for) {
-  std::vector<region::JobFacts> jobs;
-  std::erase_if(abandoned_, [](const auto& asking) { return *asking == 0; });
+region::JobFacts Agent::FactsOf(const std::string& job, size_t ranks, const std::string& asked_for) {
+  const region::JobRegion* memory = region_->FindJob(job);
+  region::JobFacts facts = memory == nullptr ? region::JobFacts{.job = job} : memory->Facts();
+  facts.ranks = ranks;
   const bool may_abandon = abandoned_.size() < kMostAbandoned;
-  for (const auto& [name, ranks] : claims_.JobsOf(uid)) {
-    const region::JobRegion* memory = region_->FindJob(name);
-    region::JobFacts facts = memory == nullptr ? region::JobFacts{.job = name} : memory->Facts();
-    facts.ranks = ranks;
-    const JobRunner* runner = FindJob(name);
-    facts.in_use = facts.in_use || InUse(name) || (runner != nullptr && *runner->asking() != 0 && !may_abandon);
-    if (name == asked_for) facts.newest_unix_ns = UINT64_MAX;
-    jobs.push_back(std::move(facts));
-  }
-  return jobs;
+  const JobRunner* runner = FindJob(job);
+  facts.in_use = facts.in_use || InUse(job) || (runner != nullptr && *runner->asking() != 0 && !may_abandon);
+  if (job == asked_for) facts.newest_unix_ns = UINT64_MAX;
+  return facts;
 }
 
 // Jobs of the same user that nobody uses and that storage holds, as few as give room.
 absl::Status Agent::MakeRoomFor(const std::string& job, Rank rank, uint32_t uid) {
   const Claims::Excess excess = claims_.ExcessFor(job, rank, uid);
   if (excess.none()) return absl::OkStatus();
-  auto orphans = region::PlanReclaim(JobsOf(uid, job), {.jobs = excess.jobs, .ranks = excess.ranks});
+  std::erase_if(abandoned_, [](const auto& asking) { return *asking == 0; });
+  const region::Need need{.jobs = excess.jobs, .ranks = excess.ranks};
+  region::NeverSaved never_saved(need);
+  std::vector<region::JobFacts> jobs;
+  claims_.VisitJobsOf(uid, [&](const std::string& name, size_t ranks) {
+    return !never_saved.SufficeWith(jobs.emplace_back(FactsOf(name, ranks, job)));
+  });
+  auto orphans = region::PlanReclaim(std::move(jobs), need);
   if (!orphans.ok()) {
     return Error(ErrorCode::REFUSED,
                  absl::StrCat(claims_.CheckBounds(job, rank, uid).message(), ": ", orphans.status().message()));

@@ -46,6 +46,12 @@ bool Enough(const Need& found, const Need& need) {
   return found.bytes >= need.bytes && found.jobs >= need.jobs && found.ranks >= need.ranks;
 }
 
+void Count(const JobFacts& job, Need* found) {
+  found->bytes += job.bytes;
+  found->jobs += 1;
+  found->ranks += job.ranks;
+}
+
 bool Helps(const JobFacts& job, const Need& found, const Need& need) {
   return (found.bytes < need.bytes && job.bytes != 0) || found.jobs < need.jobs ||
          (found.ranks < need.ranks && job.ranks != 0);
@@ -60,12 +66,15 @@ absl::StatusOr<std::vector<std::string>> PlanReclaim(std::vector<JobFacts> jobs,
   for (const JobFacts& job : jobs) {
     if (!IsOrphan(job) || !Helps(job, found, need)) continue;
     names.push_back(job.job);
-    found.bytes += job.bytes;
-    found.jobs += 1;
-    found.ranks += job.ranks;
+    Count(job, &found);
   }
   if (Enough(found, need)) return names;
   return found.bytes < need.bytes ? NotEnoughBytes(jobs, need.bytes, found.bytes) : NotEnoughNames(jobs);
+}
+
+bool NeverSaved::SufficeWith(const JobFacts& job) {
+  if (IsOrphan(job) && job.newest_unix_ns == 0) Count(job, &found_);
+  return Enough(found_, need_);
 }
 
 }  // namespace ckptd::region

@@ -35,6 +35,19 @@ struct Need {
 // as REGION_FULL for bytes and REFUSED for names; nothing should be removed then.
 [[nodiscard]] absl::StatusOr<std::vector<std::string>> PlanReclaim(std::vector<JobFacts> jobs, const Need& need);
 
+// Tells when to stop asking for facts: of a thousand jobs that a user only named, the first few give room for one more.
+class NeverSaved {
+ public:
+  explicit NeverSaved(const Need& need) : need_(need) {}
+  // Jobs in the order of their names. True when the orphans among them that were never saved, and so go first, give all
+  // of `need`: what comes later in the order changes no plan.
+  [[nodiscard]] bool SufficeWith(const JobFacts& job);
+
+ private:
+  const Need need_;
+  Need found_;
+};
+
 }  // namespace ckptd::region
 
 #endif  // CKPTD_DAEMON_REGION_RECLAIM_H_

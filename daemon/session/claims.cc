@@ -45,12 +45,10 @@ absl::Status Claims::CheckBounds(const std::string& job, Rank rank, uint32_t uid
   return Error(ErrorCode::REFUSED, absl::StrCat(what, " on this node, as many as one user may have"));
 }
 
-std::map<std::string, size_t> Claims::JobsOf(uint32_t uid) const {
-  std::map<std::string, size_t> jobs;
+void Claims::VisitJobsOf(uint32_t uid, absl::FunctionRef<bool(const std::string& job, size_t ranks)> visit) const {
   for (const auto& [name, job] : jobs_) {
-    if (job.uid == uid) jobs[name] = job.ranks.size();
+    if (job.uid == uid && !visit(name, job.ranks.size())) return;
   }
-  return jobs;
 }
 
 void Claims::Note(const std::string& job, Rank rank, uint32_t uid) {

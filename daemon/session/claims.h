@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "daemon/base/ids.h"
@@ -55,8 +56,8 @@ class Claims {
   [[nodiscard]] Excess ExcessFor(const std::string& job, Rank rank, uint32_t uid) const;
   // REFUSED when there is an excess.
   [[nodiscard]] absl::Status CheckBounds(const std::string& job, Rank rank, uint32_t uid) const;
-  // The user's jobs, and how many ranks of each count.
-  [[nodiscard]] std::map<std::string, size_t> JobsOf(uint32_t uid) const;
+  // The user's jobs in the order of their names, and how many ranks of each count; until `visit` gives false.
+  void VisitJobsOf(uint32_t uid, absl::FunctionRef<bool(const std::string& job, size_t ranks)> visit) const;
 
   // RANK_TAKEN, JOB_OWNED or, above the bounds, REFUSED; on success the rank is `holder`'s.
   [[nodiscard]] absl::Status Claim(const std::string& job, Rank rank, const Holder& holder);

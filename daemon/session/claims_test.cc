@@ -7,6 +7,15 @@
 namespace ckptd {
 namespace {
 
+std::vector<std::pair<std::string, size_t>> JobsOf(const Claims& claims, uint32_t uid, size_t most = SIZE_MAX) {
+  std::vector<std::pair<std::string, size_t>> jobs;
+  claims.VisitJobsOf(uid, [&](const std::string& job, size_t ranks) {
+    jobs.emplace_back(job, ranks);
+    return jobs.size() < most;
+  });
+  return jobs;
+}
+
 TEST(Claims, SecondProcessIsRefusedWhileTheFirstLives) {
   Claims claims;
   ASSERT_TRUE(claims.Claim("job", 0, {100, 5, 1000, 1, 1}).ok());
@@ -101,8 +110,10 @@ TEST(Claims, SayHowManyRanksHaveToBeForgotten) {
   EXPECT_EQ(claims.ExcessFor("a", 7, 1000).ranks, 1u);
   EXPECT_EQ(claims.ExcessFor("c", 0, 1000).ranks, 1u);
   EXPECT_EQ(claims.ExcessFor("c", 0, 1000).jobs, 0u);
-  EXPECT_EQ(claims.JobsOf(1000), (std::map<std::string, size_t>{{"a", 7}, {"b", Claims::kMostRanksOfUser - 7}}));
-  EXPECT_TRUE(claims.JobsOf(1001).empty());
+  using Jobs = std::vector<std::pair<std::string, size_t>>;
+  EXPECT_EQ(JobsOf(claims, 1000), (Jobs{{"a", 7}, {"b", Claims::kMostRanksOfUser - 7}}));
+  EXPECT_EQ(JobsOf(claims, 1000, 1), (Jobs{{"a", 7}})) << "whoever has seen enough is told of no more";
+  EXPECT_TRUE(JobsOf(claims, 1001).empty());
   claims.Forget("a");
   EXPECT_TRUE(claims.ExcessFor("c", 0, 1000).none());
 }

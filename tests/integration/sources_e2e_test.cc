@@ -32,6 +32,8 @@ uint64_t BroughtFrom(const std::string& log, const std::string& source) {
 class SourcesTest : public CopiesTest {
  protected:
   static constexpr char kImage[] = " --bytes 8388608";
+  // Few steps: while ranks wait for something they would compute, and there are six.
+  static constexpr char kCalm[] = "--every 2 --step-ms 25 --steps 100000";
 
   // `at_b`, `at_c`: what happens there when a chunk is read for another node (failpoint copy.give).
   void MakeNodes(const std::string& at_b, const std::string& at_c, size_t ranks = 1) {
@@ -41,7 +43,7 @@ class SourcesTest : public CopiesTest {
     ASSERT_TRUE(cluster_->node(0).StartAgent()) << cluster_->Logs();
     ASSERT_TRUE(cluster_->node(1).StartAgent({failpoint(at_b)})) << cluster_->Logs();
     ASSERT_TRUE(cluster_->node(2).StartAgent({failpoint(at_c)})) << cluster_->Logs();
-    ranks_ = cluster_->Train(where_, kForever + std::string(kImage));
+    ranks_ = cluster_->Train(where_, kCalm + std::string(kImage));
     ASSERT_NO_FATAL_FAILURE(AwaitProtected(ranks_, 1));
   }
   // Everything that node a had.

@@ -59,11 +59,21 @@ uint64_t Mix(uint64_t x) {  // splitmix64
 
 constexpr uint64_t kFactor = 6364136223846793005;
 
+// All that a step computes: a trainer that waits for something goes on computing, and takes the cores from what is
+// tested. Compiled with -O3, the second one handles four words at once.
+void AdvanceAny(uint64_t* words, size_t count, uint64_t add) {
+  for (size_t i = 0; i < count; ++i) words[i] = kFactor * words[i] + add;
+}
+[[gnu::target("avx2")]] void AdvanceWide(uint64_t* words, size_t count, uint64_t add) {
+  for (size_t i = 0; i < count; ++i) words[i] = kFactor * words[i] + add;
+}
+
 class Model {
  public:
-  explicit Model(const Options& options) : options_(options) {
+  // With the values of `step`.
+  Model(const Options& options, uint64_t step) : options_(options), step_(step) {
     uint64_t words = std::max<uint64_t>(1, options.bytes / options.tensors / sizeof(uint64_t));
-    for (uint64_t t = 0; t < options.tensors; ++t) AddTensor(words, 0);
+    for (uint64_t t = 0; t < options.tensors; ++t) AddTensor(words, step);
   }
 
   // One more tensor, with the values it would have had it been there from the start.
@@ -72,10 +82,7 @@ class Model {
   void Shrink() { tensors_.pop_back(); }
 
   void Update(uint64_t step) {
-    uint64_t add = Constant(step);
-    for (auto& tensor : tensors_) {
-      for (uint64_t& x : tensor) x = kFactor * x + add;
-    }
+    for (auto& tensor : tensors_) advance_(tensor.data(), tensor.size(), Constant(step));
     step_ = step;
   }
 
@@ -145,8 +152,9 @@ class Model {
   [[nodiscard]] uint64_t Constant(uint64_t step) const { return Mix(options_.seed * 31 + step) | 1; }
 
   const Options& options_;
+  void (*const advance_)(uint64_t*, size_t, uint64_t) = __builtin_cpu_supports("avx2") ? AdvanceWide : AdvanceAny;
   std::vector<std::vector<uint64_t>> tensors_;
-  uint64_t step_ = 0;
+  uint64_t step_;
 };
 
 // The data_offsets of a tensor in a header's JSON. Good enough for names without escapes.
@@ -164,7 +172,7 @@ class Trainer {
  public:
   explicit Trainer(const Options& options)
       : options_(options),
-        model_(options),
+        model_(options, 0),
         meeting_(options.meet, options.rank, options.world),
         ck_(options.job, options.rank, options.world, 0, options.socket, milliseconds(options.gate_ms)) {}
 
@@ -332,12 +340,19 @@ class Trainer {
   std::set<uint64_t> protected_;
 };
 
+// Of the last step, as a run ends that nothing disturbs. Every restore finds whether training comes to the same.
+void SayDigest(const Options& options) {
+  Model model(options, options.steps);
+  if (options.grow_step != 0 && options.grow_step <= options.steps) model.Grow(options.steps);
+  Say("DIGEST %016" PRIx64, model.Digest());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Options options = ParseOptions(argc, argv);
   try {
-    Trainer(options).Run();
+    options.digest ? SayDigest(options) : Trainer(options).Run();
   } catch (const std::exception& error) {
     fprintf(stderr, "ckpt-trainer rank %u: %s\n", options.rank, error.what());
     return 1;

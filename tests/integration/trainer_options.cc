@@ -11,7 +11,8 @@ void Usage() {
       "usage: ckpt-trainer [--job NAME] [--socket PATH] [--rank N] [--world N] [--steps N] [--every N]\n"
       "  [--tensors N] [--bytes N] [--step-ms N] [--seed N] [--want newest|fresh|STEP] [--restore-ms N]\n"
       "  [--gate-ms N] [--close-ms N] [--grow-at STEP] [--grow-bytes N] [--fork-after STEPS] [--await-at STEP]\n"
-      "  [--kill-at STEP:restore|load|save|gate|captured|durable] [--no-gate] [--no-restore] [--meet FILE]\n",
+      "  [--kill-at STEP:restore|load|save|gate|captured|durable] [--no-gate] [--no-restore] [--meet FILE]\n"
+      "  [--digest]\n",
       stderr);
   exit(2);
 }
@@ -35,10 +36,12 @@ Options ParseOptions(int argc, char** argv) {
       {"await-at", &options.await_step}};
   std::map<std::string, std::string*> texts = {
       {"job", &options.job}, {"socket", &options.socket}, {"want", &options.want}, {"meet", &options.meet}};
+  std::map<std::string, bool*> switches = {
+      {"--no-gate", &options.gate}, {"--no-restore", &options.restore}, {"--digest", &options.digest}};
   for (int i = 1; i < argc; ++i) {
     std::string flag = argv[i];
-    if (flag == "--no-gate" || flag == "--no-restore") {
-      (flag == "--no-gate" ? options.gate : options.restore) = false;
+    if (switches.count(flag) != 0) {
+      *switches[flag] = !*switches[flag];
       continue;
     }
     if (flag.rfind("--", 0) != 0 || i + 1 >= argc) Usage();

@@ -27,6 +27,7 @@ struct Options {
   uint64_t await_step = 0;  // --await-at STEP: the memory is waited for before that save, as before the last one
   uint64_t kill_step = 0;   // --kill-at STEP:POINT
   std::string kill_point;   // restore, load, save, gate, captured, durable
+  bool digest = false;      // says the digest of the last step's state, without training
   bool gate = true;
   bool restore = true;
 };
