@@ -99,7 +99,10 @@ absl::Status Populate(const Mapping& mapping, uint64_t offset, uint64_t length) 
 }
 
 bool UseHugePages(const Mapping& mapping, uint64_t offset, uint64_t length) {
-  if (offset > mapping.size() || length > mapping.size() - offset) return false;
+  if (offset % kHugePage != 0 || offset > mapping.size() || length > mapping.size() - offset) return false;
+  for (uint64_t at = 0; at + kHugePage <= length; at += kHugePage) {
+    if (madvise(mapping.data() + offset + at, kPage, MADV_POPULATE_WRITE) != 0) return false;
+  }
   return madvise(mapping.data() + offset, length, MADV_COLLAPSE) == 0;
 }
 

@@ -46,8 +46,10 @@ class Mapping {
 // Full memory is REGION_FULL, never a SIGBUS with MADV_POPULATE_WRITE. offset: a multiple of the page size.
 [[nodiscard]] absl::Status Populate(const Mapping& mapping, uint64_t offset, uint64_t length);
 
-// Puts what the file has there into huge pages, whatever its tmpfs was mounted with (MADV_COLLAPSE, Linux 6.1): those
-// who map it later get them too. The pages must be reserved. False where it cannot be, and nothing is lost.
+// Makes huge pages of [offset, offset + length), whatever its tmpfs was mounted with (MADV_COLLAPSE, Linux 6.1): those
+// who map it later get them too. What the file has there stays; where it has nothing they are zeros, made ten times as
+// fast as small pages. False where it cannot be, and nothing is lost: call Populate in any case. offset: a multiple of
+// 2 MiB; what is left of `length` after whole huge pages stays as it is.
 bool UseHugePages(const Mapping& mapping, uint64_t offset, uint64_t length);
 
 }  // namespace ckptd

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -83,6 +84,24 @@ TEST(HugePages, AreMappedAsSuchByOthers) {
   EXPECT_EQ(other->data()[kFour / 2], std::byte{42});
   EXPECT_EQ(other->data()[0], std::byte{0});
   EXPECT_EQ(HugeBytesMapped(), before + kFour);
+}
+
+// Of a file that has a size and no page, and of less than a huge page at its end.
+TEST(HugePages, AreMadeOfHoles) {
+  constexpr uint64_t kSeven = 7 << 20;
+  UniqueFd fd(memfd_create("m", MFD_CLOEXEC));
+  ASSERT_EQ(ftruncate(fd.get(), kSeven), 0);
+  auto mapping = Mapping::Map(fd.get(), kSeven, MapAccess::kReadWrite);
+  ASSERT_TRUE(mapping.ok());
+  EXPECT_FALSE(UseHugePages(*mapping, 4096, kSeven - 4096)) << "not at the beginning of one";
+  if (!UseHugePages(*mapping, 0, kSeven)) GTEST_SKIP() << "skipped: this kernel gives none (Linux 6.1 and later do)";
+  struct stat info {};
+  ASSERT_EQ(fstat(fd.get(), &info), 0);
+  EXPECT_EQ(static_cast<uint64_t>(info.st_blocks) * 512, uint64_t{6} << 20);
+  const uint64_t before = HugeBytesMapped();
+  auto other = Mapping::Map(fd.get(), kSeven, MapAccess::kReadOnly);
+  for (uint64_t at = 0; at < kSeven; at += 4096) ASSERT_EQ(other->data()[at], std::byte{0}) << at;
+  EXPECT_EQ(HugeBytesMapped(), before + (uint64_t{6} << 20));
 }
 
 TEST(Scratch, PiecesAreGivenBackAsZeros) {

@@ -34,29 +34,15 @@ SlotBuild::~SlotBuild() {
   for (const auto& file : files_) file->Unlink();
 }
 
-// All are reserved before the first is populated: what does not fit is known early. Then each is a piece of work of its
-// own, this thread's where the queue is full.
+// Each is a piece of work of its own, this thread's where the queue is full.
 void SlotBuild::Work(const std::shared_ptr<SlotBuild>& build, Executor& executor, const Done& done) {
-  if (absl::Status reserved = build->Reserve(); !reserved.ok() || build->preparation_ == Preparation::kReserved) {
-    done(reserved);
-    return;
-  }
+  if (build->progress_.cancelled()) return done(Error(ErrorCode::CANCELLED, "slots: preparation cancelled"));
   const size_t count = build->files_.size();
   std::vector<size_t> ours = {0};
   for (size_t file = 1; file < count; ++file) {
     if (!executor.Run([build, file, done] { build->Prepare(file, done); })) ours.push_back(file);
   }
   for (size_t file : ours) build->Prepare(file, done);
-}
-
-absl::Status SlotBuild::Reserve() {
-  for (const auto& file : files_) {
-    if (progress_.cancelled())
-      return Error(ErrorCode::CANCELLED, absl::StrCat(file->path(), ": preparation cancelled"));
-    CKPTD_RETURN_IF_ERROR(CKPTD_FP_STATUS("region.reserve"));
-    CKPTD_RETURN_IF_ERROR(file->Reserve());
-  }
-  return absl::OkStatus();
 }
 
 // Whoever comes last tells.
@@ -72,12 +58,18 @@ void SlotBuild::Prepare(size_t file, const Done& done) {
 }
 
 absl::Status SlotBuild::PopulateFile(SlotFile& file) {
+  CKPTD_RETURN_IF_ERROR(CKPTD_FP_STATUS("region.reserve"));
+  CKPTD_RETURN_IF_ERROR(file.Extend());
   CKPTD_ASSIGN_OR_RETURN(Mapping mapping, file.Map(MapAccess::kReadWrite));
   bool huge = true;
   for (uint64_t offset = 0; offset < file.size(); offset += kPieceBytes) {
     if (progress_.cancelled()) return Error(ErrorCode::CANCELLED, absl::StrCat(file.path(), ": preparation cancelled"));
     const uint64_t length = std::min(kPieceBytes, file.size() - offset);
-    huge = huge && UseHugePages(mapping, offset, length);
+    if (huge && !UseHugePages(mapping, offset, length)) {
+      huge = false;
+      CKPTD_RETURN_IF_ERROR(file.Reserve());  // what does not fit is known before it is populated
+    }
+    if (!huge && preparation_ == Preparation::kReserved) return absl::OkStatus();
     CKPTD_RETURN_IF_ERROR(Populate(mapping, offset, length));
     progress_.Add(length);
   }

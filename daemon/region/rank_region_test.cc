@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 
 #include "daemon/base/errors.h"
 #include "daemon/os/mapping.h"
@@ -192,6 +194,9 @@ class QueueExecutor final : public Executor {
     queue_.erase(queue_.begin());
     work();
   }
+  void RunAll() {
+    while (!queue_.empty()) RunNext();
+  }
   [[nodiscard]] size_t size() const { return queue_.size(); }
 
  private:
@@ -205,10 +210,6 @@ struct Preparing {
     build = *rank.StartLayout(TestSpec(), Preparation::kPopulated, executor,
                               [this](const absl::Status& status) { done.push_back(status); });
   }
-  void RunAll() {
-    while (executor.size() > 0) executor.RunNext();
-  }
-
   TempDir dir;
   std::unique_ptr<Region> region = OpenRegion(dir.region());
   RankRegion& rank = OpenTestRank(*region);
@@ -224,7 +225,7 @@ TEST(RankRegion, EachFileIsAPieceOfWork) {
   EXPECT_EQ(p.executor.size(), TestSpec().slot_count - 1) << "all others, for other workers";
   EXPECT_EQ(p.build->progress().done_bytes(), total / TestSpec().slot_count);
   EXPECT_TRUE(p.done.empty());
-  p.RunAll();
+  p.executor.RunAll();
   ASSERT_EQ(p.done.size(), 1u) << "told once";
   EXPECT_TRUE(p.done[0].ok()) << p.done[0];
   EXPECT_EQ(p.build->progress().done_bytes(), total);
@@ -234,7 +235,7 @@ TEST(RankRegion, EachFileIsAPieceOfWork) {
 TEST(RankRegion, WhereTheQueueIsFullOneWorkerPreparesAll) {
   Preparing p(1);
   p.executor.RunNext();
-  p.RunAll();
+  p.executor.RunAll();
   ASSERT_EQ(p.done.size(), 1u);
   EXPECT_TRUE(p.done[0].ok()) << p.done[0];
   EXPECT_EQ(p.build->progress().done_bytes(), p.build->progress().total_bytes());
@@ -244,29 +245,46 @@ TEST(RankRegion, CancelledBetweenFilesItIsToldOnce) {
   Preparing p(100);
   p.executor.RunNext();
   p.build->progress().Cancel();
-  p.RunAll();
+  p.executor.RunAll();
   ASSERT_EQ(p.done.size(), 1u);
   EXPECT_EQ(CodeOf(p.done[0]), ErrorCode::CANCELLED) << p.done[0];
 }
 
-// What a snapshot from storage will fill, and the trainer populates.
-TEST(RankRegion, ReservedOnly) {
+// As on a kernel that has none to give.
+class WithoutHugePages {
+ public:
+  WithoutHugePages() { EXPECT_EQ(prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0), 0); }
+  ~WithoutHugePages() { EXPECT_EQ(prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0), 0); }
+  WithoutHugePages(const WithoutHugePages&) = delete;
+  WithoutHugePages& operator=(const WithoutHugePages&) = delete;
+};
+
+// How much of two slots was populated; all of both is reserved.
+uint64_t PopulatedBytes(Preparation preparation) {
   TempDir dir;
   auto region = OpenRegion(dir.region());
   RankRegion& rank = OpenTestRank(*region);
   InlineExecutor executor;
   absl::Status done = absl::UnknownError("not called");
-  auto build =
-      *rank.StartLayout(TestSpec(), Preparation::kReserved, executor, [&](const absl::Status& s) { done = s; });
-  ASSERT_TRUE(done.ok()) << done;
-  EXPECT_EQ(build->progress().done_bytes(), 0u) << "populated";
+  auto build = *rank.StartLayout(TestSpec(), preparation, executor, [&](const absl::Status& s) { done = s; });
+  EXPECT_TRUE(done.ok()) << done;
+  const uint64_t populated = build->progress().done_bytes();
   auto set = rank.FinishLayout(std::move(build));
-  ASSERT_TRUE(set.ok()) << set.status();
-  for (uint32_t slot = 0; slot < (*set)->slot_count(); ++slot) {
+  EXPECT_TRUE(set.ok()) << set.status();
+  for (uint32_t slot = 0; set.ok() && slot < (*set)->slot_count(); ++slot) {
     struct stat file = {};
-    ASSERT_EQ(stat((*set)->FileOf(slot)->path().c_str(), &file), 0);
+    EXPECT_EQ(stat((*set)->FileOf(slot)->path().c_str(), &file), 0);
     EXPECT_GE(file.st_blocks * 512, file.st_size) << "not reserved";
   }
+  return populated;
+}
+
+// What a snapshot from storage will fill, and the trainer populates.
+TEST(RankRegion, SmallPagesAreReservedOnlyWhereThatIsEnough) {
+  EXPECT_EQ(PopulatedBytes(Preparation::kPopulated), 4 * kMiB);
+  const WithoutHugePages without;
+  EXPECT_EQ(PopulatedBytes(Preparation::kPopulated), 4 * kMiB);
+  EXPECT_EQ(PopulatedBytes(Preparation::kReserved), 0u);
 }
 
 class SmallTmpfs : public ::testing::Test {
@@ -296,22 +314,15 @@ TEST_F(SmallTmpfs, TooLargeALayoutIsRefusedWithTheNumbers) {
 TEST_F(SmallTmpfs, FullTmpfsIsAnErrorOfThePreparation) {
   auto region = OpenRegion(dir_.region());
   RankRegion& rank = OpenTestRank(*region);
-  struct Late : Executor {
-    bool Run(std::function<void()> work) override {
-      work_ = std::move(work);
-      return true;
-    }
-    std::function<void()> work_;
-  } executor;
+  QueueExecutor executor(2);
   absl::Status done;
   auto build =
       rank.StartLayout(TestSpec(4 * kMiB), Preparation::kPopulated, executor, [&](const absl::Status& s) { done = s; });
   ASSERT_TRUE(build.ok()) << build.status();
   auto other = *PosixFiles().Open(dir_.path() + "/other", {.write = true, .create = true});
   ASSERT_TRUE(other->Fallocate(10 * kMiB).ok());
-  executor.work_();
+  executor.RunAll();
   EXPECT_EQ(CodeOf(done), ErrorCode::REGION_FULL) << done;
-  executor.work_ = nullptr;
   build->reset();
   EXPECT_TRUE(NamesIn(rank.dir()).empty());
 }

@@ -46,6 +46,11 @@ absl::StatusOr<std::shared_ptr<SlotFile>> SlotFile::Open(Files& files, const std
   return file;
 }
 
+absl::Status SlotFile::Extend() {
+  constexpr std::byte kEnd[1] = {};
+  return AsRegionFull(writable_->PWrite(size_ - 1, kEnd), FormatBytes(size_));
+}
+
 absl::Status SlotFile::Reserve() { return AsRegionFull(writable_->Fallocate(size_), FormatBytes(size_)); }
 
 absl::Status SlotFile::CheckSize() const {

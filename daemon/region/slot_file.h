@@ -29,13 +29,15 @@ namespace ckptd::region {
 
 class SlotFile {
  public:
-  // A new, empty file with a random id; nothing reserved yet (Reserve).
+  // A new, empty file with a random id; nothing reserved yet (Extend, Reserve).
   [[nodiscard]] static absl::StatusOr<std::shared_ptr<SlotFile>> Create(Files& files, const std::string& rank_dir,
                                                                         uint64_t size, QuotaHold hold);
   // A file of a predecessor. CORRUPT when it is no regular file of `size` bytes.
   [[nodiscard]] static absl::StatusOr<std::shared_ptr<SlotFile>> Open(Files& files, const std::string& rank_dir,
                                                                       uint64_t file_id, uint64_t size, QuotaHold hold);
 
+  // Gives it its size, and memory for its end only: it can be mapped.
+  [[nodiscard]] absl::Status Extend();
   // Reserves all of it: zeros that can be written without ever failing. REGION_FULL when the tmpfs has too little.
   [[nodiscard]] absl::Status Reserve();
   // CORRUPT when the trainer has changed the file's size.
