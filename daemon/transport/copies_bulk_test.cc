@@ -33,7 +33,7 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-constexpr size_t kImage = size_t{48} << 20;
+constexpr size_t kImage = size_t{24} << 20;
 
 // A port where nobody listens.
 class DeadPort : public BulkPort {

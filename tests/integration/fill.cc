@@ -65,6 +65,15 @@ bool PassSave(int bell, uint64_t attempt, uint64_t step) {
   return true;
 }
 
+bool BeginFill(int bell, const FillOrder& order) {
+  const Mapped memory(bell);
+  if (!memory.valid()) return false;
+  auto& slot = memory.At<BellSlot>(memory.head().slots_offset)[order.slot];
+  slot.attempt.store(order.attempt);
+  slot.step.store(order.step);
+  return true;
+}
+
 bool CompleteFill(int bell, int slot_file, const FillOrder& order) {
   const Mapped memory(bell);
   const std::string image = ImageOf(order.step, order.slot_bytes);

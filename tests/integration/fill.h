@@ -24,6 +24,9 @@ std::string ImageOf(uint64_t step, uint64_t bytes);
 // The header of the one tensor.
 std::string ImageHeader();
 
+// The lent slot is the step's from now on. As libckpt does it before `pos` has passed the step: a position above a step
+// that no slot has is a step that was dropped.
+bool BeginFill(int bell, const FillOrder& order);
 // Image, step, checksums, the check, and COMPLETE. False: the word was not OPEN.
 bool CompleteFill(int bell, int slot_file, const FillOrder& order);
 // `pos` of the bell.

@@ -61,9 +61,10 @@ struct RawHolder {
     }
     if (grant.epoch <= last_epoch) return false;
     last_epoch = grant.epoch;
-    PassSave(bell(), grant.attempt, step);
     const FillOrder order{grant.epoch, grant.attempt,    step, ready.slot_bytes, ready.chunk_bytes,
                           grant.slot,  ready.chunk_count};
+    BeginFill(bell(), order);
+    PassSave(bell(), grant.attempt, step);
     if (!CompleteFill(bell(), slot(grant.slot), order)) return false;
     Ring();
     return true;

@@ -105,6 +105,7 @@ class Trainer {
 
   // Captured on all ranks; the next slot is lent.
   static void Save(RawTrainer& trainer, Lent& lent) {
+    EXPECT_TRUE(BeginFill(lent.bell(), lent.Order(kSaved)));
     EXPECT_TRUE(PassSave(lent.bell(), lent.grant.attempt, kSaved));
     EXPECT_TRUE(CompleteFill(lent.bell(), lent.slot(), lent.Order(kSaved)));
     const uint64_t one = 1;

@@ -83,8 +83,8 @@ TEST_F(StorageHang, AtAFlush) {
   EXPECT_GT(trainer->Last("STEP"), step + 100) << "training waited for the storage";
   // Four slots: one is being written and hangs, and the others take what comes; then saves are dropped, and say so.
   EXPECT_GE(CapturedOnly(*trainer), 3);
-  EXPECT_TRUE(trainer->WaitFor("DROPPED")) << "a save had no slot and said nothing";
-  EXPECT_NE(trainer->lines().back().find("NO_FREE_SLOT"), std::string::npos) << trainer->lines().back();
+  const std::string dropped = trainer->WaitFor("DROPPED").value_or("a save had no slot and said nothing");
+  EXPECT_NE(dropped.find("NO_FREE_SLOT"), std::string::npos) << dropped;
   EXPECT_TRUE(Logged("storage.hung"));
   EXPECT_TRUE(Logged(disk_.path() + "/storage/trainer/"));
   disk_.Thaw();
