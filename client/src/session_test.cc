@@ -104,6 +104,7 @@ TEST_F(SessionTest, ARefusedJoinOfARunningTrainerIsRepeatedUnlessItIsFenced) {
   ASSERT_TRUE(Eventually([&] { return agent.Count(MessageType::kJoin) >= 2; }));
   EXPECT_GE(agent.last_join().timeout_ms, 60'000u) << "not what is left of its restore";
   ASSERT_TRUE(Eventually([&] { return trainer->Info().last_code == CKPT_E_RANKS_MISSING; }));
+  agent.WaitForCount(MessageType::kLayout, 2);  // sent behind JOIN: held as well, not answered to who has not joined
   const int refused = agent.Count(MessageType::kJoin);
   agent.hold_layout = false;
   agent.refuse_with = 0;
