@@ -3,6 +3,7 @@
 import pathlib
 import subprocess
 import sys
+import threading
 import time
 
 import ckptd
@@ -150,13 +151,29 @@ def test_what_has_no_plain_memory_is_refused_by_name(ours, tensor, sentence):
     save(2)
 
 
+class LateStager(Stager):
+    """Its save begins when async_save has returned: torch takes one that has failed by then for staged."""
+
+    def __init__(self):
+        super().__init__()
+        self.returned = threading.Event()
+
+    def stage(self, state_dict):
+        staged = super().stage(state_dict)
+        begin = staged.begin
+        staged.begin = lambda: (self.returned.wait(60), begin())
+        return staged
+
+
 @pytest.mark.parametrize("bad", [{"x": torch.zeros(2, dtype=torch.complex128)}, {"x": Broken()}], ids=["plan", "data"])
 def test_a_save_that_fails_keeps_nobody_waiting(ours, bad):
     writer = StorageWriter("gpt")
     future = dcp.async_save(bad, checkpoint_id="step-1", storage_writer=writer)
     with pytest.raises(CheckpointException, match="no dtype of the safetensors format|no pickle of this"):
         future.result(60)
-    answer = dcp.async_save(bad, checkpoint_id="step-2", storage_writer=writer, async_stager=Stager())
+    stager = LateStager()
+    answer = dcp.async_save(bad, checkpoint_id="step-2", storage_writer=writer, async_stager=stager)
+    stager.returned.set()
     with pytest.raises(RuntimeError, match="ended before its state was captured"):
         answer.staging_completion.result(60)
     with pytest.raises(CheckpointException):

@@ -77,7 +77,8 @@ class Stager:
     """For `dcp.async_save(..., async_stager=Stager())`, torch 2.9 and newer: training goes on while it is captured.
 
     Wait for `staging_completion` of the answer before anything of the state dict changes. Optimizers of torch wait by
-    themselves; buffers that change in the next forward pass (BatchNorm) do not.
+    themselves; buffers that change in the next forward pass (BatchNorm) do not. It raises when the save failed before
+    it was captured; one that failed before async_save returned is told by `upload_completion` alone (torch 2.10).
     """
 
     _synchronize_after_execute = False
