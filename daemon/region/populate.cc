@@ -60,6 +60,7 @@ void SlotBuild::Prepare(size_t file, const Done& done) {
 absl::Status SlotBuild::PopulateFile(SlotFile& file) {
   CKPTD_RETURN_IF_ERROR(CKPTD_FP_STATUS("region.reserve"));
   CKPTD_RETURN_IF_ERROR(file.Extend());
+  CKPTD_FP("region.slot.extended");
   CKPTD_ASSIGN_OR_RETURN(Mapping mapping, file.Map(MapAccess::kReadWrite));
   bool huge = true;
   for (uint64_t offset = 0; offset < file.size(); offset += kPieceBytes) {
