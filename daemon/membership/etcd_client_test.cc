@@ -22,6 +22,7 @@
 #include "daemon/membership/testing/etcd_server.h"
 #include "daemon/membership/testing/process.h"
 #include "daemon/os/posix_files.h"
+#include "daemon/os/testing/own_threads.h"
 #include "proto/etcd/rpc.grpc.pb.h"
 
 namespace ckptd::membership {
@@ -49,13 +50,18 @@ uint64_t GenerationIn(const std::string& line) {
 }
 
 // gRPC's own threads end behind the last channel, by themselves: what OpenSSL keeps for each of them looks like a leak
-// to whoever counts before that.
+// to whoever counts before that. Not all of them are waited for by gRPC.
 class GrpcEnds final : public ::testing::Environment {
  public:
+  void SetUp() override { threads_ = OwnThreads(); }
   void TearDown() override {
     grpc_init();
     grpc_shutdown_blocking();
+    EXPECT_TRUE(OwnThreadsEnd(threads_)) << OwnThreads() << " threads, " << threads_ << " before the tests";
   }
+
+ private:
+  long threads_ = 0;
 };
 [[maybe_unused]] const auto* const kGrpcEnds = ::testing::AddGlobalTestEnvironment(new GrpcEnds);
 
