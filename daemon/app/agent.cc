@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/core/copy/crc32c.h"
+#include "client/core/threads/cores.h"
 #include "daemon/app/copier_runner.h"
 #include "daemon/app/notify.h"
 #include "daemon/app/registrar.h"
@@ -48,7 +48,8 @@ std::string AgentIdOf(const Config& config) {
 
 size_t MemoryThreads(const RegionConfig& region) {
   if (region.populate_threads != 0) return region.populate_threads;
-  return std::clamp<size_t>(std::thread::hardware_concurrency() / 4, 2, 16);
+  const size_t cores = UsableCores();
+  return std::clamp<size_t>(cores / 4, std::min<size_t>(cores, 2), 16);
 }
 
 BackPressure ToWire(BackPressureChoice choice) {

@@ -70,7 +70,8 @@ void AddRegionKeys(std::vector<Key>* keys) {
            "Unit of checksums, flushes and progress; auto goes by the size of the snapshot, and is 4 MiB with "
            "peers.parity, whose groups need one for all."));
   keys->push_back(Count("region.populate_threads", Key::kRestart, CKPTD_FIELD(region.populate_threads), 0, 64,
-                        "Threads that prepare memory when a job registers; 0 is a quarter of the cores, 2 to 16."));
+                        "Threads that prepare memory when a job registers; 0 is a quarter of the cores that its "
+                        "affinity and its CPU quota leave it, 2 to 16."));
 }
 
 void AddStorageKeys(std::vector<Key>* keys) {

@@ -47,8 +47,11 @@ std::span<const Case> Cases() {
        RegisterLayout},
 #ifdef CKPTD_GRPC
       {"control.status", "answers a second to ckptctl's status; round trips over a UNIX socket", One<ControlStatus>},
-      {"save.protected", "GB/s from ckpt_save until another node has it, both on this machine; iperf3", SaveProtected},
-      {"save.captured.copies", "GB/s of the capture while another node keeps copies; while none does",
+      {"save.protected",
+       "GB/s from ckpt_save until another node has it, both on this machine, by gRPC and TCP (.tcp); iperf3",
+       SaveProtected},
+      {"save.captured.copies",
+       "GB/s of the capture while another node keeps copies, by gRPC and TCP (.tcp); while none does",
        SaveCapturedCopies},
       {"copies", "GB/s of an image from agent to agent over loopback, each way; memcpy, iperf3, ucx_perftest", Copies},
 #endif

@@ -10,13 +10,17 @@
 namespace ckptd {
 namespace {
 
+// Of a file of the kernel's, which has a page or two. One that goes on beyond 64 KiB is cut there.
 std::string Content(const std::string& file) {
-  char text[4096];
+  constexpr size_t kMost = 64 << 10;
+  char part[4096];
+  std::string text;
   const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return "";
-  const ssize_t got = read(fd, text, sizeof text);
+  if (fd < 0) return text;
+  for (ssize_t got; text.size() < kMost && (got = read(fd, part, sizeof part)) > 0;)
+    text.append(part, static_cast<size_t>(got));
   close(fd);
-  return got <= 0 ? "" : std::string(text, static_cast<size_t>(got));
+  return text;
 }
 
 // What "max", -1 and an absent file say is none: 0.
