@@ -144,14 +144,23 @@ void RankFetch::Fetch(const snapshot::Fetch& e) const {
   if (!file) return runner.Feed(snapshot::Fetched{e.slot, e.snapshot, Error(ErrorCode::INTERNAL, "no slot file")});
   if (e.sources.agents.empty()) return FetchByParity(e);
   RankRunner* self = &runner;
-  runner.copy_fetch_.Fetch({e.snapshot, e.sources.agents, runner.machine_.view().seen}, {set->head(), file},
-                           [self, e](const absl::StatusOr<protect::CopyFetch::Brought>& brought) {
-                             self->options_.enqueue([self, e, brought] {
+  const AttemptId attempt = runner.machine_.view().seen;
+  runner.copy_fetch_.Fetch({e.snapshot, e.sources.agents, attempt}, {set->head(), file},
+                           [self, e, attempt](const absl::StatusOr<protect::CopyFetch::Brought>& brought) {
+                             self->options_.enqueue([self, e, attempt, brought] {
                                const RankFetch effects{*self};
+                               if (!brought.ok() && effects.IsOver(attempt, e, brought.status())) return;
                                if (!brought.ok()) return effects.FetchByParity(e);
                                effects.FetchedFromOthers(e, *brought, snapshot::Source::kReplica);
                              });
                            });
+}
+
+// Whoever has it refuses who asks for an attempt that is over. The next one asks them anew before the storage.
+bool RankFetch::IsOver(AttemptId attempt, const snapshot::Fetch& e, const absl::Status& why) const {
+  if (runner.machine_.view().seen == attempt) return false;
+  runner.Feed(snapshot::Fetched{e.slot, e.snapshot, why});
+  return true;
 }
 
 void RankFetch::FetchByParity(const snapshot::Fetch& e) const {
@@ -159,14 +168,16 @@ void RankFetch::FetchByParity(const snapshot::Fetch& e) const {
   std::shared_ptr<region::SlotFile> file = set == nullptr ? nullptr : set->FileOf(e.slot.index);
   if (e.sources.parity == nullptr || file == nullptr) return FetchFromStorage(e);
   RankRunner* self = &runner;
-  runner.parity_fetch_.Fetch({e.snapshot, e.sources.parity, runner.machine_.view().seen}, {set->head(), file},
-                             [self, e](const absl::StatusOr<v1::CopyRecord>& record) {
-                               self->options_.enqueue([self, e, record] {
+  const AttemptId attempt = runner.machine_.view().seen;
+  runner.parity_fetch_.Fetch({e.snapshot, e.sources.parity, attempt}, {set->head(), file},
+                             [self, e, attempt](const absl::StatusOr<v1::CopyRecord>& record) {
+                               self->options_.enqueue([self, e, attempt, record] {
                                  const RankFetch effects{*self};
                                  if (record.ok())
                                    return effects.FetchedFromOthers(e, {*record}, snapshot::Source::kParity);
                                  effects.NotByParity(e.snapshot, record.status());
                                  self->metrics_.Fetched(record.status(), 0, "parity");
+                                 if (effects.IsOver(attempt, e, record.status())) return;
                                  effects.FetchFromStorage(e);
                                });
                              });

@@ -27,6 +27,8 @@ struct RankFetch {
   void PlaceLayoutOf(const SnapshotId& snapshot, const v1::DescribeResponse& copy) const;
   [[nodiscard]] Placed WhenPlaced(const SnapshotId& snapshot) const;
   void NotByParity(const SnapshotId& snapshot, const absl::Status& why) const;
+  // True when `attempt`, that of a read that failed, is over: then the machine was told why, and asks anew.
+  [[nodiscard]] bool IsOver(AttemptId attempt, const snapshot::Fetch& e, const absl::Status& why) const;
   void FetchByParity(const snapshot::Fetch& e) const;
   void FetchFromStorage(const snapshot::Fetch& e) const;
   // `source`: kReplica or kParity.

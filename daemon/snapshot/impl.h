@@ -178,6 +178,7 @@ class Machine::Impl {
   SnapshotId wanted_;           // asked for by FindLayout; none = nothing is under way
   uint32_t wanted_layout_ = 0;  // its answer; 0 = not yet
   bool fetching_ = false;       // a slot is LOADING
+  AttemptId asked_in_ = 0;      // the newer of the two
 
   bool draining_ = false;
   bool flush_blocked_ = false;    // until RetryTimer

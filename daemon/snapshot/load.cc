@@ -57,6 +57,7 @@ void Machine::Impl::FetchParent() {
   if (wanted_ != parent_) {
     wanted_ = parent_;
     wanted_layout_ = 0;
+    asked_in_ = seen_;
     return Emit(FindLayout{parent_, SourcesOfParent()});
   }
   if (wanted_layout_ == 0) return;
@@ -67,6 +68,7 @@ void Machine::Impl::FetchParent() {
   slot->snapshot = parent_;
   slot->owner = {};
   fetching_ = true;
+  asked_in_ = seen_;
   Emit(Fetch{slot->id, parent_, SourcesOfParent()});
 }
 
@@ -81,8 +83,11 @@ Sources Machine::Impl::SourcesOfParent() const {
   return {};
 }
 
-// Without memory here an older step would not fit either, and a decision for it would take this one off the lineage.
+// What was asked in an attempt before says nothing of this one: who has the snapshot refuses the attempt that is over.
+// Load() asks anew. Without memory here an older step would not fit either, and a decision for it would take this one
+// off the lineage.
 void Machine::Impl::FetchFailed(const absl::Status& status) {
+  if (asked_in_ != seen_) return;
   const ErrorCode code = CodeOf(status);
   auto tried = SourcesOfParent().empty() ? v1::RankReport::STORAGE : v1::RankReport::REPLICA;
   if (code == ErrorCode::REGION_FULL || code == ErrorCode::QUOTA_EXCEEDED) tried = v1::RankReport::UNKNOWN;

@@ -54,6 +54,32 @@ TEST_F(SnapshotTest, AFetchThatFailsIsReported) {
   EXPECT_THAT(All<Fetch>(), IsEmpty()) << "not again within this attempt";
 }
 
+// Whoever has it refuses who asks for an attempt that is over.
+TEST_F(SnapshotTest, AFetchOfTheAttemptBeforeThatFailsIsBegunAnew) {
+  Feed(Attached{kProcess, kTicket, 0});
+  Feed(JobState{State(2, v1::State::LOAD, {1, 10}, {1, 10})});
+  Feed(LayoutAdded{3, 2});
+  Feed(LayoutFound{{1, 10}, 3, absl::OkStatus()});
+  Feed(JobState{State(3, v1::State::LOAD, {1, 10}, {1, 10})});
+  EXPECT_THAT(All<Fetch>(), IsEmpty()) << "one at a time";
+  Feed(Fetched{{3, 0}, {1, 10}, Error(ErrorCode::FENCED, "attempt 3 follows attempt 2")});
+  ASSERT_EQ(All<FindLayout>().size(), 1u);
+  Feed(LayoutFound{{1, 10}, 3, absl::OkStatus()});
+  ASSERT_EQ(All<Fetch>().size(), 1u);
+  Feed(Fetched{{3, 0}, {1, 10}, Error(ErrorCode::CORRUPT, "bad part")});
+  EXPECT_EQ(All<ReportChanged>().at(0).report->load(), v1::RankReport::FAILED);
+}
+
+TEST_F(SnapshotTest, ALayoutThatWasNotFoundInTheAttemptBeforeIsAskedForAnew) {
+  Feed(Attached{kProcess, kTicket, 0});
+  Feed(JobState{State(2, v1::State::LOAD, {1, 10}, {1, 10})});
+  Feed(JobState{State(3, v1::State::LOAD, {1, 10}, {1, 10})});
+  Feed(LayoutFound{{1, 10}, 0, Error(ErrorCode::FENCED, "attempt 3 follows attempt 2")});
+  ASSERT_EQ(All<FindLayout>().size(), 1u);
+  Feed(LayoutFound{{1, 10}, 0, Error(ErrorCode::NOT_FOUND, "nowhere")});
+  EXPECT_EQ(All<ReportChanged>().at(0).report->load(), v1::RankReport::FAILED);
+}
+
 TEST_F(SnapshotTest, MemoryThatIsMissingIsNoFaultOfTheSource) {
   Feed(Attached{kProcess, kTicket, 0});
   Feed(JobState{State(2, v1::State::LOAD, {1, 10}, {1, 10})});
