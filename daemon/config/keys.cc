@@ -71,7 +71,7 @@ void AddRegionKeys(std::vector<Key>* keys) {
            "peers.parity, whose groups need one for all."));
   keys->push_back(Count("region.populate_threads", Key::kRestart, CKPTD_FIELD(region.populate_threads), 0, 64,
                         "Threads that prepare memory when a job registers; 0 is a quarter of the cores that its "
-                        "affinity and its CPU quota leave it, 2 to 16."));
+                        "affinity and its CPU quota leave it, 2 to 16, or 1 of one core."));
 }
 
 void AddStorageKeys(std::vector<Key>* keys) {
