@@ -27,6 +27,7 @@ struct Incoming {
   std::optional<ChunkHeader> header;
   size_t data = 0;    // so many bytes wait for Place
   size_t placed = 0;  // so many bytes are in place, of the oldest Place that did not say so itself
+  uint32_t crc = 0;   // CRC-32C of these
 };
 
 // Bytes of a file, of which some are sent.
@@ -45,10 +46,10 @@ class BulkStream {
   // The next frame; nothing: none is there yet, or none will come (ended). Data that was not taken is dropped. PROTOCOL
   // for what is no frame.
   [[nodiscard]] virtual absl::StatusOr<std::optional<Incoming>> Take() = 0;
-  // Right after Take() said so, once: where all of the data goes. True: it is there. False: it goes straight there as
-  // it comes, and a later Take() says when it is there, in the order of these calls. Other frames may be taken
-  // meanwhile, and the memory is written to until quiet().
-  [[nodiscard]] virtual bool Place(std::span<std::byte> into) = 0;
+  // Right after Take() said so, once: where all of the data goes. Its CRC-32C: it is there. Nothing: it goes there as it
+  // comes, and a later Take() says when it is there, in the order of these calls. Other frames may be taken meanwhile,
+  // and the memory is written to until quiet().
+  [[nodiscard]] virtual std::optional<uint32_t> Place(std::span<std::byte> into) = 0;
   // Everything that came was taken, and nothing more will come.
   [[nodiscard]] virtual bool ended() = 0;
 

@@ -3,9 +3,9 @@
 #include <grpc/slice.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
+#include "client/core/copy/copy_crc.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/transport/grpc_status.h"
@@ -130,17 +130,18 @@ absl::StatusOr<std::optional<Incoming>> MoveStream::Take() {
   return incoming;
 }
 
-bool MoveStream::Place(std::span<std::byte> into) {
+std::optional<uint32_t> MoveStream::Place(std::span<std::byte> into) {
   size_t skip = head_;
   size_t done = 0;
+  uint32_t crc = 0;
   for (const grpc::Slice& slice : slices_) {
     const size_t skipped = std::min(skip, slice.size());
     skip -= skipped;
     const size_t take = std::min(into.size() - done, slice.size() - skipped);
-    std::memcpy(into.data() + done, slice.begin() + skipped, take);
+    crc = CopyCrc32c(crc, into.data() + done, slice.begin() + skipped, take);
     done += take;
   }
-  return true;
+  return crc;
 }
 
 void MoveStream::Send(FrameKind kind, grpc::Slice body, size_t bytes) {

@@ -1,5 +1,5 @@
 // One call of Copies.Move as a BulkStream, from either side: gRPC's reactors. They decide nothing. Data is read into
-// the memory that gRPC sends from, and copied once from where gRPC received it. One message is on its way to gRPC at a
+// the memory that gRPC sends from, and copied once, and summed, from where gRPC received it. One message is on its way to gRPC at a
 // time, and two from it: HTTP/2 slows down whoever sends faster than is read.
 #ifndef CKPTD_DAEMON_TRANSPORT_MOVE_STREAM_H_
 #define CKPTD_DAEMON_TRANSPORT_MOVE_STREAM_H_
@@ -29,7 +29,7 @@ class MoveStream : public BulkStream {
  public:
   void Watch(std::function<void()> changed) override CKPTD_EXCLUDES(mutex_);
   absl::StatusOr<std::optional<Incoming>> Take() override CKPTD_EXCLUDES(mutex_);
-  bool Place(std::span<std::byte> into) override;
+  std::optional<uint32_t> Place(std::span<std::byte> into) override;
   bool ended() override CKPTD_EXCLUDES(mutex_);
   bool writable() override CKPTD_EXCLUDES(mutex_);
   void Say(const TransferMessage& message) override { SendBody(FrameKind::kMessage, Encode(message)); }

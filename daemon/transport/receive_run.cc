@@ -92,7 +92,7 @@ bool ReceiveRun::Hear(BulkStream& stream) {
     MutexLock lock(mutex_);
     machine_.Heard(connection_, *incoming.message);
   } else if (incoming.placed != 0) {
-    Sum(incoming.placed);
+    Sum(incoming.placed, incoming.crc);
   } else {
     Fill(stream, incoming.data);
   }
@@ -125,19 +125,18 @@ void ReceiveRun::Fill(BulkStream& stream, size_t bytes) {
   chunk.filled += bytes;
   received_bytes_ += bytes;
   if (chunk.placement == Placement::kInto) {
-    if (stream.Place(target_.bytes.subspan(offset, bytes))) Sum(bytes);
+    if (const auto crc = stream.Place(target_.bytes.subspan(offset, bytes))) Sum(bytes, *crc);
   } else if (chunk.filled == chunk.header.bytes) {
     arriving_.pop_back();
   }
 }
 
 // They are of the oldest chunk that goes into its place and is not whole.
-void ReceiveRun::Sum(size_t bytes) {
+void ReceiveRun::Sum(size_t bytes, uint32_t crc) {
   const auto chunk = std::find_if(arriving_.begin(), arriving_.end(),
                                   [](const Arriving& one) { return one.placement == Placement::kInto; });
   if (chunk == arriving_.end()) return;
-  const auto place = target_.bytes.subspan(shape_.Offset(chunk->header.chunk) + chunk->summed, bytes);
-  chunk->crc = Crc32c(chunk->crc, place.data(), place.size());
+  chunk->crc = Crc32cCombine(chunk->crc, crc, bytes);
   chunk->summed += bytes;
   if (chunk->summed < chunk->header.bytes) return;
   const Arriving whole = *chunk;

@@ -1,5 +1,5 @@
-// The receiving end of a transfer at work (transfer_run.h). The checksum of each piece is made where it lies, right
-// after it was put there, while it is in the cache.
+// The receiving end of a transfer at work (transfer_run.h). The checksum of each piece is made by the stream, as
+// it puts it into its place or right behind that, while it is in the cache.
 #ifndef CKPTD_DAEMON_TRANSPORT_RECEIVE_RUN_H_
 #define CKPTD_DAEMON_TRANSPORT_RECEIVE_RUN_H_
 
@@ -46,7 +46,7 @@ class ReceiveRun final : public TransferRun {
   [[nodiscard]] bool Hear(BulkStream& stream) CKPTD_EXCLUDES(mutex_);
   void Begin(const ChunkHeader& header) CKPTD_EXCLUDES(mutex_);
   void Fill(BulkStream& stream, size_t bytes) CKPTD_EXCLUDES(mutex_);
-  void Sum(size_t bytes) CKPTD_EXCLUDES(mutex_);
+  void Sum(size_t bytes, uint32_t crc) CKPTD_EXCLUDES(mutex_);
   void Settle(const Arriving& chunk) CKPTD_EXCLUDES(mutex_);
   void Wrong(absl::string_view what) CKPTD_EXCLUDES(mutex_);
   [[nodiscard]] bool Stalled(Nanos now, Nanos* due) const;

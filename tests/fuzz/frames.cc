@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "client/core/copy/crc32c.h"
 #include "daemon/transport/bulk_stream.h"
 #include "daemon/transport/sockets/frame_reader.h"
 #include "tests/fuzz/fuzz.h"
@@ -67,7 +68,7 @@ class Taker {
   void One(const FrameReader::Whole& frame) {
     if (frame.placed != 0) {
       FUZZ_CHECK(frame.placed == place_.size());
-      return Placed();
+      return Placed(frame.crc);
     }
     told_ += static_cast<char>('0' + static_cast<int>(frame.kind));
     if (frame.data == 0) {
@@ -78,9 +79,12 @@ class Taker {
     FUZZ_CHECK(frame.data <= kMaxPiece && frame.kind == FrameKind::kData);
     if (places_ % 2 == 0) return;  // nobody wants it
     place_.assign(std::min<size_t>(frame.data, size_t{places_} * 16), '~');
-    if (reader_.Place(std::as_writable_bytes(std::span(place_)))) Placed();
+    if (const auto crc = reader_.Place(std::as_writable_bytes(std::span(place_)))) Placed(*crc);
   }
-  void Placed() { told_ += place_; }
+  void Placed(uint32_t crc) {
+    FUZZ_CHECK(crc == Crc32c(0, place_.data(), place_.size()));
+    told_ += place_;
+  }
 
   Source source_;
   FrameReader reader_;

@@ -35,13 +35,15 @@ constexpr char kSender[] = "a";
 constexpr char kKeeper[] = "b";
 constexpr std::chrono::seconds kPatience{120};
 
-// Mapped, populated, and without a name.
+// Mapped, populated as slots are, and without a name.
 absl::StatusOr<std::unique_ptr<File>> MakeFile(const Options& options, uint64_t bytes, Mapping* mapping) {
   const std::string path = absl::StrCat(options.region, "/ckptd-bench-copy-", getpid());
   CKPTD_ASSIGN_OR_RETURN(auto file, PosixFiles().Open(path, {.write = true, .create = true}));
   CKPTD_RETURN_IF_ERROR(PosixFiles().Unlink(path));
-  CKPTD_RETURN_IF_ERROR(file->Fallocate(bytes));
+  constexpr std::byte kEnd[1] = {};
+  CKPTD_RETURN_IF_ERROR(file->PWrite(bytes - 1, kEnd));
   CKPTD_ASSIGN_OR_RETURN(*mapping, Mapping::Map(file->fd(), bytes, MapAccess::kReadWrite));
+  if (!UseHugePages(*mapping, 0, bytes)) CKPTD_RETURN_IF_ERROR(file->Fallocate(bytes));
   CKPTD_RETURN_IF_ERROR(Populate(*mapping, 0, bytes));
   return file;
 }

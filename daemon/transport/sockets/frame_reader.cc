@@ -4,14 +4,20 @@
 #include <array>
 #include <utility>
 
+#include "client/core/copy/copy_crc.h"
 #include "daemon/base/status_macros.h"
 
 namespace ckptd::transport {
+namespace {
+
+constexpr size_t kMostBuffered = 256 << 10;  // of 64 KiB to 1 MiB none was faster (tools/bench/NOTES.md)
+
+}  // namespace
 
 absl::StatusOr<std::optional<FrameReader::Whole>> FrameReader::Take() {
   if (placing_ != 0) {
     if (!Fill()) return std::nullopt;
-    return Whole{FrameKind::kData, "", 0, std::exchange(placing_, 0)};
+    return Whole{FrameKind::kData, "", 0, std::exchange(placing_, 0), crc_};
   }
   if (!Drop()) return std::nullopt;
   CKPTD_ASSIGN_OR_RETURN(const bool known, ReadHead());
@@ -20,26 +26,30 @@ absl::StatusOr<std::optional<FrameReader::Whole>> FrameReader::Take() {
   if (kind == FrameKind::kData) {
     unplaced_ = frame_->body;
     frame_.reset();
-    return Whole{kind, "", unplaced_, 0};
+    return Whole{kind, "", unplaced_, 0, 0};
   }
   if (!ReadBody()) return std::nullopt;
   frame_.reset();
-  return Whole{kind, std::move(body_), 0, 0};
+  return Whole{kind, std::move(body_), 0, 0, 0};
 }
 
-bool FrameReader::Place(std::span<std::byte> into) {
+std::optional<uint32_t> FrameReader::Place(std::span<std::byte> into) {
   place_ = into.first(std::min(into.size(), unplaced_));
   placing_ = place_.size();
   unplaced_ -= placing_;
-  if (!Fill()) return false;
+  crc_ = 0;
+  if (!Fill()) return std::nullopt;
   placing_ = 0;
-  return true;
+  return crc_;
 }
 
 bool FrameReader::Fill() {
+  const size_t most = std::min(kMostBuffered, place_.size());
+  if (buffer_.size() < most) buffer_.resize(most);
   while (!place_.empty()) {
-    const size_t got = source_(place_);
+    const size_t got = source_(std::span(buffer_).first(std::min(buffer_.size(), place_.size())));
     if (got == 0) return false;
+    crc_ = CopyCrc32c(crc_, place_.data(), buffer_.data(), got);
     place_ = place_.subspan(got);
   }
   return true;

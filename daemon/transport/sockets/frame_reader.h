@@ -1,13 +1,17 @@
-// Frames of Move (move_frame.h) out of a stream of bytes that comes as it comes. Data goes from the source straight to
-// its place; of everything else there are at most MostOf(kind) bytes. Pure; one thread.
+// Frames of Move (move_frame.h) out of a stream of bytes that comes as it comes. Data goes to its
+// place by way of a buffer that stays in the cache, from which one pass sums it and stores it around the cache: written
+// to its place at once, memory would be read before it is written, and once more for the sum. Of everything else there
+// are at most MostOf(kind) bytes. Pure; one thread.
 #ifndef CKPTD_DAEMON_TRANSPORT_SOCKETS_FRAME_READER_H_
 #define CKPTD_DAEMON_TRANSPORT_SOCKETS_FRAME_READER_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "daemon/transport/move_frame.h"
@@ -26,11 +30,12 @@ class FrameReader {
     std::string body;   // of all but data
     size_t data = 0;    // so many bytes wait for Place; dropped when the next call is another
     size_t placed = 0;  // so many bytes are where the last Place said
+    uint32_t crc = 0;   // CRC-32C of these
   };
   // PROTOCOL for what is no frame; afterwards it is of no use.
   [[nodiscard]] absl::StatusOr<std::optional<Whole>> Take();
-  // Right after Take() gave data, with its size. True: all of it is there. False: Take() will say when it is.
-  [[nodiscard]] bool Place(std::span<std::byte> into);
+  // Right after Take() gave data, with its size. Its CRC-32C: all of it is there. Nothing: Take() will say when it is.
+  [[nodiscard]] std::optional<uint32_t> Place(std::span<std::byte> into);
 
  private:
   [[nodiscard]] bool Fill();
@@ -46,6 +51,8 @@ class FrameReader {
   size_t unplaced_ = 0;         // bytes of data that were announced and not asked for
   std::span<std::byte> place_;  // what is missing
   size_t placing_ = 0;          // in all; 0: nothing
+  uint32_t crc_ = 0;            // of what is there of it
+  std::vector<std::byte> buffer_;
 };
 
 }  // namespace ckptd::transport

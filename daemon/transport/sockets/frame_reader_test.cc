@@ -6,6 +6,7 @@
 #include <cstring>
 #include <random>
 
+#include "client/core/copy/crc32c.h"
 #include "daemon/base/errors.h"
 #include "daemon/transport/bulk_stream.h"
 
@@ -34,8 +35,15 @@ class Dribble {
 
 std::string FrameOf(FrameKind kind, const std::string& body) { return FrameHead(kind, body.size()) + body; }
 
+std::string SomeBytes(size_t size) {
+  std::mt19937_64 random(3);
+  std::string bytes(size, 0);
+  for (char& byte : bytes) byte = static_cast<char>(random());
+  return bytes;
+}
+
 TEST(FrameReaderTest, WholeFramesHoweverTheBytesCome) {
-  const std::string data(70'000, 'd');
+  const std::string data = SomeBytes(700'001);  // some buffers full, and a rest
   const std::string all = FrameOf(FrameKind::kHello, std::string(300, 'h')) + FrameOf(FrameKind::kData, data) +
                           FrameOf(FrameKind::kMessage, "m") + FrameOf(FrameKind::kData, "unwanted") +
                           FrameOf(FrameKind::kChunk, "c");
@@ -44,21 +52,27 @@ TEST(FrameReaderTest, WholeFramesHoweverTheBytesCome) {
     FrameReader reader([&](std::span<std::byte> into) { return bytes(into); });
     std::string seen;
     std::string place(data.size(), '~');
+    uint32_t crc = 0;
     for (int idle = 0; idle < 4;) {
       const auto frame = reader.Take();
       ASSERT_TRUE(frame.ok()) << frame.status();
       idle = frame->has_value() || !bytes.dry() ? 0 : idle + 1;
       if (!frame->has_value()) continue;
       if ((*frame)->placed != 0) {
+        EXPECT_EQ((*frame)->placed, data.size());
+        crc = (*frame)->crc;
         seen += "P";
       } else if ((*frame)->data == data.size()) {
-        seen += reader.Place(std::as_writable_bytes(std::span(place))) ? "P" : "";
+        const std::optional<uint32_t> placed = reader.Place(std::as_writable_bytes(std::span(place)));
+        crc = placed.value_or(0);
+        seen += placed ? "P" : "";
       } else {
         seen += (*frame)->data != 0 ? "U" : (*frame)->body.substr(0, 1);
       }
     }
     EXPECT_EQ(seen, "hPmUc") << step;
     EXPECT_TRUE(place == data) << step;
+    EXPECT_EQ(crc, Crc32c(0, data.data(), data.size())) << step;
   }
 }
 

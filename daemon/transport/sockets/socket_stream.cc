@@ -63,6 +63,7 @@ absl::StatusOr<std::optional<Incoming>> SocketStream::Take() {
   Incoming incoming;
   incoming.data = frame->data;
   incoming.placed = frame->placed;
+  incoming.crc = frame->crc;
   if (frame->kind == FrameKind::kMessage) {
     CKPTD_ASSIGN_OR_RETURN(incoming.message, DecodeMessage(frame->body));
   } else if (frame->kind == FrameKind::kChunk) {

@@ -53,7 +53,9 @@ class SocketStream final : public BulkGuest, public Ready {
   [[nodiscard]] std::optional<CertificateNames> names() const override { return wire_->names(); }
   void Watch(std::function<void()> changed) override CKPTD_EXCLUDES(mutex_);
   absl::StatusOr<std::optional<Incoming>> Take() override;
-  [[nodiscard]] bool Place(std::span<std::byte> into) override { return !closed_ && reader_.Place(into); }
+  [[nodiscard]] std::optional<uint32_t> Place(std::span<std::byte> into) override {
+    return closed_ ? std::nullopt : reader_.Place(into);
+  }
   bool ended() override { return closed_ || wire_->read_over(); }
   bool writable() override;
   void Say(const TransferMessage& message) override { SendBody(FrameKind::kMessage, Encode(message)); }

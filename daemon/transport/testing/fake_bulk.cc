@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "client/core/copy/crc32c.h"
+
 namespace ckptd::transport {
 namespace {
 
@@ -30,9 +32,9 @@ class FakeBulkEnd final : public BulkStream {
     wire_->Tell();  // the other may write
     return taken_.what;
   }
-  bool Place(std::span<std::byte> into) override {
+  std::optional<uint32_t> Place(std::span<std::byte> into) override {
     std::memcpy(into.data(), taken_.data.data(), into.size());
-    return true;
+    return Crc32c(0, into.data(), into.size());
   }
   bool ended() override {
     MutexLock lock(wire_->mutex_);

@@ -67,7 +67,7 @@ class FaultyEnd final : public BulkStream {
     if (faults_->cut()) return std::nullopt;
     return end_->Take();
   }
-  bool Place(std::span<std::byte> into) override { return end_->Place(into); }
+  std::optional<uint32_t> Place(std::span<std::byte> into) override { return end_->Place(into); }
   bool ended() override { return faults_->cut() || end_->ended(); }
   bool writable() override { return !faults_->cut() && end_->writable(); }
   void Say(const TransferMessage& message) override {

@@ -16,7 +16,8 @@ namespace {
 
 constexpr size_t kMaxPem = 1 << 20;
 constexpr int kMaxDepth = 8;              // of a chain
-constexpr size_t kReadAhead = 256 << 10;  // bytes of one read, of several records
+// Bytes of one read, of several records. Not more: OpenSSL moves all of it to the front of its buffer for each record.
+constexpr size_t kReadAhead = 64 << 10;
 constexpr Nanos kSoon = std::chrono::seconds(1);
 constexpr char kCiphers[] = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/core/copy/crc32c.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
 
@@ -103,7 +104,7 @@ bool UcxStream::ended() {
 
 // What was offered last and not placed is refused; then what is in place comes before the next frame. True: there is
 // work for the port's thread.
-bool UcxStream::TakeNext(Arrived* frame, size_t* placed) {
+bool UcxStream::TakeNext(Arrived* frame, std::span<std::byte>* placed) {
   MutexLock lock(mutex_);
   bool work = false;
   if (void* const offer = std::exchange(to_be_placed_, nullptr)) {
@@ -125,8 +126,13 @@ bool UcxStream::TakeNext(Arrived* frame, size_t* placed) {
 absl::StatusOr<std::optional<Incoming>> UcxStream::Take() {
   Arrived frame{};
   Incoming incoming;
-  if (TakeNext(&frame, &incoming.placed)) AskForWork();
-  if (incoming.placed != 0) return incoming;
+  std::span<std::byte> placed;
+  if (TakeNext(&frame, &placed)) AskForWork();
+  if (!placed.empty()) {
+    incoming.placed = placed.size();
+    incoming.crc = Crc32c(0, placed.data(), placed.size());
+    return incoming;
+  }
   if (frame.kind == FrameKind{}) return std::nullopt;
   if (frame.kind == FrameKind::kData) {
     incoming.data = frame.bytes;
@@ -138,16 +144,16 @@ absl::StatusOr<std::optional<Incoming>> UcxStream::Take() {
   return incoming;
 }
 
-bool UcxStream::Place(std::span<std::byte> into) {
+std::optional<uint32_t> UcxStream::Place(std::span<std::byte> into) {
   {
     MutexLock lock(mutex_);
     void* const offer = std::exchange(to_be_placed_, nullptr);
-    if (offer == nullptr) return false;  // it was closed meanwhile
+    if (offer == nullptr) return std::nullopt;  // it was closed meanwhile
     to_place_.push_back({this, offer, into});
     ++unplaced_;
   }
   AskForWork();
-  return false;
+  return std::nullopt;
 }
 
 bool UcxStream::quiet() {
@@ -283,7 +289,7 @@ void UcxStream::Placed(ucs_status_t status) {
   MutexLock lock(mutex_);
   if (broken_) return;
   while (!placings_.empty() && placings_.front()->done) {
-    placed_.push_back(placings_.front()->into.size());
+    placed_.push_back(placings_.front()->into);
     placings_.pop_front();
     --unplaced_;
   }

@@ -72,7 +72,7 @@ class UcxStream final : public BulkGuest, public std::enable_shared_from_this<Uc
   [[nodiscard]] std::string address() const override { return address_; }
   void Watch(std::function<void()> changed) override CKPTD_EXCLUDES(mutex_);
   absl::StatusOr<std::optional<Incoming>> Take() override CKPTD_EXCLUDES(mutex_);
-  [[nodiscard]] bool Place(std::span<std::byte> into) override CKPTD_EXCLUDES(mutex_);
+  [[nodiscard]] std::optional<uint32_t> Place(std::span<std::byte> into) override CKPTD_EXCLUDES(mutex_);
   bool ended() override CKPTD_EXCLUDES(mutex_);
   bool writable() override CKPTD_EXCLUDES(mutex_);
   void Say(const TransferMessage& message) override { Order(FrameKind::kMessage, Encode(message)); }
@@ -120,7 +120,7 @@ class UcxStream final : public BulkGuest, public std::enable_shared_from_this<Uc
   void Put(std::unique_ptr<Outgoing> frame) CKPTD_EXCLUDES(mutex_);
   void AskForWork() CKPTD_EXCLUDES(mutex_);
   [[nodiscard]] bool TakeableLocked() const CKPTD_REQUIRES(mutex_);
-  [[nodiscard]] bool TakeNext(Arrived* frame, size_t* placed) CKPTD_EXCLUDES(mutex_);
+  [[nodiscard]] bool TakeNext(Arrived* frame, std::span<std::byte>* placed) CKPTD_EXCLUDES(mutex_);
 
   // The port's thread.
   [[nodiscard]] absl::Status MakeWorker();
@@ -184,7 +184,7 @@ class UcxStream final : public BulkGuest, public std::enable_shared_from_this<Uc
   uint32_t took_ CKPTD_GUARDED_BY(mutex_) = 0;
   void* to_be_placed_ CKPTD_GUARDED_BY(mutex_) = nullptr;  // the offer that was taken last
   std::deque<Placing> to_place_ CKPTD_GUARDED_BY(mutex_);
-  std::deque<size_t> placed_ CKPTD_GUARDED_BY(mutex_);  // was not told yet
+  std::deque<std::span<std::byte>> placed_ CKPTD_GUARDED_BY(mutex_);  // was not told yet
   size_t unplaced_ CKPTD_GUARDED_BY(mutex_) = 0;        // pieces that are not in place
   bool end_came_ CKPTD_GUARDED_BY(mutex_) = false;
   bool broken_ CKPTD_GUARDED_BY(mutex_) = false;
