@@ -106,8 +106,8 @@ struct PeersConfig {
   uint64_t parity = 0;  // instead of copies: of data + parity nodes any so many may be lost; 0 = copies
   uint64_t data = 3;
   AutoBytes memory;                               // of this node, for what it holds for others; 0 = half of the region
-  PeersBulkChoice bulk = PeersBulkChoice::kGrpc;  // how the bytes of copies move
-  uint64_t bulk_port = 9466;                      // of kTls and kTcp; 0 = any free one
+  PeersBulkChoice bulk = PeersBulkChoice::kAuto;  // how the bytes of copies move
+  uint64_t bulk_port = 9466;                      // of kTls, kTcp and kAuto; 0 = any free one
   uint64_t dscp = 0;                              // of the same: marks their packets; 0 = does not
   BulkNetworkChoice bulk_network = BulkNetworkChoice::kUntrusted;  // kTrusted is what kUcx and kTcp need
   std::string ucx_library;                                         // path; empty: the system's

@@ -127,7 +127,7 @@ TEST(Load, CopiesOverTlsNeedCertificates) {
               HasSubstr("needs certificates"));
   EXPECT_THAT(ErrorOf(tls + certificates + "bulk_port = 9465"), HasSubstr("the same"));
   EXPECT_THAT(ErrorOf(tls + certificates + "dscp = 64"), HasSubstr("0 to 63"));
-  EXPECT_THAT(ErrorOf("[peers]\ndscp = 8"), HasSubstr("set peers.bulk to one of them"));
+  EXPECT_THAT(ErrorOf("[peers]\nbulk = \"grpc\"\ndscp = 8"), HasSubstr("set peers.bulk to one of them"));
   const auto config = LoadConfig(tls + certificates + "bulk_port = 0\ndscp = 8", "f", Config());
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->peers.bulk, PeersBulkChoice::kTls);
@@ -151,12 +151,12 @@ TEST(Load, PlainTcpIsAskedForInSoManyWords) {
 TEST(Load, UcxIsAskedForInSoManyWords) {
   EXPECT_THAT(ErrorOf("[peers]\nbulk = \"ucx\""), HasSubstr("set peers.bulk_network to trusted"));
   EXPECT_THAT(ErrorOf("[peers]\nbulk = \"ucx\"\nbulk_network = \"untrusted\""), HasSubstr("unencrypted"));
-  EXPECT_THAT(ErrorOf("[peers]\nbulk = \"rdma\""), HasSubstr("expected one of grpc | tls | tcp | ucx | auto"));
+  EXPECT_THAT(ErrorOf("[peers]\nbulk = \"rdma\""), HasSubstr("expected one of auto | grpc | tls | tcp | ucx"));
   const auto trusted = LoadConfig("[peers]\nbulk = \"ucx\"\nbulk_network = \"trusted\"", "f", Config());
   ASSERT_TRUE(trusted.ok()) << trusted.status();
   EXPECT_EQ(trusted->peers.bulk, PeersBulkChoice::kUcx);
   EXPECT_THAT(ErrorOf("[peers]\nucx_library = \"libucp.so.0\""), HasSubstr("absolute path, or empty"));
-  EXPECT_EQ(Config().peers.bulk, PeersBulkChoice::kGrpc);
+  EXPECT_EQ(Config().peers.bulk, PeersBulkChoice::kAuto);
 }
 
 TEST(Load, PlaintextIsForOneMachineAndSaidInFull) {

@@ -86,15 +86,15 @@ void AddCopiesKeys(std::vector<Key>* keys) {
                        "Memory of this node for what it holds for others, within region.size; auto is half of that."));
   keys->push_back(Choice(
       "peers.bulk", Key::kRestart, CKPTD_FIELD(peers.bulk),
-      std::vector<std::pair<const char*, PeersBulkChoice>>{{"grpc", PeersBulkChoice::kGrpc},
+      std::vector<std::pair<const char*, PeersBulkChoice>>{{"auto", PeersBulkChoice::kAuto},
+                                                           {"grpc", PeersBulkChoice::kGrpc},
                                                            {"tls", PeersBulkChoice::kTls},
                                                            {"tcp", PeersBulkChoice::kTcp},
-                                                           {"ucx", PeersBulkChoice::kUcx},
-                                                           {"auto", PeersBulkChoice::kAuto}},
+                                                           {"ucx", PeersBulkChoice::kUcx}},
       "How the bytes of copies move: over gRPC, encrypted by peers.tls; over connections of TLS 1.3 with the same "
       "certificates where both nodes say so, faster; over plain TCP where both say so, the fastest, or over UCX where "
       "both have it, neither encrypted, for which peers.bulk_network must be trusted; auto is whichever of those that "
-      "may be used was the fastest to that node lately."));
+      "may be used was the fastest to that node lately, and none that is not encrypted unless it may."));
   keys->push_back(
       Count("peers.bulk_port", Key::kRestart, CKPTD_FIELD(peers.bulk_port), 0, 65535,
             "Where other nodes reach this one for copies, with peers.bulk = tls, tcp or auto; 0 is any free port. They "

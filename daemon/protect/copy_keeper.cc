@@ -331,7 +331,6 @@ transport::BulkEnd CopyKeeper::EndOf(const transport::TransferName& name, Outgoi
   end.chunk_bytes = record.chunk_bytes;
   transport::ServedSend send;
   send.source.read = [file = outgoing.held.file, begin](uint64_t offset, std::span<std::byte> into) {
-    CKPTD_FP("copy.give");
     return file->Read(begin + offset, into);
   };
   send.source.keep = outgoing.moving.lock();

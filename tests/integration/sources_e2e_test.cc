@@ -35,9 +35,9 @@ class SourcesTest : public CopiesTest {
   // Few steps: while ranks wait for something they would compute, and there are six.
   static constexpr char kCalm[] = "--every 2 --step-ms 25 --steps 100000";
 
-  // `at_b`, `at_c`: what happens there when a chunk is read for another node (failpoint copy.give).
+  // `at_b`, `at_c`: what happens there when a chunk is sent to another node (failpoint transport.send).
   void MakeNodes(const std::string& at_b, const std::string& at_c, size_t ranks = 1) {
-    const auto failpoint = [](const std::string& what) { return "CKPTD_FAILPOINTS=copy.give=" + what; };
+    const auto failpoint = [](const std::string& what) { return "CKPTD_FAILPOINTS=transport.send=" + what; };
     where_.assign(ranks, 0);
     cluster_ = std::make_unique<Cluster>(ClusterOptions{3, ThreeCopies(), {}});
     ASSERT_TRUE(cluster_->node(0).StartAgent()) << cluster_->Logs();
@@ -130,7 +130,7 @@ class StorageBeside : public SourcesTest {
     where_ = {0};
     cluster_ = std::make_unique<Cluster>(ClusterOptions{2, TwoCopies(), {}});
     ASSERT_TRUE(cluster_->node(0).StartAgent()) << cluster_->Logs();
-    ASSERT_TRUE(cluster_->node(1).StartAgent({"CKPTD_FAILPOINTS=copy.give=" + at_b})) << cluster_->Logs();
+    ASSERT_TRUE(cluster_->node(1).StartAgent({"CKPTD_FAILPOINTS=transport.send=" + at_b})) << cluster_->Logs();
     ranks_ = cluster_->Train(where_, kSlowSteps + std::string(kImage));
     ASSERT_NO_FATAL_FAILURE(AwaitProtected(ranks_, 1));
     ASSERT_TRUE(ranks_[0]->WaitFor("DURABLE 1")) << cluster_->Logs();
