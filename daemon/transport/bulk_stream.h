@@ -46,9 +46,9 @@ class BulkStream {
   // The next frame; nothing: none is there yet, or none will come (ended). Data that was not taken is dropped. PROTOCOL
   // for what is no frame.
   [[nodiscard]] virtual absl::StatusOr<std::optional<Incoming>> Take() = 0;
-  // Right after Take() said so, once: where all of the data goes. Its CRC-32C: it is there. Nothing: it goes there as it
-  // comes, and a later Take() says when it is there, in the order of these calls. Other frames may be taken meanwhile,
-  // and the memory is written to until quiet().
+  // Right after Take() said so, once: where all of the data goes. Its CRC-32C: it is there. Nothing: it goes there as
+  // it comes, and a later Take() says when it is there, in the order of these calls. Other frames may be taken
+  // meanwhile, and the memory is written to until quiet().
   [[nodiscard]] virtual std::optional<uint32_t> Place(std::span<std::byte> into) = 0;
   // Everything that came was taken, and nothing more will come.
   [[nodiscard]] virtual bool ended() = 0;

@@ -1,6 +1,6 @@
 // One call of Copies.Move as a BulkStream, from either side: gRPC's reactors. They decide nothing. Data is read into
-// the memory that gRPC sends from, and copied once, and summed, from where gRPC received it. One message is on its way to gRPC at a
-// time, and two from it: HTTP/2 slows down whoever sends faster than is read.
+// the memory that gRPC sends from, and copied once, and summed, from where gRPC received it. One message is on its way
+// to gRPC at a time, and two from it: HTTP/2 slows down whoever sends faster than is read.
 #ifndef CKPTD_DAEMON_TRANSPORT_MOVE_STREAM_H_
 #define CKPTD_DAEMON_TRANSPORT_MOVE_STREAM_H_
 

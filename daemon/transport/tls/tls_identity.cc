@@ -15,7 +15,7 @@ namespace ckptd::transport {
 namespace {
 
 constexpr size_t kMaxPem = 1 << 20;
-constexpr int kMaxDepth = 8;              // of a chain
+constexpr int kMaxDepth = 8;  // of a chain
 // Bytes of one read, of several records. Not more: OpenSSL moves all of it to the front of its buffer for each record.
 constexpr size_t kReadAhead = 64 << 10;
 constexpr Nanos kSoon = std::chrono::seconds(1);

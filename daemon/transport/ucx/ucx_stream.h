@@ -185,7 +185,7 @@ class UcxStream final : public BulkGuest, public std::enable_shared_from_this<Uc
   void* to_be_placed_ CKPTD_GUARDED_BY(mutex_) = nullptr;  // the offer that was taken last
   std::deque<Placing> to_place_ CKPTD_GUARDED_BY(mutex_);
   std::deque<std::span<std::byte>> placed_ CKPTD_GUARDED_BY(mutex_);  // was not told yet
-  size_t unplaced_ CKPTD_GUARDED_BY(mutex_) = 0;        // pieces that are not in place
+  size_t unplaced_ CKPTD_GUARDED_BY(mutex_) = 0;                      // pieces that are not in place
   bool end_came_ CKPTD_GUARDED_BY(mutex_) = false;
   bool broken_ CKPTD_GUARDED_BY(mutex_) = false;
   bool end_said_ CKPTD_GUARDED_BY(mutex_) = false;
