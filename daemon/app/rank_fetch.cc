@@ -53,6 +53,7 @@ protect::RebuildEnds RankRunner::EndsOfRebuild() {
           [this](const protect::ParityPlace& place, const SnapshotId& id) {
             return services_.keeper.OpenParity(options_.job, place, id);
           },
+          [this] { return seen_.load(); },
           [this](const SnapshotId& id) { return OnStorage(id); }};
 }
 
@@ -63,7 +64,7 @@ std::unique_ptr<protect::StoredCopy> RankRunner::OnStorage(const SnapshotId& id)
 void RankFetch::Find(const snapshot::FindLayout& e) const {
   if (e.sources.agents.empty()) return FindLayoutByParity(e);
   RankRunner* self = &runner;
-  runner.copy_fetch_.Describe({e.snapshot, e.sources.agents, runner.machine_.view().seen},
+  runner.copy_fetch_.Describe({e.snapshot, e.sources.agents},
                               [self, e](const absl::StatusOr<v1::DescribeResponse>& copy) {
                                 self->options_.enqueue([self, e, copy] {
                                   const RankFetch effects{*self};
@@ -76,7 +77,7 @@ void RankFetch::Find(const snapshot::FindLayout& e) const {
 void RankFetch::FindLayoutByParity(const snapshot::FindLayout& e) const {
   if (e.sources.parity == nullptr) return FindLayoutOnStorage(e);
   RankRunner* self = &runner;
-  runner.parity_fetch_.Describe({e.snapshot, e.sources.parity, runner.machine_.view().seen},
+  runner.parity_fetch_.Describe({e.snapshot, e.sources.parity},
                                 [self, e](const absl::StatusOr<v1::DescribeResponse>& told) {
                                   self->options_.enqueue([self, e, told] {
                                     const RankFetch effects{*self};
@@ -145,7 +146,7 @@ void RankFetch::Fetch(const snapshot::Fetch& e) const {
   if (e.sources.agents.empty()) return FetchByParity(e);
   RankRunner* self = &runner;
   const AttemptId attempt = runner.machine_.view().seen;
-  runner.copy_fetch_.Fetch({e.snapshot, e.sources.agents, attempt}, {set->head(), file},
+  runner.copy_fetch_.Fetch({e.snapshot, e.sources.agents}, {set->head(), file},
                            [self, e, attempt](const absl::StatusOr<protect::CopyFetch::Brought>& brought) {
                              self->options_.enqueue([self, e, attempt, brought] {
                                const RankFetch effects{*self};
@@ -169,7 +170,7 @@ void RankFetch::FetchByParity(const snapshot::Fetch& e) const {
   if (e.sources.parity == nullptr || file == nullptr) return FetchFromStorage(e);
   RankRunner* self = &runner;
   const AttemptId attempt = runner.machine_.view().seen;
-  runner.parity_fetch_.Fetch({e.snapshot, e.sources.parity, attempt}, {set->head(), file},
+  runner.parity_fetch_.Fetch({e.snapshot, e.sources.parity}, {set->head(), file},
                              [self, e, attempt](const absl::StatusOr<v1::CopyRecord>& record) {
                                self->options_.enqueue([self, e, attempt, record] {
                                  const RankFetch effects{*self};

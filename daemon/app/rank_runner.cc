@@ -49,7 +49,7 @@ RankRunner::RankRunner(Services& services, region::RankRegion& region, Options o
                   {services.agent_id, options_.job, options_.uid, options_.rank},
                   {[this] { return services_.links.copies(); },
                    [this](const SnapshotId& id) { return services_.keeper.Open(options_.job, options_.rank, id); },
-                   [this](const SnapshotId& id) { return OnStorage(id); }}),
+                   [this](const SnapshotId& id) { return OnStorage(id); }, [this] { return seen_.load(); }}),
       parity_fetch_(EndsOfRebuild()),
       metrics_(services.metrics, services.clock, options_.job) {}
 
@@ -89,6 +89,7 @@ void RankRunner::Feed(snapshot::Event event) {
       parent_ = {parent.attempt(), parent.step()};
     }
     machine_.Step(next, effects_);
+    seen_ = machine_.view().seen;
     Execute(effects_);
     effects_.clear();
   }

@@ -6,6 +6,7 @@
 #ifndef CKPTD_DAEMON_APP_RANK_RUNNER_H_
 #define CKPTD_DAEMON_APP_RANK_RUNNER_H_
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -131,6 +132,7 @@ class RankRunner {
   region::RankRegion& region_;
   const Options options_;
   snapshot::Machine machine_;
+  std::atomic<AttemptId> seen_{0};  // the machine's, for the loop's thread
   TrainerChannel channel_;
   Bells bells_;
   LayoutIntake intake_;

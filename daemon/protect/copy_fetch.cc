@@ -52,7 +52,7 @@ v1::DescribeRequest CopyFetch::RequestFor(const Request& request) const {
   v1::DescribeRequest out;
   *out.mutable_copy() = NameOfCopy(whose_.job, whose_.rank, request.id);
   out.set_user(std::to_string(whose_.uid));
-  out.set_attempt(request.attempt);
+  out.set_attempt(handler_.attempt());
   return out;
 }
 
@@ -94,8 +94,8 @@ void CopyFetch::Describe(Request request, Described done) {
     done(Error(CodeOf(answer.status()), absl::StrCat(Name(request), answer.status().message())));
   };
   auto& question = questions_[number];
-  question = std::make_unique<FirstAnswer>(loop_, clock_, handler_.calls, std::move(asked), std::move(none),
-                                           std::move(handler));
+  question = std::make_unique<FirstAnswer>(loop_, clock_, handler_.calls, handler_.attempt, std::move(asked),
+                                           std::move(none), std::move(handler));
   question->Start();
 }
 
@@ -153,11 +153,11 @@ void CopyFetch::CopiedFromSelf(const std::shared_ptr<Bringing>& bringing, const 
 void CopyFetch::Share(const std::shared_ptr<Bringing>& bringing, std::unique_ptr<StoredCopy> stored) {
   if (bringing->request.sources.empty()) return Finish(bringing, bringing->last);
   const std::weak_ptr<Bringing> weak = bringing;
-  bringing->shared =
-      std::make_unique<SharedFetch>(SharedFetch::Ends{loop_, clock_, whose_, handler_.calls}, bringing->request,
-                                    bringing->into, std::move(stored), [this, weak](SharedOutcome outcome) {
-                                      if (const auto self = weak.lock()) EndShared(self, std::move(outcome));
-                                    });
+  bringing->shared = std::make_unique<SharedFetch>(
+      SharedFetch::Ends{loop_, clock_, whose_, handler_.calls, handler_.attempt}, bringing->request, bringing->into,
+      std::move(stored), [this, weak](SharedOutcome outcome) {
+        if (const auto self = weak.lock()) EndShared(self, std::move(outcome));
+      });
   bringing->shared->Start();
 }
 

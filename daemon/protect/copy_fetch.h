@@ -48,6 +48,7 @@ class CopyFetch {
     std::function<absl::StatusOr<HeldSnapshot>(const SnapshotId& id)> open;
     // As it is on storage, whether or not it is; may be null.
     std::function<std::unique_ptr<StoredCopy>(const SnapshotId& id)> stored;
+    std::function<AttemptId()> attempt;  // that loads now
   };
 
   // All outlive it. `work` copies what is on this node already.
@@ -57,7 +58,6 @@ class CopyFetch {
   struct Request {
     SnapshotId id;
     std::vector<std::string> sources;  // this agent itself may be among them
-    AttemptId attempt = 0;             // that loads it
   };
   // What the first of them that has it says of it. It may come within the call.
   using Described = std::function<void(const absl::StatusOr<v1::DescribeResponse>&)>;

@@ -46,12 +46,13 @@ class CopyFetchTest : public FetchTest {
   absl::Status Renew(const FakeCopyCalls::Moved& moved, const absl::StatusOr<v1::DescribeResponse>& said) {
     absl::Status told = Error(ErrorCode::INTERNAL, "no answer");
     moved.order.renew([&](const absl::StatusOr<transport::TransferToken>& token) { told = token.status(); });
+    EXPECT_EQ(calls_.describes.back().request.attempt(), attempt_);
     Take(calls_.describes).answer(said);
     return told;
   }
 
   void Describe(std::vector<std::string> sources) {
-    fetch_->Describe({kParent, std::move(sources), 2},
+    fetch_->Describe({kParent, std::move(sources)},
                      [this](const absl::StatusOr<v1::DescribeResponse>& told) { told_.push_back(told); });
   }
   [[nodiscard]] std::vector<std::string> Asked() const {
@@ -184,6 +185,39 @@ TEST_F(CopyFetchTest, WhoHasNotHeardOfTheAttemptIsAskedAgainForAWhile) {
   EXPECT_THAT(Asked(), IsEmpty());
   ASSERT_EQ(ended_.size(), 1u);
   EXPECT_EQ(CodeOf(ended_[0]), ErrorCode::BUSY);
+}
+
+// The trainer started anew, and the holder knows it, maybe before this agent does.
+TEST_F(CopyFetchTest, WhoHasHeardOfALaterAttemptIsAskedInItsName) {
+  const absl::Status later = Error(ErrorCode::FENCED, "attempt 3 follows attempt 2");
+  Fetch({"b"});
+  Take(calls_.describes).answer(later);
+  Pass(std::chrono::milliseconds(500));
+  ASSERT_EQ(calls_.describes.size(), 1u);
+  EXPECT_EQ(calls_.describes[0].request.attempt(), 2u);
+  attempt_ = 3;
+  Take(calls_.describes).answer(later);
+  Pass(std::chrono::milliseconds(100));
+  ASSERT_EQ(calls_.describes.size(), 1u);
+  EXPECT_EQ(calls_.describes[0].request.attempt(), 3u);
+  const FakeCopyCalls::Moved moved = Begin();
+  attempt_ = 4;
+  EXPECT_TRUE(Renew(moved, Description(3)).ok());
+  for (const uint32_t chunk : {2, 0, 1}) ASSERT_TRUE(Arrive(moved, chunk).ok());
+  moved.done(absl::OkStatus());
+  Settle();
+  EXPECT_THAT(ended_, ElementsAre(absl::OkStatus()));
+}
+
+TEST_F(CopyFetchTest, WhoRefusesForLongerThanNewsTakeIsLost) {
+  Fetch({"b"});
+  Take(calls_.describes).answer(Error(ErrorCode::FENCED, "attempt 3 follows attempt 2"));
+  Pass(seconds(1));
+  Take(calls_.describes).answer(Error(ErrorCode::FENCED, "attempt 3 follows attempt 2"));
+  Settle();
+  EXPECT_THAT(Asked(), IsEmpty());
+  ASSERT_EQ(ended_.size(), 1u);
+  EXPECT_EQ(CodeOf(ended_[0]), ErrorCode::FENCED);
 }
 
 // BUSY alone would be asked again until the transfer's deadline.

@@ -33,7 +33,7 @@ class FetchTest : public ::testing::Test {
   virtual absl::StatusOr<HeldSnapshot> Own(const SnapshotId&) { return Error(ErrorCode::NOT_FOUND, "not here"); }
 
   void Fetch(std::vector<std::string> sources) {
-    fetch_->Fetch({kParent, std::move(sources), 2}, into_, [this](const absl::StatusOr<CopyFetch::Brought>& brought) {
+    fetch_->Fetch({kParent, std::move(sources)}, into_, [this](const absl::StatusOr<CopyFetch::Brought>& brought) {
       ended_.push_back(brought.status());
       if (brought.ok()) from_storage_ = brought->from_storage;
     });
@@ -66,9 +66,10 @@ class FetchTest : public ::testing::Test {
     return std::make_unique<CopyFetch>(
         *loop_, clock_, work_, CopyFetch::Whose{"a", "gpt", 1000, 0},
         CopyFetch::Handler{[this] { return &calls_; }, [this](const SnapshotId& id) { return Own(id); },
-                           std::move(stored)});
+                           std::move(stored), [this] { return attempt_; }});
   }
 
+  AttemptId attempt_ = 2;  // that loads
   FakeClock clock_;
   std::unique_ptr<Loop> loop_ = *Loop::Create(clock_, 64);
   InlineExecutor work_;

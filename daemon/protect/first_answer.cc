@@ -12,11 +12,12 @@ constexpr Nanos kAskBeside = std::chrono::seconds(1);
 
 }  // namespace
 
-FirstAnswer::FirstAnswer(Loop& loop, const Clock& clock, PieceSource::Calls calls, std::vector<Asked> asked,
-                         absl::Status none, Handler handler)
+FirstAnswer::FirstAnswer(Loop& loop, const Clock& clock, PieceSource::Calls calls, PieceSource::Attempt attempt,
+                         std::vector<Asked> asked, absl::Status none, Handler handler)
     : loop_(loop),
       clock_(clock),
       calls_(std::move(calls)),
+      attempt_(std::move(attempt)),
       asked_(std::move(asked)),
       handler_(std::move(handler)),
       last_(std::move(none)) {}
@@ -32,7 +33,7 @@ void FirstAnswer::AskNext() {
   loop_.After(kAskBeside, scope_.Bind([this, next = next_] {
     if (next_ == next) AskNext();
   }));
-  sources_.push_back(std::make_unique<PieceSource>(loop_, clock_, calls_, asked_[who].agent, /*spare=*/true));
+  sources_.push_back(std::make_unique<PieceSource>(loop_, clock_, calls_, attempt_, asked_[who].agent, /*spare=*/true));
   sources_.back()->Ask(asked_[who].request,
                        [this, who](const absl::StatusOr<v1::DescribeResponse>& answer) { Answered(who, answer); });
 }

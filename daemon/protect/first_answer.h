@@ -36,8 +36,8 @@ class FirstAnswer {
   };
 
   // `none`: what is told when nobody is asked.
-  FirstAnswer(Loop& loop, const Clock& clock, PieceSource::Calls calls, std::vector<Asked> asked, absl::Status none,
-              Handler handler);
+  FirstAnswer(Loop& loop, const Clock& clock, PieceSource::Calls calls, PieceSource::Attempt attempt,
+              std::vector<Asked> asked, absl::Status none, Handler handler);
   void Start() { AskNext(); }
 
  private:
@@ -48,6 +48,7 @@ class FirstAnswer {
   Loop& loop_;
   const Clock& clock_;
   const PieceSource::Calls calls_;
+  const PieceSource::Attempt attempt_;
   const std::vector<Asked> asked_;
   Handler handler_;
   std::vector<std::unique_ptr<PieceSource>> sources_;

@@ -55,7 +55,7 @@ void ParityFetch::Describe(const Request& request, Described done) {
       continue;
     }
     others.push_back(holder);
-    asked.push_back({holder.agent, ends_.RequestFor(holder, request.id, request.attempt)});
+    asked.push_back({holder.agent, ends_.RequestFor(holder, request.id)});
     asked.back().request.set_chunks(1);
   }
   const uint64_t number = next_question_++;
@@ -72,7 +72,7 @@ void ParityFetch::Describe(const Request& request, Described done) {
     done(Error(CodeOf(why), absl::StrCat(ends_.Name(id), ": by parity: ", why.message())));
   };
   auto& question = questions_[number];
-  question = std::make_unique<FirstAnswer>(ends_.loop, ends_.clock, ends_.calls, std::move(asked),
+  question = std::make_unique<FirstAnswer>(ends_.loop, ends_.clock, ends_.calls, ends_.attempt, std::move(asked),
                                            Error(ErrorCode::NOT_FOUND, "nobody has parity of it"), std::move(handler));
   question->Start();
 }
@@ -142,8 +142,8 @@ void ParityFetch::StartStripe(const std::shared_ptr<Rebuild>& rebuild, uint32_t 
   auto chosen = rebuild->plan->Choose(stripe);
   if (!chosen.ok()) return End(rebuild, chosen.status());
   const std::weak_ptr<Rebuild> weak = rebuild;
-  StripeFetch::Order order{rebuild->request.id, rebuild->request.attempt, rebuild->into,     block,
-                           rebuild->rebuilt,    rebuild->record,          rebuild->is_stored};
+  StripeFetch::Order order{rebuild->request.id, rebuild->into,   block,
+                           rebuild->rebuilt,    rebuild->record, rebuild->is_stored};
   rebuild->stripe = std::make_unique<StripeFetch>(ends_, rebuild->lengths, *std::move(chosen), std::move(order),
                                                   [this, weak, stripe](StripeFetch::Outcome outcome) {
                                                     if (const auto self = weak.lock())

@@ -34,7 +34,6 @@ class ParityFetch {
   struct Request {
     SnapshotId id;
     std::shared_ptr<const v1::ParitySources> sources;
-    AttemptId attempt = 0;  // that loads it
   };
   // What the first parity that was made of the rank's image says of it: layout and record.
   using Described = CopyFetch::Described;

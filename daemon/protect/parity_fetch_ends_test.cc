@@ -67,7 +67,7 @@ TEST(ParityDescribeTest, AHolderOfParityTellsWhatTheImageWas) {
   ParityRestore restore({3, 1}, 2, "x");
   std::vector<absl::StatusOr<v1::DescribeResponse>> told;
   const auto describe = [&] {
-    restore.fetch->Describe({TestGroup::kId, restore.Sources(), 2},
+    restore.fetch->Describe({TestGroup::kId, restore.Sources()},
                             [&](const absl::StatusOr<v1::DescribeResponse>& answer) { told.push_back(answer); });
   };
   restore.agents.says =
@@ -104,7 +104,7 @@ TEST(ParityDescribeTest, ParityThatIsHereIsNotAskedFor) {
       return Error(ErrorCode::NOT_FOUND, "not here");
     };
     std::vector<absl::StatusOr<v1::DescribeResponse>> told;
-    restore.fetch->Describe({TestGroup::kId, restore.Sources(), 2},
+    restore.fetch->Describe({TestGroup::kId, restore.Sources()},
                             [&](const absl::StatusOr<v1::DescribeResponse>& answer) { told.push_back(answer); });
     restore.Run();
     ASSERT_EQ(told.size(), 1u) << here;
@@ -116,7 +116,7 @@ TEST(ParityDescribeTest, ParityThatIsHereIsNotAskedFor) {
 TEST(ParityDescribeTest, AQuestionEndsWithItsOwner) {
   ParityRestore restore({3, 1}, 2, "x");
   int told = 0;
-  restore.fetch->Describe({TestGroup::kId, restore.Sources(), 2},
+  restore.fetch->Describe({TestGroup::kId, restore.Sources()},
                           [&](const absl::StatusOr<v1::DescribeResponse>&) { ++told; });
   restore.fetch.reset();
   restore.Run();

@@ -94,7 +94,7 @@ TEST(ParityFetchTest, AGroupThatIsNoneIsNotAskedFor) {
     Restore restore({3, 1}, 1, "x");
     auto sources = std::make_shared<v1::ParitySources>(*restore.Sources());
     changes[i](*sources);
-    restore.fetch->Fetch({TestGroup::kId, sources, 2}, restore.into,
+    restore.fetch->Fetch({TestGroup::kId, sources}, restore.into,
                          [&](const absl::StatusOr<v1::CopyRecord>& record) { restore.ended.push_back(record); });
     EXPECT_EQ(CodeOf(restore.Status()), ErrorCode::INVALID_ARGUMENT) << "change " << i;
     EXPECT_TRUE(restore.agents.asked.empty());

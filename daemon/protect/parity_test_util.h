@@ -237,6 +237,7 @@ struct ParityRestore {
                      [this] { return linked ? &agents : nullptr; },
                      [this](Rank whose, const SnapshotId& id) { return OwnImage(whose, id); },
                      [this](const ParityPlace& place, const SnapshotId& id) { return OwnParity(place, id); },
+                     [] { return AttemptId{2}; },
                      [this](const SnapshotId&) { return std::make_unique<FakeStoredCopy>(storage); }};
     fetch = std::make_unique<ParityFetch>(std::move(ends));
     region::LayoutSet& set = Layout(rank, group.images[rank].size());
@@ -296,7 +297,7 @@ struct ParityRestore {
     return sources;
   }
   void Begin(const std::string& everything_on = "") {
-    fetch->Fetch({TestGroup::kId, Sources(everything_on), 2}, into,
+    fetch->Fetch({TestGroup::kId, Sources(everything_on)}, into,
                  [this](const absl::StatusOr<v1::CopyRecord>& record) { ended.push_back(record); });
   }
   void Settle() {

@@ -13,6 +13,7 @@ namespace {
 
 constexpr Nanos kPieceAnswer = std::chrono::seconds(10);  // to one question
 constexpr Nanos kPieceNotYet = std::chrono::seconds(10);  // an agent that has not heard of the attempt is asked again
+constexpr Nanos kWeHearLater = std::chrono::seconds(1);   // than that agent of a new attempt
 constexpr Nanos kAskPieceAgain = std::chrono::milliseconds(100);
 
 bool ComesLater(const absl::Status& status) {
@@ -23,26 +24,35 @@ absl::Status NoLinks() { return Error(ErrorCode::AGENT_UNREACHABLE, "there are n
 
 }  // namespace
 
-PieceSource::PieceSource(Loop& loop, const Clock& clock, Calls calls, std::string agent, bool spare)
-    : loop_(loop), clock_(clock), calls_(std::move(calls)), agent_(std::move(agent)), spare_(spare) {}
+PieceSource::PieceSource(Loop& loop, const Clock& clock, Calls calls, Attempt attempt, std::string agent, bool spare)
+    : loop_(loop),
+      clock_(clock),
+      calls_(std::move(calls)),
+      attempt_(std::move(attempt)),
+      agent_(std::move(agent)),
+      spare_(spare) {}
 
 void PieceSource::Ask(v1::DescribeRequest request, Answer answer) {
   request_ = std::move(request);
   answer_ = std::move(answer);
-  patience_ends_ = clock_.Monotonic() + kPieceNotYet;
+  asked_ = clock_.Monotonic();
+  patience_ends_ = asked_ + kPieceNotYet;
   AskNow();
 }
 
 void PieceSource::AskNow() {
   transport::CopyCalls* calls = calls_();
   if (calls == nullptr) return Answered(NoLinks());
+  request_.set_attempt(attempt_());
   calls->Describe(agent_, request_, kPieceAnswer,
                   scope_.Bind([this](absl::StatusOr<v1::DescribeResponse> answer) { Answered(std::move(answer)); }));
 }
 
 // The last thing here: whoever hears the answer may ask anew.
 void PieceSource::Answered(absl::StatusOr<v1::DescribeResponse> answer) {
-  const bool again = ComesLater(answer.status()) && clock_.Monotonic() < patience_ends_;
+  const Nanos now = clock_.Monotonic();
+  const bool behind = CodeOf(answer.status()) == ErrorCode::FENCED && now < asked_ + kWeHearLater;
+  const bool again = behind || (ComesLater(answer.status()) && now < patience_ends_);
   if (again) return (void)loop_.After(kAskPieceAgain, scope_.Bind([this] { AskNow(); }));
   patience_ends_ = Nanos(0);
   const Answer told = std::exchange(answer_, nullptr);
@@ -76,6 +86,7 @@ void PieceSource::Cancel() {
 void PieceSource::Renew(uint32_t slot, const std::function<void(absl::StatusOr<transport::TransferToken>)>& answered) {
   transport::CopyCalls* calls = calls_();
   if (calls == nullptr) return answered(NoLinks());
+  request_.set_attempt(attempt_());
   calls->Describe(agent_, request_, kPieceAnswer,
                   scope_.Bind([this, slot, answered](const absl::StatusOr<v1::DescribeResponse>& again) {
                     const absl::Status said = Patiently(again.status());

@@ -1,6 +1,7 @@
-// One agent that a rebuild reads from: what it says of a piece, and the bytes of it. An agent that has not heard of the
-// attempt is asked again for a while; one that falls silent while bytes move is given up when others can do without it,
-// and waited for as long as the transport does when not.
+// One agent that a rebuild reads from: what it says of a piece, and the bytes of it. It is asked in
+// the name of the attempt that loads at that moment: the rank's trainer may start anew meanwhile. An agent that has not
+// heard of the attempt is asked again for a while, and so is one that has heard of a later one; one that falls silent
+// while bytes move is given up when others can do without it, and waited for as long as the transport does when not.
 //
 // On the loop's thread. Destroying it ends what is under way.
 #ifndef CKPTD_DAEMON_PROTECT_PIECE_SOURCE_H_
@@ -23,13 +24,14 @@ namespace ckptd::protect {
 class PieceSource {
  public:
   using Calls = std::function<transport::CopyCalls*()>;
+  using Attempt = std::function<AttemptId()>;  // that loads now
   using Answer = std::function<void(absl::StatusOr<v1::DescribeResponse>)>;
 
   // `spare`: others can do without it.
-  PieceSource(Loop& loop, const Clock& clock, Calls calls, std::string agent, bool spare);
+  PieceSource(Loop& loop, const Clock& clock, Calls calls, Attempt attempt, std::string agent, bool spare);
   void set_spare(bool spare) { spare_ = spare; }
 
-  // One question at a time. The answer may come within the call.
+  // One question at a time, its attempt left out. The answer may come within the call.
   void Ask(v1::DescribeRequest request, Answer answer);
 
   // The bytes that the last answer told of: `bytes` in chunks of `chunk_bytes`. `done` comes once, never within the
@@ -50,10 +52,12 @@ class PieceSource {
   Loop& loop_;
   const Clock& clock_;
   const Calls calls_;
+  const Attempt attempt_;
   const std::string agent_;
   bool spare_;
   v1::DescribeRequest request_;
   Answer answer_;
+  Nanos asked_{0};  // first
   Nanos patience_ends_{0};
   std::unique_ptr<transport::CopyMove> move_;
   CallbackScope scope_;

@@ -108,7 +108,7 @@ SharedFetch::SharedFetch(Ends ends, CopyFetch::Request request, CopyFetch::Into 
       board_(std::make_shared<Board>(into_, request_.sources.size() + 1)) {
   const bool spare = request_.sources.size() > 1;
   for (const std::string& name : request_.sources) {
-    auto agent = std::make_unique<PieceSource>(ends_.loop, ends_.clock, ends_.calls, name, spare);
+    auto agent = std::make_unique<PieceSource>(ends_.loop, ends_.clock, ends_.calls, ends_.attempt, name, spare);
     sources_.push_back(std::unique_ptr<Source>(new Source{absl::StrCat("agent ", name), std::move(agent)}));
   }
   sources_.push_back(std::unique_ptr<Source>(new Source{"the storage", nullptr}));
@@ -120,7 +120,6 @@ v1::DescribeRequest SharedFetch::RequestFor(const ShareOut::Range& range) const 
   v1::DescribeRequest out;
   *out.mutable_copy() = NameOfCopy(ends_.whose.job, ends_.whose.rank, request_.id);
   out.set_user(std::to_string(ends_.whose.uid));
-  out.set_attempt(request_.attempt);
   out.set_first_chunk(range.first);
   out.set_chunks(range.count);
   return out;

@@ -50,6 +50,7 @@ class SharedFetch {
     const Clock& clock;
     CopyFetch::Whose whose;
     PieceSource::Calls calls;
+    PieceSource::Attempt attempt;
   };
   using Ended = std::function<void(SharedOutcome)>;
 

@@ -39,12 +39,11 @@ std::string RebuildEnds::Name(const SnapshotId& id) const {
   return absl::StrCat("job ", whose.job, " rank ", whose.rank, " step ", id.step);
 }
 
-v1::DescribeRequest RebuildEnds::RequestFor(const ParityPlan::Source& source, const SnapshotId& id,
-                                            AttemptId attempt) const {
+v1::DescribeRequest RebuildEnds::RequestFor(const ParityPlan::Source& source, const SnapshotId& id) const {
   v1::DescribeRequest request;
   *request.mutable_copy() = NameOfCopy(whose.job, source.rank, id);
   request.set_user(std::to_string(whose.uid));
-  request.set_attempt(attempt);
+  request.set_attempt(attempt());
   if (source.parity) *request.mutable_parity() = PieceOf(*source.parity);
   return request;
 }
@@ -109,8 +108,8 @@ StripeFetch::StripeFetch(const RebuildEnds& ends, Lengths& lengths, ParityPlan::
   for (const ParityPlan::Source& from : stripe_.sources) {
     const bool own = from.agent == ends_.whose.agent;
     const bool spare = from.spare || order_.spare;
-    pieces_.push_back(std::unique_ptr<Piece>(
-        new Piece{from, {ends_.loop, ends_.clock, ends_.calls, from.agent, spare}, own, {}, {}, {}, {}, {}}));
+    pieces_.push_back(std::unique_ptr<Piece>(new Piece{
+        from, {ends_.loop, ends_.clock, ends_.calls, ends_.attempt, from.agent, spare}, own, {}, {}, {}, {}, {}}));
   }
 }
 
@@ -133,7 +132,7 @@ void StripeFetch::CanBeSpared() {
 void StripeFetch::Ask(size_t i) {
   Piece& piece = *pieces_[i];
   if (piece.own) return AskSelf(i);
-  v1::DescribeRequest request = ends_.RequestFor(piece.from, order_.id, order_.attempt);
+  v1::DescribeRequest request = ends_.RequestFor(piece.from, order_.id);
   erasure::Extent chunks{first_, count_};
   if (!piece.from.parity) {
     const auto length = lengths_.find({piece.from.rank, piece.from.agent});

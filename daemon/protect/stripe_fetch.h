@@ -42,13 +42,13 @@ struct RebuildEnds {
   std::function<absl::StatusOr<HeldSnapshot>(Rank rank, const SnapshotId& id)> open;
   // Complete parity of this snapshot in this node's memory. NOT_FOUND.
   std::function<absl::StatusOr<HeldParity>(const ParityPlace& place, const SnapshotId& id)> parity;
+  PieceSource::Attempt attempt;
   // The image that is rebuilt, as it is on storage, whether or not it is; may be null.
   std::function<std::unique_ptr<StoredCopy>(const SnapshotId& id)> stored = nullptr;
 
   [[nodiscard]] std::string Name(const SnapshotId& id) const;  // "job gpt rank 3 step 10"
   // What the source is to be asked for, but for the range.
-  [[nodiscard]] v1::DescribeRequest RequestFor(const ParityPlan::Source& source, const SnapshotId& id,
-                                               AttemptId attempt) const;
+  [[nodiscard]] v1::DescribeRequest RequestFor(const ParityPlan::Source& source, const SnapshotId& id) const;
 };
 
 // As another agent would tell of it.
@@ -65,7 +65,6 @@ class StripeFetch {
 
   struct Order {
     SnapshotId id;
-    AttemptId attempt = 0;  // that loads it
     CopyFetch::Into into;
     erasure::Extent block;                         // of the lost image; not empty
     std::vector<bool> rebuilt;                     // its chunks; one is missing

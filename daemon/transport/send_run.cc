@@ -114,7 +114,7 @@ bool SendRun::Write(BulkStream& stream) {
 }
 
 absl::Status SendRun::Send(BulkStream& stream, size_t bytes, uint64_t offset) const {
-  CKPTD_FP("transport.send");
+  CKPTD_FP("copy.send");
   if (source_.file.fd >= 0 && stream.sends_files())
     return stream.SendFile(bytes, {source_.file.fd, source_.file.offset + offset});
   return stream.SendData(bytes, [&](std::span<std::byte> into) { return source_.read(offset, into); });

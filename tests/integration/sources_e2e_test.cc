@@ -35,9 +35,9 @@ class SourcesTest : public CopiesTest {
   // Few steps: while ranks wait for something they would compute, and there are six.
   static constexpr char kCalm[] = "--every 2 --step-ms 25 --steps 100000";
 
-  // `at_b`, `at_c`: what happens there when a chunk is sent to another node (failpoint transport.send).
+  // `at_b`, `at_c`: what happens there when a chunk is sent to another node (failpoint copy.send).
   void MakeNodes(const std::string& at_b, const std::string& at_c, size_t ranks = 1) {
-    const auto failpoint = [](const std::string& what) { return "CKPTD_FAILPOINTS=transport.send=" + what; };
+    const auto failpoint = [](const std::string& what) { return "CKPTD_FAILPOINTS=copy.send=" + what; };
     where_.assign(ranks, 0);
     cluster_ = std::make_unique<Cluster>(ClusterOptions{3, ThreeCopies(), {}});
     ASSERT_TRUE(cluster_->node(0).StartAgent()) << cluster_->Logs();
@@ -118,6 +118,24 @@ TEST_F(SourcesTest, AHolderWhoseCopyIsDamagedIsLeftOut) {
   EXPECT_NE(Log().find("op=copy.not_there"), std::string::npos) << "it is named" << Log();
 }
 
+// One of them stands still, and the trainer dies and starts again before it is given up. The other one refuses to bring
+// its part to an attempt that is over; the one after it gets the step from their memory all the same.
+TEST_F(SourcesTest, ATrainerThatStartsAnewMeanwhileGetsItToo) {
+  ASSERT_NO_FATAL_FAILURE(MakeNodes("stop@10", "sleep:30"));
+  ASSERT_NO_FATAL_FAILURE(LoseItsNode());
+  ASSERT_TRUE(cluster_->node(0).StartAgent()) << cluster_->Logs();
+  const std::string line = LineTo(LastOf(ranks_, "STEP") + 30) + kImage;
+  Ranks first = cluster_->Train(where_, line);
+  for (int i = 0; i < 200 && FilesWith(cluster_->node(0).region(), "rank-00000/slot-").empty(); ++i) usleep(50'000);
+  usleep(200'000);
+  KillAll(first);
+  const Ranks ranks = cluster_->Train(where_, line);
+  const Rest rest = Finish(ranks, where_, line);
+  kill(cluster_->node(1).agent()->pid(), SIGCONT);
+  EXPECT_GE(rest.step, LastOf(ranks_, "PROTECTED")) << cluster_->Logs();
+  EXPECT_EQ(rest.sources, std::vector<uint64_t>{kReplica}) << cluster_->Logs();
+}
+
 // One holder only, and what it holds is on storage too.
 class StorageBeside : public SourcesTest {
  protected:
@@ -130,7 +148,7 @@ class StorageBeside : public SourcesTest {
     where_ = {0};
     cluster_ = std::make_unique<Cluster>(ClusterOptions{2, TwoCopies(), {}});
     ASSERT_TRUE(cluster_->node(0).StartAgent()) << cluster_->Logs();
-    ASSERT_TRUE(cluster_->node(1).StartAgent({"CKPTD_FAILPOINTS=transport.send=" + at_b})) << cluster_->Logs();
+    ASSERT_TRUE(cluster_->node(1).StartAgent({"CKPTD_FAILPOINTS=copy.send=" + at_b})) << cluster_->Logs();
     ranks_ = cluster_->Train(where_, kSlowSteps + std::string(kImage));
     ASSERT_NO_FATAL_FAILURE(AwaitProtected(ranks_, 1));
     ASSERT_TRUE(ranks_[0]->WaitFor("DURABLE 1")) << cluster_->Logs();
