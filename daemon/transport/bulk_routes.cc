@@ -1,5 +1,7 @@
 #include "daemon/transport/bulk_routes.h"
 
+#include <algorithm>
+
 #include "absl/strings/strip.h"
 
 namespace ckptd::transport {
@@ -24,6 +26,15 @@ void BulkRoutes::Heard(const std::string& peer, absl::string_view from, BulkWay 
     routes_[{peer, way}] = {host, static_cast<uint16_t>(port)};
 }
 
+// Several connections may fail of one fault. One that failed long ago tells nothing of this one.
+void BulkRoutes::Failed(const std::string& peer, BulkWay way, Nanos now) {
+  Rest& rest = rests_[{peer, way}];
+  if (now < rest.until) return;
+  const bool again = rest.span != Nanos(0) && now < rest.until + kRouteRestsAtMost;
+  rest.span = again ? std::min(2 * rest.span, kRouteRestsAtMost) : kRouteRests;
+  rest.until = now + rest.span;
+}
+
 void BulkRoutes::ForgetOthers(const std::function<bool(const std::string& name)>& is_peer) {
   const auto is_other = [&](const auto& entry) { return !is_peer(entry.first.first); };
   std::erase_if(routes_, is_other);
@@ -32,7 +43,7 @@ void BulkRoutes::ForgetOthers(const std::function<bool(const std::string& name)>
 
 std::optional<BulkRoute> BulkRoutes::Find(const std::string& peer, BulkWay way, Nanos now) const {
   const auto rests = rests_.find({peer, way});
-  if (rests != rests_.end() && now < rests->second) return std::nullopt;
+  if (rests != rests_.end() && now < rests->second.until) return std::nullopt;
   const auto route = routes_.find({peer, way});
   return route == routes_.end() ? std::nullopt : std::optional<BulkRoute>(route->second);
 }

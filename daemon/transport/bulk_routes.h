@@ -1,6 +1,6 @@
 // Where each peer takes a Move by other ways than gRPC (bulk_port.h), as it said last, and whether a way is worth a
-// try: a peer to which no connection could be made, or none that brought anything, is left alone for a while. Pure; one
-// thread.
+// try: a peer to which no connection could be made, or none that brought anything, is left alone for a while, twice as
+// long each time: each try may cost a copy the five seconds in which nobody answers. Pure; one thread.
 #ifndef CKPTD_DAEMON_TRANSPORT_BULK_ROUTES_H_
 #define CKPTD_DAEMON_TRANSPORT_BULK_ROUTES_H_
 
@@ -18,6 +18,7 @@
 namespace ckptd::transport {
 
 inline constexpr Nanos kRouteRests = std::chrono::seconds(60);
+inline constexpr Nanos kRouteRestsAtMost = std::chrono::minutes(10);
 
 struct BulkRoute {
   std::string host;  // numeric
@@ -29,14 +30,18 @@ class BulkRoutes {
   // `from`: whence its answer came, as gRPC writes it: the port is at the same address. Port 0: it has none.
   void Heard(const std::string& peer, absl::string_view from, BulkWay way, uint32_t port);
   [[nodiscard]] std::optional<BulkRoute> Find(const std::string& peer, BulkWay way, Nanos now) const;
-  void Failed(const std::string& peer, BulkWay way, Nanos now) { rests_[{peer, way}] = now + kRouteRests; }
+  void Failed(const std::string& peer, BulkWay way, Nanos now);
   void ForgetOthers(const std::function<bool(const std::string& name)>& is_peer);
 
  private:
   using Key = std::pair<std::string, BulkWay>;
+  struct Rest {
+    Nanos until{0};
+    Nanos span{0};
+  };
 
   std::map<Key, BulkRoute> routes_;  // of as many peers as there are members
-  std::map<Key, Nanos> rests_;
+  std::map<Key, Rest> rests_;
 };
 
 // "ipv4:10.0.0.7:9465", "ipv6:[::1]:9465", "ipv6:%5B::1%5D:9465". Empty for anything else.

@@ -32,6 +32,24 @@ TEST(BulkRoutesTest, AsThePeerSaidLastUnlessItFailed) {
   }
 }
 
+TEST(BulkRoutesTest, AWayThatKeepsFailingRestsLonger) {
+  BulkRoutes routes;
+  routes.Heard("b", "ipv4:10.0.0.7:9465", BulkWay::kTls, 4000);
+  const auto rests = [&](Nanos now) {
+    routes.Failed("b", BulkWay::kTls, now);
+    routes.Failed("b", BulkWay::kTls, now + Nanos(1));  // another connection, of the same fault
+    Nanos span = kRouteRests;
+    while (!routes.Find("b", BulkWay::kTls, now + span)) span += kRouteRests;
+    return span / kRouteRests;
+  };
+  Nanos now{5};
+  for (const int minutes : {1, 2, 4, 8, 10, 10}) {
+    EXPECT_EQ(rests(now), minutes);
+    now += minutes * kRouteRests + std::chrono::seconds(3);
+  }
+  EXPECT_EQ(rests(now + kRouteRestsAtMost), 1) << "it went well for so long";
+}
+
 TEST(BulkRoutesTest, TheWaysToAPeerAreApart) {
   BulkRoutes routes;
   routes.Heard("b", "ipv4:10.0.0.7:9465", BulkWay::kTls, 4000);
