@@ -134,5 +134,32 @@ TEST_P(FaultsTest, TrainingGoesOnAndWhatIsProtectedComesBack) {
               GetParam().name, StepsOfAFault(), saves, dropped, took.count(), rest.step);
 }
 
+// The firewall between the nodes lets the first port pass and not the one for copies (peers.bulk_port): nobody answers
+// there. They go over the first one, and training does not notice.
+class ShutPort : public NetworkTest {};
+
+TEST_F(ShutPort, CopiesGoOverTheOtherOne) {
+  if (!network_.why_not().empty()) GTEST_SKIP() << "skipped: " << network_.why_not();
+  std::map<std::string, std::string> settings = MemoryOnly();
+  settings["agent.log_level"] = Quoted("debug");
+  ASSERT_NO_FATAL_FAILURE(MakeNodes(settings));
+  for (size_t node = 0; node < 3; ++node)
+    ASSERT_TRUE(network_.On(node, "iptables -A INPUT -i eth0 -p tcp --dport 9466 -j DROP"));
+  const auto begin = std::chrono::steady_clock::now();
+  Ranks ranks = TrainUntilProtected({0, 1});
+  ASSERT_FALSE(HasFailure());
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  EXPECT_LT(took.count(), 15) << cluster_->Logs();
+  EXPECT_EQ(cluster_->Logs().find("op=tls.came"), std::string::npos) << "it is not shut";
+  EXPECT_EQ(cluster_->Logs().find("op=peers.no_tls"), std::string::npos) << "nobody tried";
+  const uint64_t promised = LastOf(ranks, "PROTECTED");
+  LoseNode(1);
+  KillAll(ranks);
+  const Rest rest = TrainToTheEnd({0, 2}, LastOf(ranks, "STEP") + 30);
+  EXPECT_GE(rest.step, promised) << cluster_->Logs();
+  EXPECT_EQ(rest.sources[1], kReplica) << cluster_->Logs();
+  std::printf("protected after %.1f s\n", took.count());
+}
+
 }  // namespace
 }  // namespace ckptd::harness
