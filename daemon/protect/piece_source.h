@@ -1,7 +1,8 @@
-// One agent that a rebuild reads from: what it says of a piece, and the bytes of it. It is asked in
-// the name of the attempt that loads at that moment: the rank's trainer may start anew meanwhile. An agent that has not
-// heard of the attempt is asked again for a while, and so is one that has heard of a later one; one that falls silent
-// while bytes move is given up when others can do without it, and waited for as long as the transport does when not.
+// One agent that a rebuild reads from: what it says of a piece, and the bytes of it. It is asked in the name of the
+// attempt that loads at that moment, as the rank's trainer may start anew meanwhile. An agent that has not heard of the
+// attempt is asked again for a while, one that has heard of a later one for a moment, until this agent has, too; one
+// that falls silent while bytes move is given up when others can do without it, and waited for as long as the transport
+// does when not.
 //
 // On the loop's thread. Destroying it ends what is under way.
 #ifndef CKPTD_DAEMON_PROTECT_PIECE_SOURCE_H_

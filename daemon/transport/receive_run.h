@@ -1,5 +1,5 @@
-// The receiving end of a transfer at work (transfer_run.h). The checksum of each piece is made by the stream, as
-// it puts it into its place or right behind that, while it is in the cache.
+// The receiving end of a transfer at work (transfer_run.h). The checksum of each piece is made by the stream, as it
+// puts it into its place or right behind that, while it is in the cache.
 #ifndef CKPTD_DAEMON_TRANSPORT_RECEIVE_RUN_H_
 #define CKPTD_DAEMON_TRANSPORT_RECEIVE_RUN_H_
 

@@ -1,7 +1,7 @@
-// Frames of Move (move_frame.h) out of a stream of bytes that comes as it comes. Data goes to its
-// place by way of a buffer that stays in the cache, from which one pass sums it and stores it around the cache: written
-// to its place at once, memory would be read before it is written, and once more for the sum. Of everything else there
-// are at most MostOf(kind) bytes. Pure; one thread.
+// Frames of Move (move_frame.h) out of a stream of bytes that comes as it comes. Data goes to its place by way of a
+// buffer that stays in the cache, from which one pass sums it and stores it around the cache: written to its place at
+// once, memory would be read before it is written, and once more for the sum. Of everything else there are at most
+// MostOf(kind) bytes. Pure; one thread.
 #ifndef CKPTD_DAEMON_TRANSPORT_SOCKETS_FRAME_READER_H_
 #define CKPTD_DAEMON_TRANSPORT_SOCKETS_FRAME_READER_H_
 
