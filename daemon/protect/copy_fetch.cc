@@ -52,7 +52,6 @@ v1::DescribeRequest CopyFetch::RequestFor(const Request& request) const {
   v1::DescribeRequest out;
   *out.mutable_copy() = NameOfCopy(whose_.job, whose_.rank, request.id);
   out.set_user(std::to_string(whose_.uid));
-  out.set_attempt(handler_.attempt());
   return out;
 }
 

@@ -43,7 +43,6 @@ v1::DescribeRequest RebuildEnds::RequestFor(const ParityPlan::Source& source, co
   v1::DescribeRequest request;
   *request.mutable_copy() = NameOfCopy(whose.job, source.rank, id);
   request.set_user(std::to_string(whose.uid));
-  request.set_attempt(attempt());
   if (source.parity) *request.mutable_parity() = PieceOf(*source.parity);
   return request;
 }

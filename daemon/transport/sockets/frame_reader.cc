@@ -10,7 +10,7 @@
 namespace ckptd::transport {
 namespace {
 
-constexpr size_t kMostBuffered = 256 << 10;  // of 64 KiB to 1 MiB none was faster (tools/bench/NOTES.md)
+constexpr size_t kMostBuffered = 256 << 10;  // up to 1 MiB makes no clear difference (tools/bench/NOTES.md)
 
 }  // namespace
 
