@@ -218,7 +218,8 @@ absl::Status Agent::MakeServer() {
 void Agent::MakeLinks() {
   PeerLinks::Self self{SpeaksToPeers(config_.peers) ? peers_->membership().self().name : AgentIdOf(config_),
                        incarnation_};
-  bystander_ = std::make_unique<job::Bystander>(job::ReporterId{self.agent, incarnation_, region_->id()});
+  bystander_ =
+      std::make_unique<job::Bystander>(job::ReporterId{self.agent, incarnation_, region_->id()}, report_numbers_);
   agent_id_ = self.agent;
   links_ = std::make_unique<PeerLinks>(
       *loop_, clock_, files_, config_.peers, peers_->membership(), std::move(self),
@@ -269,6 +270,7 @@ void Agent::MakeServices() {
                                metrics_,
                                agent_id_,
                                incarnation_,
+                               report_numbers_,
                                [this](const std::string& job) { return ForgetJob(job); },
                                [this](const std::string& job) { return InUse(job); }});
 }

@@ -148,6 +148,7 @@ class Agent final : public SessionHandler {
   std::unique_ptr<Registrar> registrar_;
   std::unique_ptr<Rescuer> rescuer_;
   const uint64_t incarnation_ = RandomId();
+  const std::shared_ptr<job::ReportNumbers> report_numbers_ = std::make_shared<job::ReportNumbers>();
   std::string agent_id_;  // in the job protocol
   std::unique_ptr<Services> services_;
   std::unique_ptr<job::Bystander> bystander_;

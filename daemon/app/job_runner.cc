@@ -39,6 +39,7 @@ job::Config JobRunner::MachineConfig(const Services& services, region::JobRegion
   config.agent = services.agent_id;
   config.members = services.links.members();
   config.incarnation = services.incarnation;
+  config.numbers = services.report_numbers;
   config.decide_timeout = services.config.agent.decide_timeout;
   config.resend = std::chrono::seconds(1);
   config.retry = std::chrono::seconds(2);

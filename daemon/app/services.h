@@ -13,6 +13,7 @@
 #include "daemon/base/executor.h"
 #include "daemon/base/log.h"
 #include "daemon/config/config.h"
+#include "daemon/job/report_numbers.h"
 #include "daemon/metrics/agent_metrics.h"
 #include "daemon/os/loop.h"
 #include "daemon/os/pidfd.h"
@@ -61,6 +62,7 @@ struct Services {
   AgentMetrics& metrics;
   std::string agent_id;
   uint64_t incarnation = 0;
+  std::shared_ptr<job::ReportNumbers> report_numbers;
   std::function<absl::Status(const std::string& job)> forget_job;  // ends its runner and removes its region
   std::function<bool(const std::string& job)> in_use;              // a trainer, a flush or a reader
 };

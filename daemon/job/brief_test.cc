@@ -56,7 +56,7 @@ TEST(Brief, IsFilledInFromNothingElse) {
 }
 
 TEST(Brief, ABystanderAsksForTheWhole) {
-  Bystander bystander({"A", 5, 77});
+  Bystander bystander({"A", 5, 77}, std::make_shared<ReportNumbers>());
   ReportPtr report = bystander.Heard(Brief(Decided(6), 5));
   EXPECT_EQ(report->lacks(), 5u);
   EXPECT_EQ(report->answers(), kTheirs);

@@ -38,11 +38,11 @@ ReportPtr Bystander::Heard(const StatePtr& state) {
   const bool older = same_user && known->second.state->attempt() > state->attempt();
   const bool intruder = same_user && known->second.state->attempt() == state->attempt() &&
                         known->second.state->coordinator() != state->coordinator();  // of an attempt there is one
-  if (older || intruder) return NothingHere(*known->second.state, self_, ++seq_);
+  if (older || intruder) return NothingHere(*known->second.state, self_, numbers_->Next());
   const StatePtr whole = Whole(state, known == known_.end() ? nullptr : known->second.state);
-  if (whole == nullptr) return AskForWhole(*state, self_, state->attempt(), ++seq_);
+  if (whole == nullptr) return AskForWhole(*state, self_, state->attempt(), numbers_->Next());
   Remember(whole);
-  const ReportPtr nothing = NothingHere(*state, self_, ++seq_);
+  const ReportPtr nothing = NothingHere(*state, self_, numbers_->Next());
   auto report = std::make_shared<v1::Report>(*nothing);
   report->set_completes(true);
   return report;

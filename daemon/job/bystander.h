@@ -11,10 +11,12 @@
 #include <cstdint>
 #include <list>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "daemon/job/events.h"
+#include "daemon/job/report_numbers.h"
 
 namespace ckptd::job {
 
@@ -28,14 +30,15 @@ struct ReporterId {
 // Asks the coordinator of `state` for the whole of it. `seen`: the highest attempt known here.
 [[nodiscard]] ReportPtr AskForWhole(const v1::State& state, const ReporterId& self, AttemptId seen, uint64_t seq);
 
-// The answer to `state` of an agent that has nothing of its job. `seq` grows with each Report of the agent.
+// The answer to `state` of an agent that has nothing of its job. `seq`: ReportNumbers.
 [[nodiscard]] ReportPtr NothingHere(const v1::State& state, const ReporterId& self, uint64_t seq);
 
 // Pure; one thread.
 class Bystander {
  public:
-  explicit Bystander(ReporterId self, size_t max_bytes = size_t{64} << 20, size_t max_jobs = 1000)
-      : self_(std::move(self)), max_bytes_(max_bytes), max_jobs_(max_jobs) {}
+  Bystander(ReporterId self, std::shared_ptr<ReportNumbers> numbers, size_t max_bytes = size_t{64} << 20,
+            size_t max_jobs = 1000)
+      : self_(std::move(self)), numbers_(std::move(numbers)), max_bytes_(max_bytes), max_jobs_(max_jobs) {}
 
   // A State of a job of which this agent has nothing; what is to be sent to its coordinator.
   [[nodiscard]] ReportPtr Heard(const StatePtr& state);
@@ -55,9 +58,9 @@ class Bystander {
   void Forget(std::map<std::string, Known>::iterator known);
 
   const ReporterId self_;
+  const std::shared_ptr<ReportNumbers> numbers_;
   const size_t max_bytes_;
   const size_t max_jobs_;
-  uint64_t seq_ = 0;
   size_t bytes_ = 0;
   std::map<std::string, Known> known_;
   std::list<std::string> by_age_;  // what was heard of last is at the end

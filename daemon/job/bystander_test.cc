@@ -18,8 +18,10 @@ StatePtr MakeState(const std::string& job, AttemptId attempt, const std::string&
   return state;
 }
 
+Bystander MakeBystander() { return {{"A", 5, 77}, std::make_shared<ReportNumbers>()}; }
+
 TEST(Bystander, SaysThatItHasNothing) {
-  Bystander bystander({"A", 5, 77});
+  Bystander bystander = MakeBystander();
   for (uint64_t i = 1; i <= 2; ++i) {
     const ReportPtr report = bystander.Heard(MakeState("gpt", 3));
     EXPECT_EQ(report->job(), "gpt");
@@ -34,14 +36,14 @@ TEST(Bystander, SaysThatItHasNothing) {
 }
 
 TEST(Bystander, TellsAnOlderCoordinatorOfTheHigherAttempt) {
-  Bystander bystander({"A", 5, 77});
+  Bystander bystander = MakeBystander();
   (void)bystander.Heard(MakeState("gpt", 4));
   EXPECT_EQ(bystander.Heard(MakeState("gpt", 3))->seen(), 4u);
   EXPECT_EQ(bystander.Heard(MakeState("gpt", 3, "1001"))->seen(), 3u) << "another user's job has numbers of its own";
 }
 
 TEST(Bystander, GivesTheNewestStateOnce) {
-  Bystander bystander({"A", 5, 77});
+  Bystander bystander = MakeBystander();
   EXPECT_EQ(bystander.Take("gpt"), nullptr);
   (void)bystander.Heard(MakeState("gpt", 3));
   (void)bystander.Heard(MakeState("gpt", 4));
@@ -50,17 +52,36 @@ TEST(Bystander, GivesTheNewestStateOnce) {
 }
 
 TEST(Bystander, ForgetsWhatWasHeardOfLongestAgo) {
-  Bystander few({"A", 5, 77}, 1 << 20, 2);
+  Bystander few({"A", 5, 77}, std::make_shared<ReportNumbers>(), 1 << 20, 2);
   for (const char* job : {"a", "b", "a", "c"}) (void)few.Heard(MakeState(job, 1));
   EXPECT_EQ(few.jobs(), 2u);
   EXPECT_EQ(few.Take("b"), nullptr);
-  Bystander small({"A", 5, 77}, 1000, 100);
+  Bystander small({"A", 5, 77}, std::make_shared<ReportNumbers>(), 1000, 100);
   (void)small.Heard(MakeState("a", 1, "1000", std::string(600, 'x')));
   (void)small.Heard(MakeState("b", 1, "1000", std::string(600, 'x')));
   EXPECT_EQ(small.Take("a"), nullptr);
   EXPECT_EQ(small.Take("b")->attempt(), 1u);
   EXPECT_EQ(small.Heard(MakeState("c", 1, "1000", std::string(2000, 'x')))->seen(), 1u) << "answered, not kept";
   EXPECT_EQ(small.jobs(), 0u);
+}
+
+// A rank joins where the agent has answered for a while.
+TEST(Bystander, AMemberGoesOnWithItsNumbers) {
+  const auto numbers = std::make_shared<ReportNumbers>();
+  Bystander bystander({"A", 5, 77}, numbers);
+  uint64_t answered = 0;
+  for (int i = 0; i < 300; ++i) answered = bystander.Heard(MakeState("gpt", 3))->seq();
+  Config config;
+  config.job = "gpt";
+  config.agent = "A";
+  config.numbers = numbers;
+  Machine member(config);
+  Effects effects;
+  member.Step(Started{}, effects);
+  member.Step(StateReceived{bystander.Take("gpt")}, effects);
+  const auto* sent = std::get_if<SendReport>(&effects.back());
+  ASSERT_NE(sent, nullptr);
+  EXPECT_GT(sent->report->seq(), answered);
 }
 
 // Two users chose one name, on two nodes.

@@ -165,6 +165,7 @@ class Coordinator {
 
   // The attempt.
   AttemptId attempt_ = 0;
+  AttemptId heard_ = 0;  // the highest one that a REPORT told of
   bool decided_ = false;
   bool adopted_ = false;      // the decision was there before: by this agent, in an earlier life
   bool given_up_ = false;     // refused; only a new restore() call goes on

@@ -19,6 +19,7 @@ bool InRestore(v1::RankReport::Load load) {
 
 void Coordinator::On(const ReportReceived& event) {
   const v1::Report& report = *event.report;
+  heard_ = std::max(heard_, report.seen());
   if (report.seen() > attempt_) HigherAttempt(report.seen(), report.agent());
   if (report.lacks() != 0) return SendWhole(report);
   if (!Coordinates() || report.seen() != attempt_) return;

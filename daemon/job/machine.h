@@ -35,6 +35,7 @@
 
 #include "daemon/job/events.h"
 #include "daemon/job/flush_plan.h"
+#include "daemon/job/report_numbers.h"
 #include "daemon/protect/groups.h"
 
 namespace ckptd::job {
@@ -88,6 +89,7 @@ struct Config {
   std::string agent;                 // this one
   std::vector<std::string> members;  // all agents, this one among them, until MembersChanged
   uint64_t incarnation = 0;          // random for each start of the agent, never 0
+  std::shared_ptr<ReportNumbers> numbers = std::make_shared<ReportNumbers>();  // of this incarnation
   Nanos decide_timeout{};
   Nanos resend{};       // between repeated STATEs and REPORTs; unused while there is one member
   Nanos retry{};        // pause after a storage error

@@ -113,7 +113,7 @@ bool Member::Waiting(Rank rank, Ticket ticket) const {
 
 void Member::On(const StateReceived& event) {
   const v1::State& state = *event.state;
-  if (state.attempt() < seen_ && context_.config.rules.refuse_old_state) return SendReport();
+  if (state.attempt() < seen_ && context_.config.rules.refuse_old_state) return TellHigher(state);
   if (!FromItsCoordinator(state)) return;
   unheard_ = 0;
   const StatePtr whole = context_.config.rules.ask_for_whole ? Whole(event.state, state_) : event.state;
@@ -129,9 +129,17 @@ bool Member::FromItsCoordinator(const v1::State& state) const {
   return state_ == nullptr || state_->attempt() != state.attempt() || state_->coordinator() == state.coordinator();
 }
 
+// Whoever coordinates the older attempt may not find the newer one on the storage: it is another one, or was put back.
+void Member::TellHigher(const v1::State& state) {
+  auto report = std::make_shared<v1::Report>(*NothingHere(state, Self(), NextNumber()));
+  report->set_seen(seen_);
+  context_.Emit(ckptd::job::SendReport{state.coordinator(), std::move(report)});
+  SendReport();
+}
+
 // What it says is not learned, its attempt neither: who has nothing of it in memory may have lost its region too.
 void Member::Ask(const v1::State& state) {
-  context_.Emit(ckptd::job::SendReport{state.coordinator(), AskForWhole(state, Self(), seen_, ++seq_)});
+  context_.Emit(ckptd::job::SendReport{state.coordinator(), AskForWhole(state, Self(), seen_, NextNumber())});
 }
 
 ReporterId Member::Self() const { return {context_.config.agent, context_.config.incarnation, region_id_}; }
@@ -149,7 +157,7 @@ void Member::StayOut(const v1::State& state) {
         rank == 0 || state_ != nullptr;  // whose rank 0 is, the storage says; and whose this attempt is
     if (!settled) Refuse(seat.join.ticket, ErrorCode::JOB_OWNED, why);
   }
-  context_.Emit(ckptd::job::SendReport{state.coordinator(), NothingHere(state, Self(), ++seq_)});
+  context_.Emit(ckptd::job::SendReport{state.coordinator(), NothingHere(state, Self(), NextNumber())});
 }
 
 void Member::Learn(const StatePtr& state) {
@@ -233,7 +241,7 @@ void Member::SendReport() {
   report->set_region_id(region_id_);
   report->set_lost(lost_);
   report->set_incarnation(context_.config.incarnation);
-  report->set_seq(++seq_);
+  report->set_seq(NextNumber());
   report->set_answers(state_->incarnation());
   report->set_heard(state_->version());
   report->set_completes(true);

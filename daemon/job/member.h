@@ -78,6 +78,8 @@ class Member {
   void TakeRefusals(const v1::State& state);
   [[nodiscard]] bool FromItsCoordinator(const v1::State& state) const;
   void Ask(const v1::State& state);
+  void TellHigher(const v1::State& state);
+  [[nodiscard]] uint64_t NextNumber() { return context_.config.numbers->Next(); }
   [[nodiscard]] ReporterId Self() const;
   [[nodiscard]] bool FactsAreCurrent() const;
   [[nodiscard]] std::string MissingRanks() const;
@@ -91,7 +93,6 @@ class Member {
   AttemptId seen_ = 0;
   uint64_t region_id_ = 0;
   AttemptId lost_ = 0;
-  uint64_t seq_ = 0;
   StatePtr state_;  // the last one heard of attempt `seen_`
   SnapshotId watermark_;
   StepId floor_ = 0;

@@ -70,6 +70,40 @@ TEST_F(MembersTest, OneTimerRepeatsMessagesWhileThereIsSomebodyToTell) {
   EXPECT_EQ(ResendTimers(), 1u);
 }
 
+// The storage was put back, or is another one: it lists no attempt, and B is of a later one.
+TEST_F(MembersTest, AnAttemptThatOnlyMembersKnowIsPassed) {
+  Feed(MembersChanged{{"A", "B"}});
+  JoinRankZero();
+  Feed(NewestRead{Last<ReadNewest>().op, absl::OkStatus(), false, {}, false, {}});
+  EXPECT_EQ(Last<CreateAttempt>().record.attempt(), 1u);
+  Feed(AttemptCreated{Last<CreateAttempt>().op, absl::OkStatus()});
+  Feed(Listed{Last<List>().op, absl::OkStatus(), {}, {}});
+  auto report = std::make_shared<v1::Report>();
+  report->set_agent("B");
+  report->set_seq(1);
+  report->set_seen(40);
+  Feed(ReportReceived{report});
+  EXPECT_EQ(Last<Refuse>().code, ErrorCode::FENCED);
+  Feed(Reaped{0, 70});
+  JoinRankZero(8, 71);
+  Feed(NewestRead{Last<ReadNewest>().op, absl::OkStatus(), false, {}, false, {}});
+  EXPECT_EQ(Last<CreateAttempt>().record.attempt(), 41u);
+}
+
+TEST_F(MembersTest, WhoSawALaterAttemptSaysSoThoughItHasNoStateOfIt) {
+  Feed(Started{40, 1});
+  v1::State state;
+  state.set_job("gpt");
+  state.set_user("1000");
+  state.set_attempt(1);
+  state.set_coordinator("B");
+  Feed(StateReceived{std::make_shared<const v1::State>(state)});
+  const SendReport sent = Last<SendReport>();
+  EXPECT_EQ(sent.agent, "B");
+  EXPECT_EQ(sent.report->seen(), 40u);
+  EXPECT_FALSE(Has<ForwardState>());
+}
+
 // Rank 0 of 1 runs at A; B is a member without ranks, which answers every STATE and reports by its own timer.
 class QuietTest : public JobTest {
  protected:

@@ -81,7 +81,7 @@ void Coordinator::AdoptRecord(const NewestRead& event) {
 }
 
 void Coordinator::CreateNext(AttemptId newest) {
-  attempt_ = std::max(newest, member_.seen()) + 1;
+  attempt_ = std::max({newest, member_.seen(), heard_}) + 1;
   decided_ = false;
   if (!context_.config.rules.record_before_listing && !listed_) return AskList();
   CreateAttempt request;

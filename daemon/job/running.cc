@@ -266,7 +266,9 @@ void Coordinator::HigherAttempt(AttemptId attempt, const std::string& where) {
   if (!opened || attempt <= attempt_) return;
   To(Trigger::kHigherAttempt);
   state_ = brief_ = nullptr;
-  const std::string why = absl::StrCat(Prefix(), where, " knows the higher attempt ", attempt);
+  const std::string why = absl::StrCat(
+      Prefix(), where, " knows the higher attempt ", attempt,
+      ": rank 0 began anew, or this storage is not the one that it ran on; the next restore() goes beyond it");
   deleter_.Stop(Error(ErrorCode::FENCED, why), context_);
   member_.Refuse(ticket_, ErrorCode::FENCED, why);
 }

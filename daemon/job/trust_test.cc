@@ -87,7 +87,7 @@ TEST_F(TrustTest, AnOutdatedCoordinatorHearsOfTheAttemptThatIsKnown) {
 }
 
 TEST(Trust, ABystanderKeepsTheCoordinatorOfAnAttempt) {
-  Bystander bystander({"A", 5, 77});
+  Bystander bystander({"A", 5, 77}, std::make_shared<ReportNumbers>());
   (void)bystander.Heard(StateOf("B", 3, "1000"));
   EXPECT_EQ(bystander.Heard(StateOf("C", 3, "1000"))->answers(), uint64_t{'B'});
   EXPECT_EQ(bystander.Take("gpt")->coordinator(), "B");

@@ -136,6 +136,19 @@ TEST_F(NodesTest, AnAgentThatIsPausedStopsNoTraining) {
   }
 }
 
+// Its answers as one that has nothing are numbered with those of its ranks.
+TEST_F(NodesTest, ARankIsHeardWhereTheAgentHasLongAnsweredForOthersJobs) {
+  ASSERT_NO_FATAL_FAILURE(Make({.nodes = 2, .settings = {{"peers.copies", "1"}}, .more = {}}));
+  auto other = cluster_->node(0).Train(Args("--job other --every 1 --step-ms 1 --steps 100000"));
+  while (other->Last("CAPTURED") < 300) ASSERT_TRUE(other->WaitFor("CAPTURED")) << other->Errors() << cluster_->Logs();
+  const std::string line = "--world 2 --steps 20 --every 5 --restore-ms 20000 --rank ";
+  auto zero = cluster_->node(0).Train(Args(line + "0"));
+  sleep(2);  // the agent of rank 1 has answered by now
+  auto one = cluster_->node(1).Train(Args(line + "1"));
+  EXPECT_EQ(one->Wait(), 0) << one->Errors() << cluster_->Logs();
+  EXPECT_EQ(zero->Wait(), 0) << zero->Errors();
+}
+
 // Node c is a member and has no rank: it is asked, and says that it has nothing.
 TEST_F(NodesTest, ANodeWithoutRanksIsNotWaitedFor) {
   ASSERT_NO_FATAL_FAILURE(Make({.nodes = 3, .settings = {{"agent.decide_timeout", Quoted("60s")}}, .more = {}}));
