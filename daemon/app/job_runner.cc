@@ -119,8 +119,27 @@ absl::StatusOr<RankRunner*> JobRunner::ObtainRank(Rank rank) {
     Push([this] { sender_.Refresh(); });
   };
   options.early = [this] { return sender_.sends_early() ? &sender_ : nullptr; };
+  options.on_room_needed = [this, rank](bool on) { RoomNeeded(rank, on); };
+  options.elsewhere = [this, rank] { return ShrinkableBeside(rank); };
   auto runner = std::make_unique<RankRunner>(services_, *memory, std::move(options));
   return (ranks_[rank] = std::move(runner)).get();
+}
+
+void JobRunner::RoomNeeded(Rank rank, bool on) {
+  if (on) need_room_.insert(rank);
+  if (!on) need_room_.erase(rank);
+  for (const auto& [other, runner] : ranks_) runner->OthersNeedRoom(need_room_.size() > need_room_.count(other));
+}
+
+region::Shrinkable JobRunner::ShrinkableBeside(Rank rank) const {
+  region::Shrinkable sum;
+  for (const auto& [other, runner] : ranks_) {
+    if (other == rank) continue;
+    const region::Shrinkable theirs = runner->shrinkable();
+    sum.surely += theirs.surely;
+    sum.perhaps += theirs.perhaps;
+  }
+  return sum;
 }
 
 // A rank that is new to this agent begins with what its job has seen and heard: nobody repeats it for one member.

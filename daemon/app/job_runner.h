@@ -92,6 +92,8 @@ class JobRunner {
 
   absl::StatusOr<RankRunner*> ObtainRank(Rank rank);
   absl::StatusOr<RankRunner*> EnterRank(Rank rank);
+  void RoomNeeded(Rank rank, bool on);
+  [[nodiscard]] region::Shrinkable ShrinkableBeside(Rank rank) const;
   void SweepLeftovers();
   void Push(Item item);
   void Work(Item item);
@@ -105,6 +107,7 @@ class JobRunner {
   job::Machine machine_;
   JobMetrics metrics_;
   std::map<Rank, std::unique_ptr<RankRunner>> ranks_;
+  std::set<Rank> need_room_;  // for new layouts
   protect::CopySender sender_;
   std::vector<Item> queue_;   // emptied when all is worked off; keeps its memory, as effects_ does
   job::Effects effects_;      // of the present Step

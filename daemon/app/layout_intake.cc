@@ -50,8 +50,13 @@ struct LayoutIntake::Build {
 };
 
 LayoutIntake::LayoutIntake(Services& services, region::RankRegion& region, std::string job, uint32_t uid,
-                           std::function<void(bool)> need_room)
-    : services_(services), region_(region), job_(std::move(job)), uid_(uid), need_room_(std::move(need_room)) {}
+                           std::function<void(bool)> need_room, std::function<region::Shrinkable()> elsewhere)
+    : services_(services),
+      region_(region),
+      job_(std::move(job)),
+      uid_(uid),
+      need_room_(std::move(need_room)),
+      elsewhere_(std::move(elsewhere)) {}
 
 LayoutIntake::~LayoutIntake() {
   if (tick_ != 0) services_.loop.CancelTimer(tick_);
@@ -113,12 +118,12 @@ void LayoutIntake::Place(Order order, const region::LayoutSpec& spec) {
 }
 
 // False: not yet. Orphans (jobs that nobody uses and that storage holds) go first, see region/reclaim.h; then the old
-// layouts of this rank shrink.
+// layouts of this rank shrink, and those of ranks that have moved on.
 absl::StatusOr<bool> LayoutIntake::HasRoom(const region::LayoutSpec& spec) {
-  CKPTD_ASSIGN_OR_RETURN(auto plan, region_.PlanLayout(spec, ShrinkableElsewhere()));
+  CKPTD_ASSIGN_OR_RETURN(auto plan, region_.PlanLayout(spec, elsewhere_()));
   if (plan.fit == region::LayoutFit::kFits) return true;
   if (plan.need > plan.free && ForgetOrphans(plan.need - plan.free).ok()) {
-    CKPTD_ASSIGN_OR_RETURN(plan, region_.PlanLayout(spec, ShrinkableElsewhere()));
+    CKPTD_ASSIGN_OR_RETURN(plan, region_.PlanLayout(spec, elsewhere_()));
     if (plan.fit == region::LayoutFit::kFits) return true;
   }
   if (plan.fit == region::LayoutFit::kFitsAfterShrinking) return false;
@@ -138,13 +143,6 @@ absl::Status LayoutIntake::ForgetOrphans(uint64_t short_of) {
     CKPTD_RETURN_IF_ERROR(services_.forget_job(name));
   }
   return absl::OkStatus();
-}
-
-uint64_t LayoutIntake::ShrinkableElsewhere() const {
-  region::JobRegion* job = services_.region.FindJob(job_);
-  uint64_t bytes = 0;
-  for (const auto& [rank, region] : job->ranks()) bytes += rank == region_.rank() ? 0 : region->shrinkable_bytes();
-  return bytes;
 }
 
 // Later: it is called in the middle of the effects that make the room.

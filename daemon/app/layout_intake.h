@@ -44,8 +44,9 @@ class LayoutIntake {
   };
 
   // `need_room(true)` asks for slots to be given up; RoomMade() is called for each that was.
+  // `elsewhere`: what the other ranks of the job can give back.
   LayoutIntake(Services& services, region::RankRegion& region, std::string job, uint32_t uid,
-               std::function<void(bool)> need_room);
+               std::function<void(bool)> need_room, std::function<region::Shrinkable()> elsewhere);
   ~LayoutIntake();
 
   void Take(Order order);
@@ -67,7 +68,6 @@ class LayoutIntake {
   void Place(Order order, const region::LayoutSpec& spec);
   absl::StatusOr<bool> HasRoom(const region::LayoutSpec& spec);
   absl::Status ForgetOrphans(uint64_t short_of);
-  [[nodiscard]] uint64_t ShrinkableElsewhere() const;
   void Retry();
   void StartTick();
   void Start(Order order, const region::LayoutSpec& spec);
@@ -79,6 +79,7 @@ class LayoutIntake {
   const std::string job_;
   const uint32_t uid_;
   const std::function<void(bool)> need_room_;
+  const std::function<region::Shrinkable()> elsewhere_;
   std::list<std::unique_ptr<Build>> builds_;
   std::list<Waiting> waiting_;  // for room
   size_t orders_ = 0;

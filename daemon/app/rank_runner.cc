@@ -43,8 +43,9 @@ RankRunner::RankRunner(Services& services, region::RankRegion& region, Options o
       channel_(services, options_.job, options_.rank),
       bells_(services.loop,
              [this](snapshot::ProcessId process) { options_.enqueue([this, process] { OnHint(process); }); }),
-      intake_(services, region, options_.job, options_.uid,
-              [this](bool on) { options_.enqueue([this, on] { NeedRoom(on); }); }),
+      intake_(
+          services, region, options_.job, options_.uid,
+          [this](bool on) { options_.enqueue([this, on] { NeedRoom(on); }); }, options_.elsewhere),
       copy_fetch_(services.loop, services.clock, services.fetch_work,
                   {services.agent_id, options_.job, options_.uid, options_.rank},
                   {[this] { return services_.links.copies(); },
@@ -184,6 +185,15 @@ void RankRunner::SendLayout(snapshot::ProcessId process, AttemptId attempt, regi
 void RankRunner::NeedRoom(bool on) {
   if (snapshot::ProcessId process = machine_.view().process; on && process != 0) OnHint(process);
   Feed(snapshot::RoomNeeded{on});
+  options_.on_room_needed(on);
+}
+
+// A rank whose new layout is being made, or waits for room too, will move on.
+region::Shrinkable RankRunner::shrinkable() const {
+  const uint64_t all = region_.shrinkable_bytes();
+  if (intake_.busy()) return {all, 0};
+  const uint64_t old = region_.shrinkable_bytes(machine_.view().layout);
+  return old > 0 ? region::Shrinkable{old, 0} : region::Shrinkable{0, all};
 }
 
 bool RankRunner::OnResume(snapshot::ProcessId process, const ResumeRequest& request, UniqueFd bell) {

@@ -50,6 +50,9 @@ class RankRunner {
     std::function<void(snapshot::RankReportPtr)> on_report;
     // Copies of what is being captured; null while nobody wants any.
     std::function<protect::CopySender*()> early;
+    // A new layout of this rank lacks memory, or no longer; and what the job's other ranks can give back.
+    std::function<void(bool)> on_room_needed;
+    std::function<region::Shrinkable()> elsewhere;
   };
 
   RankRunner(Services& services, region::RankRegion& region, Options options);
@@ -70,6 +73,7 @@ class RankRunner {
   void OnProcessDead(snapshot::ProcessId process);
   void OnReaped(snapshot::ProcessId process);
   void OnFlushed(const FlushOutcome& outcome);
+  void OthersNeedRoom(bool on) { Feed(snapshot::OthersNeedRoom{on}); }
   // Its region goes: nothing reads it any more.
   void Stop();
 
@@ -78,6 +82,8 @@ class RankRunner {
   [[nodiscard]] region::RankRegion& region() { return region_; }
   [[nodiscard]] const Options& options() const { return options_; }
   [[nodiscard]] const LayoutIntake& intake() const { return intake_; }
+  // For a new layout of another rank.
+  [[nodiscard]] region::Shrinkable shrinkable() const;
   [[nodiscard]] bool flushing() const;
   // A flush, a reader, or what comes back from a worker and would find the region gone.
   [[nodiscard]] bool busy() const;

@@ -57,6 +57,8 @@ class Quota : public std::enable_shared_from_this<Quota> {
   // How much Take would still give this job; UINT64_MAX without limits.
   [[nodiscard]] uint64_t Left(absl::string_view job) CKPTD_EXCLUDES(mutex_);
   [[nodiscard]] uint64_t used() CKPTD_EXCLUDES(mutex_);
+  // Of a share: all that its parent gave, to whomever.
+  [[nodiscard]] uint64_t node_used() { return parent_ == nullptr ? used() : parent_->node_used(); }
   [[nodiscard]] uint64_t UsedBy(absl::string_view job) CKPTD_EXCLUDES(mutex_);
   [[nodiscard]] uint64_t node_limit() const { return node_limit_; }
   [[nodiscard]] uint64_t job_limit() const { return job_limit_; }

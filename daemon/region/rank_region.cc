@@ -98,29 +98,36 @@ uint64_t RankRegion::bytes() const {
   return bytes;
 }
 
-uint64_t RankRegion::shrinkable_bytes() const {
+uint64_t RankRegion::shrinkable_bytes(uint32_t below) const {
   uint64_t bytes = 0;
-  for (const auto& [number, set] : layouts_) bytes += set->shrinkable_bytes();
+  for (const auto& [number, set] : layouts_) bytes += number < below ? set->shrinkable_bytes() : 0;
   return bytes;
+}
+
+// What is being made for others is not in the tmpfs yet, but is promised: all ranks of a node register at once.
+absl::StatusOr<uint64_t> RankRegion::FreeBytes() const {
+  CKPTD_ASSIGN_OR_RETURN(const SpaceInfo space, context_.files.Space(dir_));
+  const uint64_t promised = std::min(space.total, context_.quota->node_used());
+  return std::min(space.available, space.total - promised);
 }
 
 // A layout pays for its bell from the start, so that the bell of the process that holds the rank never fails for want
 // of quota. A second one, of a stopped process that a new attempt fenced, lives until that process is reaped, and is
 // thousands of times smaller than a slot: it is not counted.
-absl::StatusOr<LayoutPlan> RankRegion::PlanLayout(const LayoutSpec& spec, uint64_t elsewhere) const {
+absl::StatusOr<LayoutPlan> RankRegion::PlanLayout(const LayoutSpec& spec, const Shrinkable& elsewhere) const {
   CKPTD_ASSIGN_OR_RETURN(CtlHead head, MakeCtlHead(spec, context_.region_id, last_layout_ + 1, 0));
-  CKPTD_ASSIGN_OR_RETURN(SpaceInfo space, context_.files.Space(dir_));
+  CKPTD_ASSIGN_OR_RETURN(const uint64_t free, FreeBytes());
   LayoutPlan plan{.fit = LayoutFit::kRefused,
                   .need = SaturatingAdd(SlotsBytes(head), head.block.file_bytes + BellBytes(head)),
                   .held = bytes(),
-                  .free = space.available,
+                  .free = free,
                   .quota = context_.quota->Left(spec.job),
-                  .shrinkable = shrinkable_bytes(),
+                  .shrinkable = SaturatingAdd(shrinkable_bytes(), elsewhere.surely),
                   .refusal = absl::OkStatus()};
   const uint64_t least = std::min(plan.free, plan.quota);
   if (plan.need <= least)
     plan.fit = LayoutFit::kFits;
-  else if (plan.shrinkable > 0 && plan.need <= SaturatingAdd(least, SaturatingAdd(plan.shrinkable, elsewhere)))
+  else if (plan.shrinkable > 0 && plan.need <= SaturatingAdd(least, SaturatingAdd(plan.shrinkable, elsewhere.perhaps)))
     plan.fit = LayoutFit::kFitsAfterShrinking;
   else
     plan.refusal = Error(plan.quota < plan.free ? ErrorCode::QUOTA_EXCEEDED : ErrorCode::REGION_FULL,

@@ -45,10 +45,16 @@ struct LayoutPlan {
   LayoutFit fit = LayoutFit::kRefused;
   uint64_t need = 0;        // bytes
   uint64_t held = 0;        // by this rank's layouts
-  uint64_t free = 0;        // of the tmpfs
+  uint64_t free = 0;        // of the tmpfs, and promised to nobody
   uint64_t quota = 0;       // left to the job; UINT64_MAX without limits
-  uint64_t shrinkable = 0;  // bytes that shrinking this rank's layouts would give back
+  uint64_t shrinkable = 0;  // bytes that shrinking this rank's layouts, or others', would give back for certain
   absl::Status refusal;     // of kRefused: REGION_FULL or QUOTA_EXCEEDED with the numbers
+};
+
+// Bytes that other ranks of the job can give back.
+struct Shrinkable {
+  uint64_t surely = 0;   // layouts that another one takes the place of already
+  uint64_t perhaps = 0;  // if their ranks grow too
 };
 
 // A layout being made. Dropping it before FinishLayout removes its files (after the worker let go of them).
@@ -80,7 +86,7 @@ class RankRegion {
   [[nodiscard]] absl::Status AdoptLayout(const ScannedLayout& scanned, std::vector<std::string>& notes);
 
   // `elsewhere`: bytes that the other ranks of the job could give back: when the model grows, all of them shrink.
-  [[nodiscard]] absl::StatusOr<LayoutPlan> PlanLayout(const LayoutSpec& spec, uint64_t elsewhere = 0) const;
+  [[nodiscard]] absl::StatusOr<LayoutPlan> PlanLayout(const LayoutSpec& spec, const Shrinkable& elsewhere = {}) const;
   // INVALID_ARGUMENT, QUOTA_EXCEEDED or REGION_FULL at once where that is known; `done` brings the rest, on the
   // executor's thread.
   [[nodiscard]] absl::StatusOr<std::unique_ptr<LayoutBuild>> StartLayout(const LayoutSpec& spec,
@@ -101,8 +107,8 @@ class RankRegion {
   [[nodiscard]] Epoch NextEpoch();
 
   [[nodiscard]] uint64_t bytes() const;  // of the slot files of all layouts
-  // What all its layouts could give back.
-  [[nodiscard]] uint64_t shrinkable_bytes() const;
+  // What its layouts below this one could give back.
+  [[nodiscard]] uint64_t shrinkable_bytes(uint32_t below = UINT32_MAX) const;
 
   // All layouts and the directory. For RemoveJob.
   [[nodiscard]] absl::Status Remove();
@@ -111,6 +117,7 @@ class RankRegion {
   [[nodiscard]] const std::string& dir() const { return dir_; }
 
  private:
+  [[nodiscard]] absl::StatusOr<uint64_t> FreeBytes() const;
   RankRegion(const RegionContext& context, std::string dir, Rank rank)
       : context_(context), dir_(std::move(dir)), rank_(rank) {}
   absl::Status AdoptSlot(LayoutSet& set, uint32_t slot, const ScannedSlot& scanned, std::vector<std::string>& notes);

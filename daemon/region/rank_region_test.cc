@@ -8,6 +8,7 @@
 
 #include "daemon/base/errors.h"
 #include "daemon/os/mapping.h"
+#include "daemon/os/testing/files_around.h"
 #include "daemon/os/testing/huge_bytes.h"
 #include "daemon/os/thread.h"
 #include "daemon/region/region_test_util.h"
@@ -114,9 +115,45 @@ TEST(RankRegion, WhatOtherRanksCanGiveBackCounts) {
   LayoutSet& old = AddLayout(rank);
   const LayoutSpec next = TestSpec(3 * kMiB, 8);
   EXPECT_EQ(rank.PlanLayout(next)->fit, LayoutFit::kRefused);
-  EXPECT_EQ(rank.PlanLayout(next, 2 * kMiB)->fit, LayoutFit::kFitsAfterShrinking);
+  EXPECT_EQ(rank.PlanLayout(next, {.surely = 0, .perhaps = 2 * kMiB})->fit, LayoutFit::kFitsAfterShrinking);
   ASSERT_TRUE(old.DropFile(0).ok() && old.DropFile(1).ok());
-  EXPECT_EQ(rank.PlanLayout(next, 2 * kMiB)->fit, LayoutFit::kRefused) << "nothing is left to give up";
+  EXPECT_EQ(rank.PlanLayout(next, {.surely = 0, .perhaps = 2 * kMiB})->fit, LayoutFit::kRefused)
+      << "nothing is left to give up";
+  EXPECT_EQ(rank.PlanLayout(next, {.surely = 2 * kMiB, .perhaps = 0})->fit, LayoutFit::kFitsAfterShrinking)
+      << "another rank has moved on";
+}
+
+// A tmpfs that has room for one of them, and of which nothing is taken yet.
+TEST(RankRegion, WhatIsBeingMadeForAnotherRankIsNotFree) {
+  struct Small : FilesAround {
+    using FilesAround::FilesAround;
+    absl::StatusOr<SpaceInfo> Space(const std::string&) override {
+      return SpaceInfo{.total = 7 * kMiB, .available = 7 * kMiB};
+    }
+  } files(PosixFiles());
+  struct Idle : Executor {
+    bool Run(std::function<void()> work) override {
+      queued.push_back(std::move(work));
+      return true;
+    }
+    std::vector<std::function<void()>> queued;
+  } idle;
+  TempDir dir;
+  auto region = *Region::Open(files, SystemClock(), TestOptions(dir.region()));
+  RankRegion& rank = OpenTestRank(*region);
+  LayoutSpec theirs = TestSpec();
+  theirs.world = 2;
+  theirs.rank = 1;
+  RankRegion& other = **(*region->OpenJob(theirs.job, theirs.uid))->OpenRank(1);
+  auto build = rank.StartLayout(TestSpec(), Preparation::kPopulated, idle, [](const absl::Status&) {});
+  ASSERT_TRUE(build.ok()) << build.status();
+  const auto plan = other.PlanLayout(theirs);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->fit, LayoutFit::kRefused);
+  EXPECT_EQ(CodeOf(plan->refusal), ErrorCode::REGION_FULL);
+  build->reset();
+  idle.queued.clear();
+  EXPECT_EQ(other.PlanLayout(theirs)->fit, LayoutFit::kFits);
 }
 
 TEST(RankRegion, PreparationShowsProgressAndCanBeCancelled) {

@@ -30,6 +30,7 @@ struct Printer {
     return absl::StrCat("LayoutChosen ", e.layout, " process ", e.process);
   }
   std::string operator()(const RoomNeeded& e) const { return e.on ? "RoomNeeded on" : "RoomNeeded off"; }
+  std::string operator()(const OthersNeedRoom& e) const { return e.on ? "OthersNeedRoom on" : "OthersNeedRoom off"; }
   std::string operator()(const JobState& e) const { return absl::StrCat("JobState ", e.state->ShortDebugString()); }
   std::string operator()(const Attached& e) const {
     return absl::StrCat("Attached process ", e.process, " ticket ", e.ticket, " running ", e.running);

@@ -104,6 +104,12 @@ struct RoomNeeded {
   bool on = false;
 };
 
+// Another rank of the job lacks memory for a new layout, or no longer: of the layouts before the chosen one, each slot
+// that is FREE, or becomes it, loses its file.
+struct OthersNeedRoom {
+  bool on = false;
+};
+
 // STATE of the coordinator, after room job persisted `seen` (job::ForwardState).
 struct JobState {
   StatePtr state;
@@ -220,9 +226,10 @@ struct Draining {
   bool on = false;
 };
 
-using Event = std::variant<Adopted, LayoutAdded, LayoutChosen, RoomNeeded, JobState, Attached, Died, Reaped, Withdrawn,
-                           BellRead, Loaded, LoadFailed, LayoutFound, Fetched, FlushEnded, FileReplaced, ReadPinned,
-                           ReadUnpinned, DamageFound, Checked, RetryTimer, FlushNewest, Draining>;
+using Event =
+    std::variant<Adopted, LayoutAdded, LayoutChosen, RoomNeeded, OthersNeedRoom, JobState, Attached, Died, Reaped,
+                 Withdrawn, BellRead, Loaded, LoadFailed, LayoutFound, Fetched, FlushEnded, FileReplaced, ReadPinned,
+                 ReadUnpinned, DamageFound, Checked, RetryTimer, FlushNewest, Draining>;
 
 // --------------------------------------------------------------------------------------------------------- effects
 

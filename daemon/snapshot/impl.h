@@ -52,6 +52,7 @@ class Machine::Impl {
   void On(const LayoutAdded& event);
   void On(const LayoutChosen& event);
   void On(const RoomNeeded& event);
+  void On(const OthersNeedRoom& event) { others_need_room_ = event.on; }
   void On(const JobState& event);
   void On(const Attached& event);
   void On(const Died& event);
@@ -158,9 +159,10 @@ class Machine::Impl {
   // The process that holds the rank.
   ProcessId process_ = 0;
   Ticket ticket_ = 0;
-  AttemptId running_ = 0;    // attempt of its GO; 0 = it is inside restore(), or there is none
-  bool waiting_ = false;     // inside restore()
-  uint32_t layout_ = 0;      // it chose
+  AttemptId running_ = 0;  // attempt of its GO; 0 = it is inside restore(), or there is none
+  bool waiting_ = false;   // inside restore()
+  uint32_t layout_ = 0;    // it chose
+  bool others_need_room_ = false;
   uint32_t room_below_ = 0;  // RoomNeeded: layouts below this one give their free slots up
   AttemptId pos_attempt_ = 0;
   StepId pos_ = 0;

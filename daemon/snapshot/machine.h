@@ -27,7 +27,8 @@
 // kept until a snapshot of the chosen layout is the job-wide watermark, then removed as they become free.
 //
 // When memory does not hold both, the layouts before give up every slot that is FREE or becomes it (RoomNeeded): by the
-// freeing rule above that leaves W and what is newer, in the end one slot. It never gets a second one again.
+// freeing rule above that leaves W and what is newer, in the end one slot. It never gets a second one again. The same
+// for another rank of the job, once this one has chosen a new layout (OthersNeedRoom).
 //
 // Not thread-safe; one thread feeds it. Steps cost O(slots).
 #ifndef CKPTD_DAEMON_SNAPSHOT_MACHINE_H_

@@ -48,7 +48,8 @@ void Machine::Impl::FreeDead() {
 // What a fetch is about to use stays.
 bool Machine::Impl::GivesRoom(uint32_t layout) const {
   const bool wanted = !wanted_.none() && layout == wanted_layout_;
-  return layout < room_below_ && !wanted;
+  const uint32_t below = others_need_room_ ? std::max(room_below_, layout_) : room_below_;
+  return layout < below && !wanted;
 }
 
 // FREE says that the last writer is gone, and that no attempt needs what was in it: what is left are W, live steps, and

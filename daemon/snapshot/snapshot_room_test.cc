@@ -54,6 +54,22 @@ TEST_F(SnapshotTest, ALayoutGivesUpWhatIsFreeForTheNext) {
   EXPECT_EQ(All<OpenGrant>()[0].slot.layout, 2u);
 }
 
+TEST_F(SnapshotTest, OnceItHasMovedOnItGivesUpWhatIsFreeForOtherRanks) {
+  const OpenGrant first = Run();
+  Feed(OthersNeedRoom{true});
+  EXPECT_THAT(All<AbandonWord>(), IsEmpty());
+  EXPECT_THAT(All<DropFile>(), IsEmpty()) << "it saves into this layout";
+  Feed(LayoutAdded{2, 2});
+  Feed(LayoutChosen{kProcess, 2});
+  BellRead bell = Bell(first, CaptureState::kAbandoned, 0);
+  bell.words[0].ack = first.epoch;
+  Feed(bell);
+  std::set<uint32_t> layouts;
+  for (const DropFile& drop : All<DropFile>()) layouts.insert(drop.slot.layout);
+  EXPECT_THAT(layouts, testing::ElementsAre(1u));
+  EXPECT_EQ(All<OpenGrant>().at(0).slot.layout, 2u);
+}
+
 TEST_F(SnapshotTest, ACaptureUnderWayEndsBeforeItsSlotMakesRoom) {
   const OpenGrant grant = Run();
   Feed(Bell(grant, CaptureState::kOpen, 10));

@@ -134,6 +134,20 @@ TEST(GrowingLayout, TooLittleMemoryIsRefusedWithTheNumbers) {
   KillAndResume(node, *trainer, captured);
 }
 
+// Both old layouts shrunk and both new ones are 28 MiB. The rank that comes first fits beside all that is there, and
+// gives its old layout's second slot up for the other.
+TEST(GrowingLayout, ARankThatHasMovedOnMakesRoomForTheOther) {
+  Node node(WithQuota("29 MiB"));
+  ASSERT_TRUE(node.StartAgent());
+  std::vector<std::unique_ptr<Child>> ranks;
+  for (const char* rank : {"0", "1"})
+    ranks.push_back(node.Train(Args(std::string(kGrowing) + kPace + " --world 2 --rank " + rank)));
+  for (auto& rank : ranks) EXPECT_GE(CapturedFrom(*rank, 45), 45u) << rank->Errors() << node.AgentLog();
+  for (auto& rank : ranks) EXPECT_EQ(rank->Wait(), 0) << rank->Errors();
+  EXPECT_EQ(node.StopAgent(), 0);
+  ExpectNothingLeftBehind(node, 2);
+}
+
 // Everything dies when one slot is given up already and the new layout is not there yet.
 TEST(GrowingLayout, KilledAfterTheOldOneShrank) {
 #ifndef CKPTD_FAILPOINTS
