@@ -47,12 +47,6 @@ SnapshotId NewestCaptured(const job::View& view, const std::map<SnapshotId, Seal
   return newest;
 }
 
-bool IsCommitted(const job::View& view, const SnapshotId& id) {
-  if (!view.durable.none() && view.durable >= id) return true;
-  return std::any_of(view.stored.begin(), view.stored.end(),
-                     [&](const job::StoredStep& step) { return step.id == id && step.committed; });
-}
-
 std::string WaitingFor(const job::View& view, const Sealed* sealed) {
   std::string why;
   if (sealed == nullptr) {
@@ -67,6 +61,13 @@ std::string WaitingFor(const job::View& view, const Sealed* sealed) {
 }
 
 }  // namespace
+
+bool IsCommitted(const job::View& view, const SnapshotId& id) {
+  const bool began_with = view.durable.attempt == view.seen && view.parent.attempt == id.attempt && view.parent >= id;
+  if (view.durable >= id && (view.durable.attempt == id.attempt || began_with)) return true;
+  return std::any_of(view.stored.begin(), view.stored.end(),
+                     [&](const job::StoredStep& step) { return step.id == id && step.committed; });
+}
 
 v1::FlushResponse LookAtFlush(JobRunner& job) {
   v1::FlushResponse response;

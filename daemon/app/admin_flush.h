@@ -10,6 +10,10 @@
 
 namespace ckptd {
 
+// What is durable holds the steps before it of its own attempt, and what that one began with. Another attempt's step
+// that nobody went on from is lost, unless storage has it.
+[[nodiscard]] bool IsCommitted(const job::View& view, const SnapshotId& id);
+
 // How far the job's newest captured step is; step 0 when nothing is captured. Control thread.
 [[nodiscard]] v1::FlushResponse LookAtFlush(JobRunner& job);
 

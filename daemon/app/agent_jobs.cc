@@ -54,6 +54,7 @@ absl::StatusOr<JobRunner*> Agent::ObtainJob(const std::string& job, uint32_t uid
   auto& runner = jobs_[job] = std::make_unique<JobRunner>(*services_, *memory);
   metrics_.AddJob(job);
   runner->Start(adopted);
+  runner->SetDraining(draining_);
   if (job::StatePtr heard = bystander_->Take(job)) runner->Post(job::StateReceived{std::move(heard)});
   return runner.get();
 }

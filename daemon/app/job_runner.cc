@@ -122,7 +122,9 @@ absl::StatusOr<RankRunner*> JobRunner::ObtainRank(Rank rank) {
   options.on_room_needed = [this, rank](bool on) { RoomNeeded(rank, on); };
   options.elsewhere = [this, rank] { return ShrinkableBeside(rank); };
   auto runner = std::make_unique<RankRunner>(services_, *memory, std::move(options));
-  return (ranks_[rank] = std::move(runner)).get();
+  RankRunner* made = (ranks_[rank] = std::move(runner)).get();
+  if (draining_) PostToRank(rank, snapshot::Draining{true});
+  return made;
 }
 
 void JobRunner::RoomNeeded(Rank rank, bool on) {
@@ -325,6 +327,7 @@ void JobRunner::FlushNewest() {
 }
 
 void JobRunner::SetDraining(bool on) {
+  draining_ = on;
   for (auto& [rank, runner] : ranks_) PostToRank(rank, snapshot::Draining{on});
 }
 

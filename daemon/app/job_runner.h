@@ -114,6 +114,7 @@ class JobRunner {
   job::StatePtr last_state_;  // as forwarded to the ranks
   bool running_ = false;
   bool stopped_ = false;
+  bool draining_ = false;
   uint64_t next_request_ = 1;
   std::map<uint64_t, DeleteDone> deletions_;
   const std::shared_ptr<uint64_t> asking_ = std::make_shared<uint64_t>(0);

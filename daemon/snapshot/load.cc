@@ -30,6 +30,8 @@ bool Machine::Impl::MayLoad() const {
 
 void Machine::Impl::Load() {
   if (!MayLoad() || phase_ != v1::State::LOAD || load_ != v1::RankReport::WAIT) return;
+  const bool here = parent_.none() || FindSealed(parent_) != nullptr;
+  if (here && !fetching_) wanted_ = {};  // by an attempt before
   if (parent_.none()) return SendLoadNone();
   if (Slot* slot = FindSealed(parent_); slot != nullptr) return LoadFrom(*slot);
   FetchParent();

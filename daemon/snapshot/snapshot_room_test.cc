@@ -107,5 +107,19 @@ TEST_F(SnapshotTest, AnOldLayoutThatIsReadFromStorageStays) {
   EXPECT_EQ(All<Fetch>().size(), 1u);
 }
 
+// The layout of what an attempt before wanted is found when the present one needs nothing.
+TEST_F(SnapshotTest, WhatAnAttemptBeforeWantedKeepsNoMemory) {
+  Run();
+  Feed(Attached{kProcess, kTicket + 1, 0});
+  Feed(JobState{State(2, v1::State::LOAD, {1, 70}, {1, 70}, 1, kTicket + 1)});
+  EXPECT_EQ(All<FindLayout>().size(), 1u);
+  Feed(Attached{kProcess, kTicket + 2, 0});
+  Feed(JobState{State(3, v1::State::LOAD, {}, {}, 1, kTicket + 2)});
+  Feed(LayoutFound{{1, 70}, 1, absl::OkStatus()});
+  Feed(Loaded{3, kTicket + 2});
+  Feed(RoomNeeded{true});
+  EXPECT_FALSE(All<DropFile>().empty());
+}
+
 }  // namespace
 }  // namespace ckptd::snapshot

@@ -52,6 +52,9 @@ TEST_F(CkptctlTest, FlushAndDrainTellWhatIsDurable) {
   Said drain = Run("drain");
   EXPECT_EQ(drain.code, 0) << drain;
   EXPECT_TRUE(Run("status").Has("DRAINING"));
+  auto later = node_->Train(Args("--job later --steps 20 --every 5 --step-ms 40"));
+  EXPECT_TRUE(later->WaitFor("STEP 20")) << later->Errors();
+  EXPECT_EQ(later->Last("CAPTURED"), 0u) << "a job that comes after the drain";
 }
 
 TEST_F(CkptctlTest, RestoresTheSameBytesFromMemoryAndFromStorage) {
