@@ -80,7 +80,7 @@ Surroundings RealSurroundings() {
 
 absl::StatusOr<Config> Load(const Flags& flags, const Config& defaults) {
   std::string file = flags.file.empty() ? kDefaultFile : flags.file;
-  auto text = ReadSmall(PosixFiles(), file, kMaxConfigBytes);
+  auto text = ReadOperatorFile(PosixFiles(), file, kMaxConfigBytes);
   if (!flags.file.empty() && CodeOf(text.status()) == ErrorCode::NOT_FOUND) {
     return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat("--config: ", text.status().message()));
   }
@@ -92,7 +92,7 @@ absl::StatusOr<Config> Load(const Flags& flags, const Config& defaults) {
 void Reload(Agent& agent, const Flags& flags, const Config& defaults) {
   NotifyReloading();
   std::string file = flags.file.empty() ? kDefaultFile : flags.file;
-  auto text = ReadSmall(PosixFiles(), file, kMaxConfigBytes);
+  auto text = ReadOperatorFile(PosixFiles(), file, kMaxConfigBytes);
   auto reloaded = text.ok() ? ReloadConfig(agent.config(), *text, file, defaults) : text.status();
   if (!reloaded.ok()) {
     Log(kError, "config.reload").Error(reloaded.status());

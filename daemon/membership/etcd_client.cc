@@ -317,7 +317,7 @@ absl::StatusOr<std::vector<EtcdEndpoint>> ParseEndpoints(absl::string_view text)
 
 absl::StatusOr<std::string> ReadPem(Files& files, const std::string& path) {
   if (path.empty()) return std::string();
-  CKPTD_ASSIGN_OR_RETURN(std::string text, ReadSmall(files, path, kMaxPem));
+  CKPTD_ASSIGN_OR_RETURN(std::string text, ReadOperatorFile(files, path, kMaxPem));
   if (absl::StrContains(text, "-----BEGIN ")) return text;
   return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat(path, ": not a PEM file"));
 }

@@ -22,6 +22,7 @@
 #include "daemon/membership/testing/etcd_server.h"
 #include "daemon/membership/testing/process.h"
 #include "daemon/os/posix_files.h"
+#include "daemon/os/testing/mounted_dir.h"
 #include "daemon/os/testing/own_threads.h"
 #include "proto/etcd/rpc.grpc.pb.h"
 
@@ -318,6 +319,13 @@ TEST(EtcdOptionsTest, EndpointsAreParsed) {
   for (size_t i = 0; i < kMaxEndpoints; ++i) many += ",http://a:1";
   EXPECT_THAT(ParseEndpoints(many).status().message(), HasSubstr("more than 16"));
   EXPECT_EQ(CodeOf(ConnectEtcd({"http://a:1", "", "cert", "", seconds(1)}).status()), ErrorCode::INVALID_ARGUMENT);
+}
+
+TEST(EtcdPemTest, MayBeALink) {
+  const TempDir dir;
+  std::ofstream(dir.path() + "/ca.pem") << "-----BEGIN CERTIFICATE-----\n";
+  const MountedDir mounted({"ca.pem"}, dir.path());
+  EXPECT_EQ(ReadPem(PosixFiles(), mounted.PathOf("ca.pem")).value_or(""), "-----BEGIN CERTIFICATE-----\n");
 }
 
 // Certificates made for the test: an authority, a server's for 127.0.0.1, a client's, and an authority nobody knows.

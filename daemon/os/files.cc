@@ -75,8 +75,11 @@ absl::StatusOr<bool> Exists(Files& files, const std::string& path) {
   return status;
 }
 
-absl::StatusOr<std::string> ReadSmall(Files& files, const std::string& path, size_t max_bytes) {
-  CKPTD_ASSIGN_OR_RETURN(std::unique_ptr<File> file, files.Open(path, {}));
+namespace {
+
+absl::StatusOr<std::string> ReadWhole(Files& files, const std::string& path, const OpenOptions& options,
+                                      size_t max_bytes) {
+  CKPTD_ASSIGN_OR_RETURN(std::unique_ptr<File> file, files.Open(path, options));
   CKPTD_ASSIGN_OR_RETURN(FileInfo info, file->Stat());
   if (info.type != FileType::kRegular) return Error(ErrorCode::REFUSED, absl::StrCat(path, ": not a regular file"));
   if (info.size > max_bytes) {
@@ -86,6 +89,16 @@ absl::StatusOr<std::string> ReadSmall(Files& files, const std::string& path, siz
   CKPTD_ASSIGN_OR_RETURN(size_t got, file->PRead(0, std::as_writable_bytes(std::span(text))));
   text.resize(got);  // it may have been cut since Stat; whoever parses it will notice
   return text;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadSmall(Files& files, const std::string& path, size_t max_bytes) {
+  return ReadWhole(files, path, {}, max_bytes);
+}
+
+absl::StatusOr<std::string> ReadOperatorFile(Files& files, const std::string& path, size_t max_bytes) {
+  return ReadWhole(files, path, {.follow = true}, max_bytes);
 }
 
 bool IsBeforeSync(const absl::Status& status) { return status.GetPayload(kBeforeSyncUrl).has_value(); }

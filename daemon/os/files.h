@@ -31,6 +31,7 @@ struct OpenOptions {
   bool write = false;    // else read only
   bool create = false;   // O_CREAT|O_EXCL: an existing name is an error
   bool direct = false;   // O_DIRECT: past the page cache; INVALID_ARGUMENT where the file system cannot
+  bool follow = false;   // the name may be a symbolic link; never below a root (places.h)
   uint32_t mode = 0600;  // of a created file
 };
 
@@ -86,7 +87,7 @@ class Files {
  public:
   virtual ~Files() = default;
 
-  // Never follows a symbolic link in the last component; close-on-exec.
+  // Follows no symbolic link in the last component unless `options` say so; close-on-exec.
   [[nodiscard]] virtual absl::StatusOr<std::unique_ptr<File>> Open(const std::string& path,
                                                                    const OpenOptions& options) = 0;
   // kAlreadyExists, without a message, when the name is there.
@@ -112,6 +113,10 @@ class Files {
 
 // A whole regular file of at most `max_bytes`; a larger one is CORRUPT. For records, not for images.
 [[nodiscard]] absl::StatusOr<std::string> ReadSmall(Files& files, const std::string& path, size_t max_bytes);
+
+// The same of a file that the operator names, such as the configuration or a certificate: it may be a symbolic link, as
+// Kubernetes and certbot make them, which is looked up for each read. Not for what lies where others may write.
+[[nodiscard]] absl::StatusOr<std::string> ReadOperatorFile(Files& files, const std::string& path, size_t max_bytes);
 
 // errno of a file operation as a Status (the table at the top of this file).
 [[nodiscard]] absl::Status FileError(int error, absl::string_view operation, absl::string_view path);

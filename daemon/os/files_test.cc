@@ -11,6 +11,7 @@
 #include "daemon/os/file_lock.h"
 #include "daemon/os/posix_files.h"
 #include "daemon/os/probe.h"
+#include "daemon/os/testing/mounted_dir.h"
 #include "daemon/os/testing/temp_dir.h"
 
 namespace ckptd {
@@ -110,6 +111,42 @@ TEST(PosixFiles, ReadSmallIsBounded) {
   EXPECT_EQ(*ReadSmall(PosixFiles(), dir.path() + "/a", 5), "12345");
   EXPECT_EQ(CodeOf(ReadSmall(PosixFiles(), dir.path() + "/a", 4).status()), ErrorCode::CORRUPT);
   EXPECT_EQ(CodeOf(ReadSmall(PosixFiles(), dir.path(), 5).status()), ErrorCode::REFUSED);
+}
+
+TEST(PosixFiles, AnOperatorsFileMayBeALink) {
+  TempDir dir;
+  for (const char* each : {"old", "new"}) {
+    ASSERT_TRUE(PosixFiles().Mkdir(dir.path() + "/" + each, 0700).ok());
+    ASSERT_TRUE(WriteFile(dir.path() + "/" + each + "/a", each).ok());
+  }
+  const MountedDir mounted({"a"}, dir.path() + "/old");
+  const std::string link = mounted.PathOf("a");
+  EXPECT_EQ(*ReadOperatorFile(PosixFiles(), link, 3), "old");
+  mounted.Switch(dir.path() + "/new");
+  EXPECT_EQ(*ReadOperatorFile(PosixFiles(), link, 3), "new");
+  EXPECT_EQ(*ReadOperatorFile(PosixFiles(), dir.path() + "/new/a", 3), "new") << "nor must it be one";
+  EXPECT_EQ(CodeOf(ReadOperatorFile(PosixFiles(), link, 2).status()), ErrorCode::CORRUPT);
+  EXPECT_EQ(CodeOf(ReadOperatorFile(PosixFiles(), mounted.PathOf("..data"), 3).status()), ErrorCode::REFUSED);
+  EXPECT_EQ(CodeOf(ReadSmall(PosixFiles(), link, 3).status()), ErrorCode::REFUSED);
+}
+
+TEST(PosixFiles, AnOperatorsLinkThatLeadsToNoFileIsNamed) {
+  TempDir dir;
+  const std::string link = dir.path() + "/link";
+  const auto error_of = [&](const std::string& to) {
+    std::filesystem::remove(link);
+    std::filesystem::create_symlink(to, link);
+    const absl::Status status = ReadOperatorFile(PosixFiles(), link, 10).status();
+    EXPECT_THAT(std::string(status.message()), HasSubstr(link));
+    return status;
+  };
+  EXPECT_EQ(CodeOf(error_of("none")), ErrorCode::NOT_FOUND);
+  EXPECT_EQ(CodeOf(error_of("link")), ErrorCode::REFUSED);
+  EXPECT_THAT(std::string(error_of("link").message()), HasSubstr("lead in a circle"));
+  ASSERT_EQ(mkfifo((dir.path() + "/fifo").c_str(), 0600), 0);
+  EXPECT_EQ(CodeOf(error_of("fifo")), ErrorCode::REFUSED);
+  ASSERT_TRUE(WriteFile(dir.path() + "/a", "1").ok());
+  EXPECT_THAT(std::string(error_of("a/b").message()), HasSubstr("Not a directory"));
 }
 
 TEST(PosixFiles, SpaceAndParents) {

@@ -46,6 +46,13 @@ absl::Status Enter(absl::string_view name, const std::string& path, absl::string
   return absl::OkStatus();
 }
 
+// The kernel ends a circle after forty links.
+absl::Status FollowError(int error, const std::string& path) {
+  if (error != ELOOP) return FileError(error, "open", path);
+  return Error(ErrorCode::REFUSED,
+               absl::StrCat("open ", path, ": its symbolic links lead in a circle; let them lead to a file"));
+}
+
 absl::Status Outside(absl::string_view operation, const std::string& path, const std::string& root) {
   return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat(operation, " ", path, ": not in ", root));
 }
@@ -88,11 +95,14 @@ absl::StatusOr<TwoPlaces> Places::FindBoth(const std::string& from, const std::s
   return two;
 }
 
-absl::StatusOr<UniqueFd> Places::Open(const std::string& path, int flags, uint32_t mode) const {
+absl::StatusOr<UniqueFd> Places::Open(const std::string& path, int flags, uint32_t mode, LastLink link) const {
   CKPTD_ASSIGN_OR_RETURN(const Place place, Find(path, "open"));
-  UniqueFd fd = Retry([&] { return openat(place.at(), place.name, flags | O_NOFOLLOW | O_CLOEXEC, mode); });
-  if (!fd.valid()) return FileError(ErrorOf(errno, place.at(), place.name), "open", path);
-  return fd;
+  const bool follow = link == LastLink::kFollow && root_.empty();
+  if (!follow) flags |= O_NOFOLLOW;
+  UniqueFd fd = Retry([&] { return openat(place.at(), place.name, flags | O_CLOEXEC, mode); });
+  if (fd.valid()) return fd;
+  if (follow) return FollowError(errno, path);
+  return FileError(ErrorOf(errno, place.at(), place.name), "open", path);
 }
 
 }  // namespace ckptd

@@ -31,6 +31,9 @@ struct TwoPlaces {
   [[nodiscard]] int from_at() const { return beside ? to.at() : from.at(); }
 };
 
+// Of the last name of a path that is opened.
+enum class LastLink { kRefuse, kFollow };
+
 class Places {
  public:
   // "": any path, links to directories are followed. Else only what lies in `root`; other paths are INVALID_ARGUMENT.
@@ -41,8 +44,9 @@ class Places {
   // For calls from one name to another. In one directory, as a publication has them, that is looked up once.
   [[nodiscard]] absl::StatusOr<TwoPlaces> FindBoth(const std::string& from, const std::string& to,
                                                    absl::string_view operation) const;
-  // open(2); the last name is no link in any case.
-  [[nodiscard]] absl::StatusOr<UniqueFd> Open(const std::string& path, int flags, uint32_t mode = 0) const;
+  // open(2). The last name is no link unless `link` says that it may be; below a root in no case.
+  [[nodiscard]] absl::StatusOr<UniqueFd> Open(const std::string& path, int flags, uint32_t mode = 0,
+                                              LastLink link = LastLink::kRefuse) const;
 
  private:
   const std::string root_;

@@ -87,6 +87,13 @@ TEST_F(FilesBelow, FollowNoLinkToADirectory) {
   EXPECT_EQ(PosixFiles().ReadDir(dir_.path() + "/others", 9)->size(), 1u);
 }
 
+TEST_F(FilesBelow, FollowNoLinkToAFileWhoeverAsks) {
+  std::filesystem::create_symlink(Others(), root_ + "/a");
+  ASSERT_EQ(*ReadOperatorFile(PosixFiles(), root_ + "/a", 10), "secret") << "else nothing is shown";
+  ExpectRefused(ReadOperatorFile(*files_, root_ + "/a", 10).status());
+  ExpectRefused(ReadSmall(*files_, root_ + "/a", 10).status());
+}
+
 TEST_F(FilesBelow, TheRootMayLieBehindALink) {
   EXPECT_EQ(*ReadSmall(*MakeFilesBelow(dir_.path() + "/behind"), dir_.path() + "/behind/mine/a", 10), "a");
 }

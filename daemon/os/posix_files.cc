@@ -130,7 +130,8 @@ class RealFiles final : public Files {
   explicit RealFiles(std::string root = "") : places_(std::move(root)) {}
 
   absl::StatusOr<std::unique_ptr<File>> Open(const std::string& path, const OpenOptions& options) override {
-    CKPTD_ASSIGN_OR_RETURN(UniqueFd fd, places_.Open(path, FlagsOf(options), options.mode));
+    const LastLink link = options.follow ? LastLink::kFollow : LastLink::kRefuse;
+    CKPTD_ASSIGN_OR_RETURN(UniqueFd fd, places_.Open(path, FlagsOf(options), options.mode, link));
     CKPTD_RETURN_IF_ERROR(StatusOf(fcntl(fd.get(), F_SETFL, options.direct ? O_DIRECT : 0), "fcntl", path));
     return std::make_unique<PosixFile>(std::move(fd), path);
   }

@@ -20,7 +20,7 @@ constexpr size_t kMaxPem = 1 << 20;
 absl::Status CheckPem(Files& files, const char* key, const std::string& path) {
   if (path.empty())
     return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat("peers.tls is mutual: give ", key, ", a PEM file"));
-  CKPTD_ASSIGN_OR_RETURN(const std::string text, ReadSmall(files, path, kMaxPem));
+  CKPTD_ASSIGN_OR_RETURN(const std::string text, ReadOperatorFile(files, path, kMaxPem));
   if (absl::StrContains(text, "-----BEGIN ")) return absl::OkStatus();
   return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat(key, ": ", path, " is not a PEM file"));
 }

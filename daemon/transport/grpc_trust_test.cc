@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
 #include "daemon/os/posix_files.h"
+#include "daemon/os/testing/mounted_dir.h"
 #include "daemon/os/testing/temp_dir.h"
 #include "daemon/transport/testing/authority.h"
 #include "daemon/transport/testing/raw_peer.h"
@@ -220,6 +221,36 @@ TEST_F(GrpcTrustTest, CertificatesAndAuthoritiesAreExchangedUnderRunningAgents) 
   ASSERT_TRUE(speaks());
   EXPECT_FALSE(RawCaller(a.address(), of_yesterday).Hello(MakeHello(CardOf("b"), "a")).ok())
       << "whoever is signed by the old authority only is not heard any more";
+}
+
+// By one step, as Kubernetes does it: another authority's, so that only those who have taken it speak to each other.
+TEST_F(GrpcTrustTest, CertificatesBehindLinksAreExchangedUnderRunningAgents) {
+  const TempDir folder;
+  const Authority next(folder.path(), "ca");
+  for (const char* node : {"a", "b"}) next.Issue(node, Uri(node));
+  const MountedDir mounted({"ca.pem", "a.pem", "a.key", "b.pem", "b.key"}, dir_.path());
+  const auto behind_links = [&](const std::string& node) {
+    TestNode::Options options = Tls(node);
+    options.tls.ca = mounted.PathOf("ca.pem");
+    options.tls.cert = mounted.PathOf(node + ".pem");
+    options.tls.key = mounted.PathOf(node + ".key");
+    options.longest_connection = milliseconds(500);
+    return options;
+  };
+  TestNode a(behind_links("a"));
+  TestNode b(behind_links("b"));
+  a.SetPeers({b.node()});
+  b.SetPeers({a.node()});
+  ASSERT_TRUE(a.SendFloor("b", "gpt", 1).ok());
+  ASSERT_TRUE(b.UntilReceived("a gpt 1"));
+  mounted.Switch(folder.path());
+  const uint64_t links = a.Condition("b").links;
+  ASSERT_TRUE(a.UntilCondition("b", [&](const PeerCondition& peer) { return peer.links >= links + 6; }));
+  ASSERT_TRUE(a.SendFloor("b", "gpt", 2).ok());
+  EXPECT_TRUE(b.UntilReceived("a gpt 2"));
+  const v1::HelloRequest hello = MakeHello(CardOf("b"), "a");
+  EXPECT_TRUE(RawCaller(a.address(), Showing(next, "b")).Hello(hello).ok());
+  EXPECT_FALSE(RawCaller(a.address(), Showing(*ca_, "b")).Hello(hello).ok());
 }
 
 TEST_F(GrpcTrustTest, AKeyThatDoesNotFitItsCertificateIsMendedByTheNextLook) {

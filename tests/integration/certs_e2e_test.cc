@@ -1,5 +1,6 @@
 // Agents of several nodes that know each other by certificates of `ckptctl certs`, as a user makes them.
 #include "daemon/membership/testing/dns_server.h"
+#include "daemon/os/testing/mounted_dir.h"
 #include "tests/integration/cluster.h"
 
 namespace ckptd::harness {
@@ -26,11 +27,11 @@ class CertsTest : public testing::Test {
     for (const std::string& each : child.lines()) said.out += each + "\n";
     return said;
   }
-  void MakeAuthority(const std::string& name, const std::string& nodes) {
+  void MakeAuthority(const std::string& name, const std::string& nodes, const std::string& more = "") {
     const std::string dir = " --dir " + dir_ + "/" + name;
     Said said = Certs("init --cluster ml" + dir);
     ASSERT_EQ(said.code, 0) << said;
-    said = Certs("node " + nodes + dir);
+    said = Certs("node " + nodes + dir + more);
     ASSERT_EQ(said.code, 0) << said;
     ASSERT_TRUE(said.Has("[peers]\ncluster = \"ml\"\ntls_ca = ")) << said;
   }
@@ -40,10 +41,14 @@ class CertsTest : public testing::Test {
   }
   [[nodiscard]] std::map<std::string, std::string> SettingsOf(const std::string& authority,
                                                               const std::string& name) const {
-    const std::string stem = dir_ + "/" + authority + "/nodes/" + name;
+    const std::string folder = dir_ + "/" + authority;
+    return SettingsIn(folder, folder + "/nodes/" + name);
+  }
+  [[nodiscard]] static std::map<std::string, std::string> SettingsIn(const std::string& folder,
+                                                                     const std::string& stem) {
     return {{"peers.tls", Quoted("mutual")},
             {"peers.cluster", Quoted("ml")},
-            {"peers.tls_ca", Quoted(dir_ + "/" + authority + "/ca.pem")},
+            {"peers.tls_ca", Quoted(folder + "/ca.pem")},
             {"peers.tls_cert", Quoted(stem + ".pem")},
             {"peers.tls_key", Quoted(stem + ".key")}};
   }
@@ -84,6 +89,33 @@ TEST_F(CertsTest, AJobRunsOnNodesOfOneAuthorityAndAfterARotation) {
   const Said said = cluster_->AwaitStatus(0, [](const Said& each) { return each.Has("linked to 1\n"); });
   EXPECT_TRUE(said.Has("linked to 1\n")) << said;
   ExpectCaptures({0, 1});
+}
+
+// As Kubernetes mounts them: all that an agent has at first is of an authority that node c does not believe, and the
+// other way round.
+TEST_F(CertsTest, CertificatesBehindLinksAreExchangedByOne) {
+  for (const char* each : {"ours", "next"})
+    ASSERT_NO_FATAL_FAILURE(MakeAuthority(each, "node-a,node-b,node-c", " --out " + dir_ + "/" + each));
+  const MountedDir mounted({"ca.pem", "node-a.pem", "node-a.key", "node-b.pem", "node-b.key"}, dir_ + "/ours");
+  ClusterOptions options;
+  options.nodes = 3;
+  options.settings = {{"agent.decide_timeout", Quoted("2s")}};
+  options.more = [&](size_t number) {
+    const std::string folder = number == 2 ? dir_ + "/next" : mounted.path();
+    return SettingsIn(folder, folder + "/" + Cluster::NameOf(number));
+  };
+  cluster_ = std::make_unique<Cluster>(options);
+  ASSERT_TRUE(cluster_->Start()) << cluster_->Logs();
+  ExpectCaptures({0, 1});
+  Said said = cluster_->AwaitStatus(0, [](const Said& each) { return each.Has("node node-c is not reached: "); });
+  EXPECT_TRUE(said.Has("certificate verify failed")) << said;
+  mounted.Switch(dir_ + "/next");
+  said = cluster_->AwaitStatus(0, [](const Said& each) { return each.Has("linked to 2\n"); });
+  EXPECT_TRUE(said.Has("linked to 2\n")) << said;
+  Ranks ranks = cluster_->Train({0, 1, 2}, "--job three --every 5 --step-ms 5 --steps 100000");
+  for (auto& rank : ranks) EXPECT_TRUE(rank->WaitFor("CAPTURED")) << rank->Errors() << cluster_->Logs();
+  KillAll(ranks);
+  cluster_.reset();
 }
 
 // As behind a headless service: nodes are named by their addresses, which they know before DNS answers. Ranks begin

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "daemon/membership/testing/etcd_server.h"
+#include "daemon/os/testing/mounted_dir.h"
 #include "tests/integration/ctl_fixture.h"
 
 namespace ckptd::harness {
@@ -121,6 +122,32 @@ TEST_F(PeersTest, CheckConfigFindsWhatAStartWould) {
   Child good(
       {{BinaryDirectory() + "/ckptd", "--check-config", "--config", right.base() + "/ckptd.toml"}, {}, dir_ + "/good"});
   EXPECT_EQ(good.Wait(), 0);
+}
+
+// As Kubernetes mounts it; a reload takes what the links lead to then.
+TEST_F(PeersTest, AConfigurationMayBeALink) {
+  Node& node = Add({{"retention.keep_last", "7"}});
+  const std::string file = node.base() + "/ckptd.toml";
+  for (const char* each : {"old", "new"}) std::filesystem::create_directory(dir_ + "/" + each);
+  std::string text = FileContent(file);
+  std::ofstream(dir_ + "/old/ckptd.toml") << text;
+  const size_t at = text.find("keep_last = 7");
+  ASSERT_NE(at, text.npos);
+  std::ofstream(dir_ + "/new/ckptd.toml") << text.replace(at, 13, "keep_last = 8");
+  const MountedDir mounted({"ckptd.toml"}, dir_ + "/old");
+  std::filesystem::remove(file);
+  std::filesystem::create_symlink(mounted.PathOf("ckptd.toml"), file);
+  Child check({{BinaryDirectory() + "/ckptd", "--check-config", "--config", file}, {}, dir_ + "/check"});
+  EXPECT_EQ(check.Wait(), 0) << check.Errors();
+  ASSERT_TRUE(node.StartAgent()) << node.AgentLog();
+  mounted.Switch(dir_ + "/new");
+  node.agent()->Signal(SIGHUP);
+  const auto applied = [&] {
+    return node.AgentLog().find("config.applied key=retention.keep_last") != std::string::npos;
+  };
+  for (int i = 0; i < 300 && !applied(); ++i) usleep(100'000);
+  EXPECT_TRUE(applied()) << node.AgentLog();
+  EXPECT_EQ(node.StopAgent(), 0);
 }
 
 // A question to it is open for 6 s and more.

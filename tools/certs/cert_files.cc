@@ -139,14 +139,18 @@ absl::Status WriteNode(Files& files, const std::string& dir, const std::string& 
   return PutPair(files, dir, node, pair, Existing::kReplace);
 }
 
-absl::StatusOr<NodeFiles> ReadCertificate(Files& files, const std::string& path) {
+namespace {
+
+using ReadCall = absl::StatusOr<std::string> (*)(Files& files, const std::string& path, size_t max_bytes);
+
+absl::StatusOr<NodeFiles> ReadBoth(Files& files, const std::string& path, ReadCall read) {
   NodeFiles out;
   KeyPair pair;
-  CKPTD_ASSIGN_OR_RETURN(pair.certificate, ReadSmall(files, path, kMaxPem));
+  CKPTD_ASSIGN_OR_RETURN(pair.certificate, read(files, path, kMaxPem));
   auto about = Read(pair.certificate);
   if (!about.ok()) return WithPath(path, about.status());
   out.about = *std::move(about);
-  auto key = ReadSmall(files, absl::StrCat(absl::StripSuffix(path, kCertificateEnd), ".key"), kMaxPem);
+  auto key = read(files, absl::StrCat(absl::StripSuffix(path, kCertificateEnd), ".key"), kMaxPem);
   if (!key.ok() || !absl::EndsWith(path, kCertificateEnd)) return out;
   out.has_key = true;
   pair.key = *std::move(key);
@@ -154,9 +158,15 @@ absl::StatusOr<NodeFiles> ReadCertificate(Files& files, const std::string& path)
   return out;
 }
 
+}  // namespace
+
+absl::StatusOr<NodeFiles> ReadCertificate(Files& files, const std::string& path) {
+  return ReadBoth(files, path, ReadOperatorFile);
+}
+
 absl::StatusOr<NodeFiles> ReadNode(Files& files, const std::string& dir, const std::string& node) {
   CKPTD_RETURN_IF_ERROR(CheckNode(node));
-  CKPTD_ASSIGN_OR_RETURN(NodeFiles found, ReadCertificate(files, CertificatePath(dir, node)));
+  CKPTD_ASSIGN_OR_RETURN(NodeFiles found, ReadBoth(files, CertificatePath(dir, node), ReadSmall));
   if (found.about.node == node) return found;
   const std::string whose = found.about.authority      ? "an authority"
                             : found.about.node.empty() ? "none that ckptctl made"

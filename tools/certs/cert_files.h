@@ -41,9 +41,11 @@ struct NodeFiles {
   bool has_key = false;  // beside the certificate: NAME.key of NAME.pem
   bool fits = false;     // the key is the certificate's
 };
-// The certificate in this file, of a node or of an authority, and the key beside it where this user may read it.
+// The certificate in this file, of a node or of an authority, and the key beside it where this user may read it. Both
+// may be symbolic links.
 [[nodiscard]] absl::StatusOr<NodeFiles> ReadCertificate(Files& files, const std::string& path);
-// The same of OUT/NAME.pem. REFUSED when it is not the certificate of the node NAME.
+// The same of OUT/NAME.pem, which may be replaced: it is no link. REFUSED when it is not the certificate of the node
+// NAME.
 [[nodiscard]] absl::StatusOr<NodeFiles> ReadNode(Files& files, const std::string& dir, const std::string& node);
 // NAME of each NAME.pem in `dir` but ca.pem, sorted. NOT_FOUND where `dir` is missing.
 [[nodiscard]] absl::StatusOr<std::vector<std::string>> NodesIn(Files& files, const std::string& dir);

@@ -114,6 +114,18 @@ TEST_F(CertFilesTest, AFileIsOfTheNodeItIsNamedFor) {
   EXPECT_THAT(ReadNode(files_, out_, "n3").status().message(), HasSubstr("of an authority"));
 }
 
+// As on a node whose files Kubernetes mounts. What a rotation would replace is no link.
+TEST_F(CertFilesTest, ACertificateBehindALinkIsShownAndNotRenewed) {
+  Write("n1");
+  fs::create_symlink("n1.pem", CertificatePath(out_, "node"));
+  fs::create_symlink("n1.key", KeyPath(out_, "node"));
+  const auto shown = ReadCertificate(files_, CertificatePath(out_, "node"));
+  ASSERT_TRUE(shown.ok()) << shown.status();
+  EXPECT_EQ(shown->about.node, "n1");
+  EXPECT_TRUE(shown->fits);
+  EXPECT_THAT(ReadNode(files_, out_, "node").status().message(), HasSubstr("a symbolic link"));
+}
+
 TEST_F(CertFilesTest, NodesAreFoundByTheirCertificates) {
   Write("n2");
   Write("n1");

@@ -87,9 +87,9 @@ absl::Status TlsIdentity::Look() {
 
 absl::StatusOr<TlsIdentity::Texts> TlsIdentity::Read() {
   Texts texts;
-  CKPTD_ASSIGN_OR_RETURN(texts.ca, ReadSmall(files_, options_.ca, kMaxPem));
-  CKPTD_ASSIGN_OR_RETURN(texts.cert, ReadSmall(files_, options_.cert, kMaxPem));
-  CKPTD_ASSIGN_OR_RETURN(texts.key, ReadSmall(files_, options_.key, kMaxPem));
+  CKPTD_ASSIGN_OR_RETURN(texts.ca, ReadOperatorFile(files_, options_.ca, kMaxPem));
+  CKPTD_ASSIGN_OR_RETURN(texts.cert, ReadOperatorFile(files_, options_.cert, kMaxPem));
+  CKPTD_ASSIGN_OR_RETURN(texts.key, ReadOperatorFile(files_, options_.key, kMaxPem));
   return texts;
 }
 

@@ -7,6 +7,7 @@
 
 #include "daemon/base/errors.h"
 #include "daemon/os/posix_files.h"
+#include "daemon/os/testing/mounted_dir.h"
 #include "daemon/transport/sockets/socket_ends.h"
 #include "daemon/transport/tls/openssl_handles.h"
 #include "daemon/transport/tls/tls_identity.h"
@@ -128,6 +129,28 @@ TEST_F(TlsTrustTest, CertificatesAreExchangedWithoutARestart) {
     std::filesystem::copy_file(others.dir() + file, nodes_->dir() + file,
                                std::filesystem::copy_options::overwrite_existing);
   EXPECT_TRUE(Eventually([this] { return Dial().ok(); }));
+}
+
+// By one step, as Kubernetes does it: the times of the links themselves stay what they were.
+TEST_F(TlsTrustTest, CertificatesBehindLinksAreExchangedWithoutARestart) {
+  const TlsNodes next;
+  for (const char* node : {"a", "b"}) next.Issue(node);
+  const MountedDir mounted({"ca.pem", "a.pem", "a.key", "b.pem", "b.key"}, nodes_->dir());
+  const auto behind_links = [&](const std::string& node) {
+    TlsPortOptions options = nodes_->OptionsOf(node);
+    options.tls.ca = mounted.PathOf("ca.pem");
+    options.tls.cert = mounted.PathOf(node + ".pem");
+    options.tls.key = mounted.PathOf(node + ".key");
+    return options;
+  };
+  Open(behind_links("a"), behind_links("b"));
+  EXPECT_TRUE(Dial().ok());
+  mounted.Switch(next.dir());
+  EXPECT_TRUE(Eventually([this] { return Dial().ok(); }));
+  Open(next.OptionsOf("a"), behind_links("b"));
+  EXPECT_TRUE(Dial().ok()) << "the new authority's";
+  Open(nodes_->OptionsOf("a"), behind_links("b"));
+  ExpectNobodyGetsIn();
 }
 
 TEST_F(TlsTrustTest, AFileThatIsWrongIsNamed) {
