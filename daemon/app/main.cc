@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/app/agent.h"
+#include "daemon/app/config_file.h"
 #include "daemon/app/health.h"
 #include "daemon/app/notify.h"
 #include "daemon/app/surface.h"
@@ -36,15 +37,12 @@ constexpr char kHelp[] =
 SIGTERM flushes (at most agent.drain_timeout) and ends. SIGHUP re-reads the configuration.
 Logs go to stderr (journalctl -u ckptd); ckptctl status tells how it is.
 )";
-constexpr char kDefaultFile[] = "/etc/ckptd/ckptd.toml";
-constexpr size_t kMaxConfigBytes = 1u << 20;
 
 struct Flags {
-  bool user = false;
+  ConfigFile config;
   bool check = false;
   bool help = false;
   bool version = false;
-  std::string file;
 };
 
 absl::StatusOr<Flags> ParseFlags(int argc, char** argv) {
@@ -52,7 +50,7 @@ absl::StatusOr<Flags> ParseFlags(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     absl::string_view arg = argv[i];
     if (arg == "--user") {
-      flags.user = true;
+      flags.config.user = true;
     } else if (arg == "--check-config") {
       flags.check = true;
     } else if (arg == "--help" || arg == "-h") {
@@ -60,7 +58,7 @@ absl::StatusOr<Flags> ParseFlags(int argc, char** argv) {
     } else if (arg == "--version") {
       flags.version = true;
     } else if (arg == "--config" && i + 1 < argc) {
-      flags.file = argv[++i];
+      flags.config.named = argv[++i];
     } else {
       return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat("unknown argument ", arg, "; ckptd --help"));
     }
@@ -78,22 +76,15 @@ Surroundings RealSurroundings() {
   return out;
 }
 
-absl::StatusOr<Config> Load(const Flags& flags, const Config& defaults) {
-  std::string file = flags.file.empty() ? kDefaultFile : flags.file;
-  auto text = ReadOperatorFile(PosixFiles(), file, kMaxConfigBytes);
-  if (!flags.file.empty() && CodeOf(text.status()) == ErrorCode::NOT_FOUND) {
-    return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat("--config: ", text.status().message()));
-  }
-  bool may_miss = flags.file.empty() && CodeOf(text.status()) == ErrorCode::NOT_FOUND;
-  if (!text.ok() && !(may_miss || (flags.user && flags.file.empty()))) return text.status();
-  return LoadConfig(text.ok() && !(flags.user && flags.file.empty()) ? *text : "", file, defaults);
+absl::StatusOr<Config> Load(const ConfigFile& file, const Config& defaults) {
+  CKPTD_ASSIGN_OR_RETURN(const std::string text, ReadConfigFile(PosixFiles(), file));
+  return LoadConfig(text, file.path(), defaults);
 }
 
-void Reload(Agent& agent, const Flags& flags, const Config& defaults) {
+void Reload(Agent& agent, const ConfigFile& file, const Config& defaults) {
   NotifyReloading();
-  std::string file = flags.file.empty() ? kDefaultFile : flags.file;
-  auto text = ReadOperatorFile(PosixFiles(), file, kMaxConfigBytes);
-  auto reloaded = text.ok() ? ReloadConfig(agent.config(), *text, file, defaults) : text.status();
+  auto text = ReadConfigFile(PosixFiles(), file);
+  auto reloaded = text.ok() ? ReloadConfig(agent.config(), *text, file.path(), defaults) : text.status();
   if (!reloaded.ok()) {
     Log(kError, "config.reload").Error(reloaded.status());
   } else {
@@ -104,12 +95,12 @@ void Reload(Agent& agent, const Flags& flags, const Config& defaults) {
   NotifyReady(StatusLine(agent));
 }
 
-absl::Status WatchSignals(Agent& agent, SignalFd& signals, const Flags& flags, const Config& defaults) {
-  return agent.loop().Watch(signals.fd(), EPOLLIN, [&agent, &signals, &flags, &defaults](uint32_t) {
+absl::Status WatchSignals(Agent& agent, SignalFd& signals, const ConfigFile& file, const Config& defaults) {
+  return agent.loop().Watch(signals.fd(), EPOLLIN, [&agent, &signals, &file, &defaults](uint32_t) {
     while (auto signal = signals.Read()) {
       Log(kInfo, "agent.signal").Field("signal", uint64_t(*signal));
       if (*signal == SIGHUP) {
-        Reload(agent, flags, defaults);
+        Reload(agent, file, defaults);
       } else {
         agent.BeginShutdown();
       }
@@ -145,12 +136,12 @@ absl::Status Serve(Agent& agent) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> RunAgent(const Flags& flags, Config config, const Config& defaults) {
+absl::StatusOr<int> RunAgent(const ConfigFile& file, Config config, const Config& defaults) {
   SetLogLevel(config.agent.log_level);
   RaiseFileLimit();
   CKPTD_ASSIGN_OR_RETURN(auto signals, SignalFd::Create({SIGTERM, SIGINT, SIGHUP}));
   CKPTD_ASSIGN_OR_RETURN(auto agent, Agent::Start(std::move(config), PosixFiles(), SystemClock()));
-  absl::Status watched = WatchSignals(*agent, signals, flags, defaults);
+  absl::Status watched = WatchSignals(*agent, signals, file, defaults);
   if (!watched.ok()) return End(*agent, nullptr, watched);
   auto surface = Surface::Start(*agent);
   if (!surface.ok()) return End(*agent, nullptr, surface.status());
@@ -170,12 +161,12 @@ int Main(int argc, char** argv) {
   if (!flags.ok()) return Fail(flags.status());
   if (flags->help) return std::fputs(kHelp, stdout), 0;
   if (flags->version) return std::printf("ckptd %s\n", kVersion), 0;
-  Defaults defaults = DefaultConfig(flags->user ? ConfigMode::kUser : ConfigMode::kSystem, RealSurroundings());
-  auto config = Load(*flags, defaults.config);
+  Defaults defaults = DefaultConfig(flags->config.user ? ConfigMode::kUser : ConfigMode::kSystem, RealSurroundings());
+  auto config = Load(flags->config, defaults.config);
   if (!config.ok()) return Fail(config.status());
   if (flags->check) return Check(*config);
   for (const std::string& note : defaults.notes) Log(kWarning, "config.note").Field("text", note);
-  auto ran = RunAgent(*flags, *std::move(config), defaults.config);
+  auto ran = RunAgent(flags->config, *std::move(config), defaults.config);
   return ran.ok() ? *ran : Fail(ran.status());
 }
 
