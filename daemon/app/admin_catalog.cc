@@ -174,13 +174,30 @@ absl::StatusOr<Catalog> ReadCatalog(AdminContext& context, const std::string& jo
     if (pins != nullptr) pins->Add(seen.copies);
     return seen;
   }));
-  auto listing = ListJob(context.store, job);
+  return ReadCatalog(context.store, job, memory);
+}
+
+absl::StatusOr<Catalog> ReadCatalog(Store& store, const std::string& job, const JobMemory& memory) {
+  auto listing = ListJob(store, job);
   if (!listing.ok() && memory.copies.empty()) return listing.status();
   Catalog catalog = MakeCatalog(job, memory, listing.ok() ? *listing : JobListing());
   catalog.storage = listing.status();
   bool exists = memory.known || (listing.ok() && (!listing->steps.empty() || listing->newest_attempt != 0));
   if (!exists) return Error(ErrorCode::NOT_FOUND, absl::StrCat("job ", job, " is not known here, nor on storage"));
   return catalog;
+}
+
+std::string WhyIncomplete(const std::string& job, const absl::StatusOr<Catalog>& catalog) {
+  const absl::Status why = catalog.ok() ? catalog->storage : catalog.status();
+  if (why.ok() || (!catalog.ok() && CodeOf(why) == ErrorCode::NOT_FOUND)) return "";
+  return WithNextStep(absl::StrCat("job ", job, ": what storage has of it cannot be read"), why);
+}
+
+std::string WithNextStep(absl::string_view what, const absl::Status& why) {
+  const ErrorCode code = CodeOf(why);
+  const bool asked = code == ErrorCode::NOT_FOUND || code == ErrorCode::REFUSED;  // the table speaks of what was asked
+  return absl::StrCat(what, ": ", why.message(), "; ",
+                      asked ? "ckptctl status tells how the storage is" : InfoOf(code).next_step);
 }
 
 }  // namespace ckptd

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "daemon/app/agent.h"
 #include "daemon/app/control_gate.h"
 #include "daemon/rpc/admin_backend.h"
@@ -97,6 +98,13 @@ struct AdminContext {
 // The job's catalog from memory and storage. When storage does not answer, memory alone (Catalog::storage says why).
 // With `pins`, all copies are pinned before anything else. NOT_FOUND when neither knows the job.
 [[nodiscard]] absl::StatusOr<Catalog> ReadCatalog(AdminContext& context, const std::string& job, Pins* pins);
+// The same, of what memory was seen to hold.
+[[nodiscard]] absl::StatusOr<Catalog> ReadCatalog(Store& store, const std::string& job, const JobMemory& memory);
+// "<what>: <why>; <what to do>", of a storage that cannot be read.
+[[nodiscard]] std::string WithNextStep(absl::string_view what, const absl::Status& why);
+// Why a catalog lacks what storage holds, as a sentence with its next step; empty when it lacks nothing, and for what
+// is no job (any more).
+[[nodiscard]] std::string WhyIncomplete(const std::string& job, const absl::StatusOr<Catalog>& catalog);
 
 }  // namespace ckptd
 

@@ -187,9 +187,10 @@ absl::StatusOr<v1::GcResponse> CollectGarbage(AdminContext& context, const Admin
   for (const std::string& job : jobs) {
     if (call.cancelled()) return Error(ErrorCode::CANCELLED, "nobody waits for it");
     auto catalog = ReadCatalog(context, job, nullptr);
-    if (catalog.ok() && !catalog->storage.ok()) catalog = catalog->storage;
-    if (!catalog.ok() && !request.job().empty()) return catalog.status();
-    if (!catalog.ok()) continue;
+    const absl::Status unread = catalog.ok() ? catalog->storage : catalog.status();
+    if (!unread.ok() && !request.job().empty()) return unread;
+    if (std::string why = WhyIncomplete(job, catalog); !why.empty()) response.add_errors(std::move(why));
+    if (!unread.ok()) continue;
     ApplyToJob(context, call, *catalog, retention, request.dry_run(), response);
     if (!request.dry_run()) RemoveLeftovers(context, *catalog, response);
     ReclaimMemory(context, job, !request.job().empty(), request.dry_run(), response);

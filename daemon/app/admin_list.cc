@@ -38,7 +38,9 @@ v1::SnapshotEntry ToEntry(const std::string& job, const CatalogStep& step) {
   return entry;
 }
 
-absl::StatusOr<std::set<std::string>> JobNames(AdminContext& context, const std::string& only) {
+// Without those that only storage knows when it cannot be read, which goes to `errors`.
+absl::StatusOr<std::set<std::string>> JobNames(AdminContext& context, const std::string& only,
+                                               v1::ListResponse& response) {
   if (!only.empty()) return std::set<std::string>{only};
   CKPTD_ASSIGN_OR_RETURN(auto names, context.gate.Call<std::set<std::string>>([&] {
     std::set<std::string> known;
@@ -47,8 +49,17 @@ absl::StatusOr<std::set<std::string>> JobNames(AdminContext& context, const std:
   }));
   auto stored = ListJobs(context.store);
   if (!stored.ok() && names.empty()) return stored.status();
-  if (stored.ok()) names.insert(stored->begin(), stored->end());
+  if (stored.ok()) {
+    names.insert(stored->begin(), stored->end());
+  } else {
+    response.add_errors(WithNextStep("jobs that only storage has are left out", stored.status()));
+  }
   return names;
+}
+
+v1::ListResponse Truncated(v1::ListResponse response) {
+  response.set_truncated(true);
+  return response;
 }
 
 // Wall clock times of one rank's save, as its record and its sidecar have them.
@@ -87,23 +98,25 @@ void AddEvent(v1::TraceResponse& trace, int64_t at_ns, Rank rank, const char* pa
 
 absl::StatusOr<v1::ListResponse> ListSteps(AdminContext& context, const AdminCall& call,
                                            const v1::ListRequest& request) {
-  CKPTD_ASSIGN_OR_RETURN(auto names, JobNames(context, request.job()));
   v1::ListResponse response;
-  size_t bytes = 0;
+  CKPTD_ASSIGN_OR_RETURN(auto names, JobNames(context, request.job(), response));
+  size_t bytes = response.ByteSizeLong();
   for (const std::string& name : names) {
     if (call.cancelled()) return Error(ErrorCode::CANCELLED, "nobody waits for the list");
     auto catalog = ReadCatalog(context, name, nullptr);
     if (!catalog.ok() && !request.job().empty()) return catalog.status();
+    if (std::string why = WhyIncomplete(name, catalog); !why.empty()) {
+      bytes += why.size() + 4;
+      response.add_errors(std::move(why));
+    }
+    if (bytes > kListBytes) return Truncated(std::move(response));
     if (!catalog.ok()) continue;  // another job's list is still worth having
     for (const CatalogStep& step : catalog->steps) {
       const bool whole = step.in_region() || step.committed();
       if (!whole || !(step.on_lineage || request.off_lineage())) continue;
       v1::SnapshotEntry entry = ToEntry(name, step);
       bytes += entry.ByteSizeLong() + 4;
-      if (bytes > kListBytes) {
-        response.set_truncated(true);
-        return response;
-      }
+      if (bytes > kListBytes) return Truncated(std::move(response));
       *response.add_snapshots() = std::move(entry);
     }
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <thread>
 
@@ -11,6 +12,10 @@
 #include "daemon/app/admin_commands.h"
 #include "daemon/app/admin_source.h"
 #include "daemon/app/control_gate.h"
+#include "daemon/os/posix_files.h"
+#include "daemon/os/testing/files_around.h"
+#include "daemon/os/testing/temp_dir.h"
+#include "daemon/storage/posix_store.h"
 
 namespace ckptd {
 namespace {
@@ -105,6 +110,57 @@ TEST(Catalog, AStepThatIsBeingDeletedIsNotChosenByItself) {
   listing.steps[0].marker = 0;
   listing.steps[1].marker = 1;  // attempt 2 chose that step afterwards: the marker is void
   EXPECT_FALSE(MakeCatalog("gpt", {}, listing).steps[1].deleting);
+}
+
+// A storage whose disk fails.
+class UnreadFiles final : public FilesAround {
+ public:
+  UnreadFiles() : FilesAround(PosixFiles()) {}
+  absl::StatusOr<std::vector<DirEntry>> ReadDir(const std::string& path, size_t max_entries) override {
+    if (fails) return ErrnoError(EIO, "readdir", path);
+    return FilesAround::ReadDir(path, max_entries);
+  }
+  bool fails = true;
+};
+
+class UnreadTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<Catalog> Read() {
+    PosixStoreOptions options;
+    options.root = dir_.path();
+    return ReadCatalog(**MakePosixStore(files_, options), "gpt", memory_);
+  }
+
+  TempDir dir_;
+  UnreadFiles files_;
+  JobMemory memory_;
+};
+
+TEST_F(UnreadTest, WhatMemoryHoldsIsThereAndWhatIsMissingIsSaid) {
+  memory_.known = true;
+  memory_.copies = {Copy(0, 2, 25), Copy(1, 2, 25)};
+  auto catalog = Read();
+  ASSERT_TRUE(catalog.ok()) << catalog.status();
+  EXPECT_TRUE((*FindStep(*catalog, Target()))->in_region());
+  EXPECT_EQ(WhyIncomplete("gpt", catalog), "job gpt: what storage has of it cannot be read: readdir " + dir_.path() +
+                                               "/gpt/attempts: Input/output error; " +
+                                               InfoOf(ErrorCode::STORAGE_IO).next_step);
+}
+
+TEST_F(UnreadTest, WithNothingInMemoryThereIsNoCatalog) {
+  memory_.known = true;
+  auto catalog = Read();
+  EXPECT_EQ(CodeOf(catalog.status()), ErrorCode::STORAGE_IO);
+  EXPECT_THAT(WhyIncomplete("gpt", catalog), HasSubstr("job gpt: what storage has of it cannot be read: "));
+}
+
+TEST_F(UnreadTest, NothingIsSaidOfAStorageThatAnswers) {
+  files_.fails = false;
+  EXPECT_EQ(CodeOf(Read().status()), ErrorCode::NOT_FOUND);
+  EXPECT_EQ(WhyIncomplete("gpt", Read()), "") << "a folder that is no job";
+  memory_.known = true;
+  EXPECT_TRUE(Read().ok());
+  EXPECT_EQ(WhyIncomplete("gpt", Read()), "");
 }
 
 TEST(Retention, NewestLastEveryPinnedAndLeftBehind) {

@@ -177,6 +177,47 @@ TEST_F(CkptctlTest, GcWithoutRoomForAFileSaysWhatToDo) {
   EXPECT_TRUE(fs::exists(left)) << gc;
 }
 
+// Neither may end well where what only storage has is left out. A name that is no folder fails for root too.
+TEST_F(CkptctlTest, ListAndGcSayThatTheStorageCannotBeRead) {
+  Train("gpt");
+  const auto damage = [&](const std::string& job) {
+    fs::create_directories(node_->storage() + "/" + job);
+    std::error_code none;
+    fs::rename(node_->storage() + "/" + job + "/attempts", dir_ + "/attempts-of-" + job, none);
+    std::ofstream(node_->storage() + "/" + job + "/attempts") << "x";
+  };
+  damage("old");
+  Said other = Run("list");
+  EXPECT_EQ(other.code, 1) << other;
+  EXPECT_TRUE(other.Has("gpt  20    1        durable  region+storage")) << other;
+  EXPECT_TRUE(other.ErrorHas("ckptctl: job old: what storage has of it cannot be read: ")) << other;
+  EXPECT_EQ(Run("list gpt").code, 0);
+  EXPECT_EQ(Run("list old").code, 6) << Run("list old");
+  damage("gpt");
+  for (const char* line : {"list", "list gpt"}) {
+    Said list = Run(line);
+    EXPECT_EQ(list.code, 1) << list;
+    EXPECT_TRUE(list.Has("gpt  20    1        captured  region")) << list;
+    EXPECT_TRUE(list.ErrorHas("ckptctl: job gpt: what storage has of it cannot be read: ")) << list;
+    EXPECT_TRUE(list.ErrorHas(node_->storage() + "/gpt/attempts")) << list;
+  }
+  Said json = Run("list gpt -o json");
+  EXPECT_EQ(json.code, 1) << json;
+  EXPECT_TRUE(json.Has("\"errors\": [\"job gpt: what storage has of it cannot be read: ")) << json;
+  Said gc = Run("gc --dry-run");
+  EXPECT_EQ(gc.code, 1) << gc;
+  EXPECT_TRUE(gc.ErrorHas("ckptctl: job gpt: what storage has of it cannot be read: ")) << gc;
+  EXPECT_TRUE(gc.ErrorHas("ckptctl: job old: what storage has of it cannot be read: ")) << gc;
+  EXPECT_FALSE(gc.Has("nothing to look at")) << gc;
+  EXPECT_EQ(Run("gc gpt --dry-run").code, 6) << Run("gc gpt --dry-run");
+  fs::rename(node_->storage(), dir_ + "/elsewhere");
+  Said gone = Run("list");
+  EXPECT_EQ(gone.code, 1) << gone;
+  EXPECT_TRUE(gone.Has("gpt  20 ")) << gone;
+  EXPECT_TRUE(gone.ErrorHas("ckptctl: jobs that only storage has are left out: ")) << gone;
+  EXPECT_TRUE(gone.ErrorHas("; ckptctl status tells how the storage is")) << gone;
+}
+
 TEST_F(CkptctlTest, SalvageNeedsNoAgent) {
   Train("gpt");
   const std::string saved = Content(Image(StepDir("gpt", 20)));

@@ -80,8 +80,7 @@ def steps(agent, job="paths"):
     """Pinned steps of the job."""
     from ckptd.status import ctl
 
-    (found,) = (value for value in json.loads(ctl("list", job, "-o", "json")).values() if isinstance(value, list))
-    return sorted(item["step"] for item in found if item["pinned"])
+    return sorted(item["step"] for item in json.loads(ctl("list", job, "-o", "json"))["snapshots"] if item["pinned"])
 
 
 def test_what_was_saved_comes_back(io, tmp_path):

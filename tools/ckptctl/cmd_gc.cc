@@ -22,7 +22,8 @@ absl::StatusOr<int> RunGc(const Args& args) {
   } else {
     Print(FormatGc(gc, request.dry_run()));
   }
-  return kYes;
+  for (const std::string& error : gc.errors()) Complain(error);
+  return gc.errors().empty() ? kYes : kNo;
 }
 
 }  // namespace ckptd

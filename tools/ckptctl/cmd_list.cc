@@ -20,7 +20,8 @@ absl::StatusOr<int> RunList(const Args& args) {
   } else {
     Print(FormatList(list, SystemClock().Wall().count()));
   }
-  return kYes;
+  for (const std::string& error : list.errors()) Complain(error);
+  return list.errors().empty() ? kYes : kNo;
 }
 
 }  // namespace ckptd

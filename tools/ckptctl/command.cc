@@ -34,7 +34,7 @@ std::vector<Command> LookingCommands() {
       {"list",
        "[JOB]",
        "the steps that can be restored",
-       "",
+       "Exit code 1 when the storage could not be read: what it has is left out then, and standard error says why.",
        0,
        1,
        {{"--off-lineage", "", "also steps that a roll-back left behind"}, kOutput, kAgent},
@@ -117,7 +117,8 @@ std::vector<Command> StepCommands() {
       {"gc",
        "[JOB] [--dry-run]",
        "apply [retention] now, and remove what dead writers left",
-       "With JOB named, memory that nobody uses any more is given back too, if all of it is on storage.",
+       "With JOB named, memory that nobody uses any more is given back too, if all of it is on storage.\n"
+       "Exit code 1 when a job could not be looked at; standard error says why.",
        0,
        1,
        {{"--dry-run", "", "only say what would go"},

@@ -296,7 +296,7 @@ std::string FormatList(const v1::ListResponse& list, int64_t now_unix_ns) {
                absl::StrJoin(entry.sources(), "+"), FormatBytes(entry.bytes()), absl::StrCat(entry.world_size()),
                entry.created_unix_ns() == 0 ? "-" : FormatAge(age), entry.pinned() ? "yes" : "-"});
   }
-  if (table.empty()) return "no steps\n";
+  if (table.empty()) return list.errors().empty() ? "no steps\n" : "";
   return table.Text() + (list.truncated() ? "… older ones are left out: name a job\n" : "");
 }
 
@@ -342,7 +342,8 @@ std::string FormatGc(const v1::GcResponse& gc, bool dry_run) {
   };
   for (const v1::RemovedEntry& entry : gc.removed()) add(entry, dry_run ? "would go" : "removed");
   for (const v1::RemovedEntry& entry : gc.kept()) add(entry, "kept");
-  return table.empty() ? "nothing to look at\n" : table.Text();
+  if (table.empty()) return gc.errors().empty() ? "nothing to look at\n" : "";
+  return table.Text();
 }
 
 std::string FormatTrace(const v1::TraceResponse& trace) {

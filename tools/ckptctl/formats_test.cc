@@ -178,6 +178,9 @@ TEST(FormatStatus, UnhealthyIsWhatTheOperatorMustMend) {
 TEST(FormatList, OneLineAStep) {
   v1::ListResponse list;
   EXPECT_EQ(FormatList(list, 0), "no steps\n");
+  list.add_errors("job gpt: what storage has of it cannot be read");
+  EXPECT_EQ(FormatList(list, 0), "") << "nobody knows whether there are any";
+  list.clear_errors();
   v1::SnapshotEntry* entry = list.add_snapshots();
   entry->set_job("gpt");
   entry->set_attempt(1);
@@ -232,6 +235,9 @@ TEST(FormatSentences, FlushDamageGc) {
   damage.set_reason("checksum");
   EXPECT_EQ(FormatDamage(damage), "storage: rank 0: f, bytes 4096 to 8191: checksum");
   v1::GcResponse gc;
+  EXPECT_EQ(FormatGc(gc, true), "nothing to look at\n");
+  gc.add_errors("job gpt: what storage has of it cannot be read");
+  EXPECT_EQ(FormatGc(gc, true), "");
   gc.add_removed()->set_job("gpt");
   gc.mutable_removed(0)->set_step(9);
   gc.mutable_removed(0)->set_attempt(2);

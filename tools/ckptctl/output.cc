@@ -81,6 +81,10 @@ int Fail(const absl::Status& status) {
   return InfoOf(CodeOf(status)).exit_code;
 }
 
+void Complain(absl::string_view sentence) {
+  std::fputs(absl::StrCat("ckptctl: ", Clean(sentence), "\n").c_str(), stderr);
+}
+
 std::string Clean(absl::string_view text) {
   std::string out(text);
   std::replace_if(

@@ -43,6 +43,9 @@ void PrintJson(const google::protobuf::Message& message);
 // Writes it to standard error; the exit code of the status.
 [[nodiscard]] int Fail(const absl::Status& status);
 
+// Writes "ckptctl: <sentence>" to standard error: what an answer that was printed lacks.
+void Complain(absl::string_view sentence);
+
 // "1 node", "3 nodes".
 [[nodiscard]] std::string Count(uint64_t count, const char* one);
 [[nodiscard]] Nanos Seconds(double seconds);
