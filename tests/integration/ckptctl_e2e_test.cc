@@ -95,6 +95,26 @@ TEST_F(CkptctlTest, NamesWhatIsDamagedOnStorage) {
   EXPECT_EQ(Run("inspect " + Image(StepDir("gpt", older_))).code, 5);
 }
 
+TEST_F(CkptctlTest, VerifyOfAPathWantsACommittedStep) {
+  Train("gpt");
+  const std::string step = dir_ + "/step";
+  fs::copy(StepDir("gpt", 20), step);
+  for (const char* path : {".", "../step", "./rank-00000-of-00001.safetensors", "rank-00000-of-00001.safetensors"}) {
+    Said good = Run(std::string("verify ") + path, {"env", "-C", step});
+    EXPECT_EQ(good.code, 0) << good;
+    EXPECT_TRUE(good.Has(": good, ")) << good;
+  }
+  fs::remove(step + "/manifest.json");
+  Said half = Run("verify .", {"env", "-C", step});
+  EXPECT_EQ(half.code, 1) << half;
+  EXPECT_TRUE(half.Has("manifest.json: missing: the step was never committed, and no restore takes it")) << half;
+  EXPECT_TRUE(half.Has(": NOT COMMITTED, ")) << half;
+  FlipByte(Image(step), 20000);
+  Said bad = Run("verify " + step);
+  EXPECT_EQ(bad.code, 1) << bad;
+  EXPECT_TRUE(bad.Has("DAMAGED in 2 places")) << bad;
+}
+
 TEST_F(CkptctlTest, ADamagedSlotIsPassedOverAndStorageServes) {
   Train("gpt");
   const std::string saved = Content(Image(StepDir("gpt", 20)));

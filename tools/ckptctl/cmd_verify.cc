@@ -33,18 +33,20 @@ absl::StatusOr<LocalCheck> AskAgent(const Args& args, Progress& progress) {
   return check;
 }
 
+std::string Verdict(const LocalCheck& check) {
+  const int damage = check.result.damage_size();
+  if (damage == 0) return Coloured(Tone::kGood, "good");
+  if (check.uncommitted && damage == 1) return Coloured(Tone::kBad, "NOT COMMITTED");
+  return absl::StrCat(Coloured(Tone::kBad, "DAMAGED"), " in ", damage, " places");
+}
+
 std::string Summary(const std::string& what, const LocalCheck& check) {
   const v1::VerifyProgress& result = check.result;
   std::string out;
   for (const v1::Damage& damage : result.damage()) absl::StrAppend(&out, FormatDamage(damage), "\n");
   absl::StrAppend(&out, what);
   if (result.attempt() != 0) absl::StrAppend(&out, ": step ", result.step(), " of attempt ", result.attempt());
-  if (result.damage().empty()) {
-    absl::StrAppend(&out, ": ", Coloured(Tone::kGood, "good"), ", ", FormatBytes(result.bytes_done()), " read\n");
-  } else {
-    absl::StrAppend(&out, ": ", Coloured(Tone::kBad, "DAMAGED"), " in ", result.damage_size(), " places, ",
-                    FormatBytes(result.bytes_done()), " read\n");
-  }
+  absl::StrAppend(&out, ": ", Verdict(check), ", ", FormatBytes(result.bytes_done()), " read\n");
   if (!check.note.empty()) absl::StrAppend(&out, "note: ", Clean(check.note), "\n");
   return out;
 }

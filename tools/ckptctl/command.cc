@@ -50,9 +50,8 @@ std::vector<Command> LookingCommands() {
       {"verify",
        "JOB[@STEP] | PATH",
        "read everything again and check it, wherever copies are",
-       "PATH is a step's directory on storage, or one of its files. Exit code 1 when something is damaged; all that "
-       "is\n"
-       "damaged is named.",
+       "PATH is a step's directory on storage, or one of its files. Exit code 1 when something is damaged, and names\n"
+       "all that is; or when the directory has no manifest: such a step was never committed.",
        1,
        1,
        {kOutput, kAgent},

@@ -1,12 +1,15 @@
 #include "tools/ckptctl/local_step.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/core/copy/crc32c.h"
 #include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
@@ -23,19 +26,21 @@ namespace {
 
 constexpr size_t kMaxFiles = 1 << 20;
 constexpr size_t kQueueDepth = 8;
+constexpr size_t kRanksNamed = 16;
 
 struct Place {
-  std::string dir;
+  std::string dir;   // absolute
   std::string file;  // empty: all of the directory
 };
 
 absl::StatusOr<Place> Locate(Files& files, const std::string& path) {
-  std::string clean = path;
+  std::error_code failed;
+  std::string clean = std::filesystem::absolute(path, failed).string();
+  if (failed) return ErrnoError(failed.value(), "the current directory, for", path);
   while (clean.size() > 1 && clean.back() == '/') clean.pop_back();
   CKPTD_ASSIGN_OR_RETURN(FileInfo info, files.Stat(clean));
   if (info.type == FileType::kDirectory) return Place{clean, ""};
   const size_t slash = clean.rfind('/');
-  if (slash == std::string::npos) return Place{".", clean};
   return Place{slash == 0 ? "/" : clean.substr(0, slash), clean.substr(slash + 1)};
 }
 
@@ -66,6 +71,23 @@ Rank RankOf(const std::string& name) {
   return parsed ? parsed->rank : 0;
 }
 
+// "; no file is here of ranks 1, 3", or empty.
+std::string RanksWithoutFile(const std::vector<RankFile>& files) {
+  std::set<Rank> there;
+  const uint32_t world = files[0].world;
+  for (const RankFile& file : files) {
+    if (file.world == world) there.insert(file.rank);
+  }
+  std::vector<Rank> missing;
+  for (Rank rank = 0; rank < world && missing.size() < kRanksNamed; ++rank) {
+    if (there.count(rank) == 0) missing.push_back(rank);
+  }
+  if (missing.empty()) return "";
+  const size_t more = world - there.size() - missing.size();
+  return absl::StrCat("; no file is here of ranks ", absl::StrJoin(missing, ", "),
+                      more == 0 ? "" : absl::StrCat(" and ", more, " more"));
+}
+
 // The check of one directory.
 class Checker {
  public:
@@ -91,6 +113,18 @@ class Checker {
       CKPTD_RETURN_IF_ERROR(CheckRank(file.sidecar(), file.sidecar_crc32c()));
     }
     return absl::OkStatus();
+  }
+
+  // Of a directory without a manifest. Files that are no rank's are nobody's step.
+  void NoteUncommitted(const std::vector<std::string>& names) {
+    std::vector<RankFile> files;
+    for (const std::string& name : names) {
+      if (auto parsed = ParseRankFileName(name)) files.push_back(*parsed);
+    }
+    if (files.empty()) return;
+    check_.uncommitted = true;
+    Add(kManifestName, 0, 0,
+        absl::StrCat("missing: the step was never committed, and no restore takes it", RanksWithoutFile(files)));
   }
 
   // Every chunk of the rank's images. `crc32c`: of the sidecar's text, as the commit has it.
@@ -204,6 +238,7 @@ absl::StatusOr<LocalCheck> VerifyPath(Files& files, const std::string& path, con
     CKPTD_RETURN_IF_ERROR(checker.CheckCommitted(*manifest));
   } else {
     CKPTD_ASSIGN_OR_RETURN(auto names, ImagesIn(files, place));
+    if (place.file.empty()) checker.NoteUncommitted(names);
     CKPTD_RETURN_IF_ERROR(CheckFiles(checker, names));
   }
   checker.check().result.set_done(true);

@@ -21,12 +21,14 @@ namespace ckptd {
 
 struct LocalCheck {
   v1::VerifyProgress result;
-  std::string note;  // sentence: what could not be checked; empty = all was
+  std::string note;          // sentence: what could not be checked; empty = all was
+  bool uncommitted = false;  // the first damage is that a step has no manifest
 };
 using OnProgress = std::function<void(uint64_t done, uint64_t total)>;
 
-// A directory: the whole step by its manifest, or without one each file by the sidecar of its rank. A file: by the
-// sidecar beside it; without one only the header is checked, which `note` says. Damage is a result, not an error.
+// A directory: the whole step by its manifest, or without one each file by the sidecar of its rank; that files of ranks
+// have none is damage then. A file: by the sidecar beside it; without one only the header is checked, which `note`
+// says. Damage is a result, not an error.
 [[nodiscard]] absl::StatusOr<LocalCheck> VerifyPath(Files& files, const std::string& path, const OnProgress& progress);
 
 }  // namespace ckptd

@@ -141,6 +141,61 @@ TEST_F(LocalStepTest, AFileAloneIsCheckedAsFarAsItGoes) {
   EXPECT_EQ(Verify("/" + image_)->result.damage_size(), 1);
 }
 
+// As a run that died while it wrote leaves it.
+TEST_F(LocalStepTest, AStepWithoutAManifestWasNeverCommitted) {
+  std::filesystem::remove(dir_ + "/" + kManifestName);
+  auto check = Verify();
+  ASSERT_TRUE(check.ok()) << check.status();
+  EXPECT_TRUE(check->uncommitted);
+  ASSERT_EQ(check->result.damage_size(), 1);
+  EXPECT_EQ(check->result.damage(0).file(), kManifestName);
+  EXPECT_EQ(check->result.damage(0).reason(), "missing: the step was never committed, and no restore takes it");
+  EXPECT_EQ(check->result.bytes_done(), bytes_.size()) << "its chunks are checked all the same";
+  Flip(image_, kChunk + 5);
+  check = Verify();
+  ASSERT_TRUE(check.ok()) << check.status();
+  ASSERT_EQ(check->result.damage_size(), 2);
+  EXPECT_EQ(check->result.damage(1).offset(), kChunk);
+}
+
+TEST_F(LocalStepTest, AStepWithoutAManifestNamesTheRanksWithoutFiles) {
+  std::filesystem::remove(dir_ + "/" + kManifestName);
+  std::filesystem::remove(dir_ + "/" + sidecar_);
+  std::filesystem::remove(dir_ + "/" + image_);
+  for (Rank rank : {0, 2}) Write(ImageFileName(rank, 4, 0), bytes_);
+  Write(ImageFileName(2, 4, 1), bytes_);
+  EXPECT_THAT(Verify()->result.damage(0).reason(), HasSubstr("; no file is here of ranks 1, 3"));
+  Write(ImageFileName(0, 40, 0), bytes_);
+  std::filesystem::remove(dir_ + "/" + ImageFileName(0, 4, 0));
+  for (const char* name : {"2-of-00004", "2-of-00004.part-01"})
+    std::filesystem::remove(dir_ + "/rank-0000" + name + ".safetensors");
+  EXPECT_THAT(Verify()->result.damage(0).reason(), HasSubstr(" 15, 16 and 23 more"));
+}
+
+TEST_F(LocalStepTest, FilesOfNoRankAreNobodysStep) {
+  for (const std::string& name : {std::string(kManifestName), sidecar_, image_})
+    std::filesystem::remove(dir_ + "/" + name);
+  Write("model.safetensors", bytes_);
+  auto check = Verify();
+  ASSERT_TRUE(check.ok()) << check.status();
+  EXPECT_EQ(check->result.damage_size(), 0);
+  EXPECT_THAT(check->note, HasSubstr("only its header"));
+}
+
+TEST_F(LocalStepTest, PathsMayBeRelative) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(dir_);
+  const std::string name = std::filesystem::path(dir_).filename();
+  for (const std::string& path : {std::string("."), "../" + name, "../" + name + "/", "./" + image_, image_}) {
+    auto check = VerifyPath(PosixFiles(), path, [](uint64_t, uint64_t) {});
+    ASSERT_TRUE(check.ok()) << path << ": " << check.status();
+    EXPECT_EQ(check->result.damage_size(), 0) << path;
+    EXPECT_EQ(check->result.bytes_done(), bytes_.size()) << path;
+    EXPECT_TRUE(InspectPath(PosixFiles(), path, std::nullopt).ok()) << path;
+  }
+  std::filesystem::current_path(before);
+}
+
 TEST_F(LocalStepTest, InspectShowsTheTensors) {
   for (const std::string& path : {dir_, dir_ + "/" + image_}) {
     auto tensors = InspectPath(PosixFiles(), path, std::nullopt);
