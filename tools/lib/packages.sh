@@ -39,6 +39,7 @@ packages_missing() {
   done
 }
 
+# A cloud image that has just booted installs by itself: what holds dpkg's lock is waited for.
 _packages_apt() {
   local sudo=()
   if [ "$(id -u)" != 0 ]; then
@@ -46,21 +47,30 @@ _packages_apt() {
     sudo=(sudo)
     [ -t 0 ] || sudo+=(-n)
   fi
-  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get -qq -o Dpkg::Use-Pty=0 "$@" </dev/null
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C \
+    apt-get -qq -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout=300 "$@" </dev/null
 }
 
 # apt's own words for the size: "Need to get 61.2 MB of archives", "312 MB of additional disk space will be used".
+# Nothing is changed, so no lock is needed.
 _packages_size() {
-  LC_ALL=C apt-get --assume-no --no-install-recommends install "$@" 2>/dev/null |
+  LC_ALL=C apt-get -o Debug::NoLocking=1 --assume-no --no-install-recommends install "$@" 2>/dev/null |
     sed -nE -e 's/^Need to get ([^ ]+ [kMG]?B)( of|\/).*/\1 to fetch/p' \
       -e 's/^After this operation, ([^ ]+ [kMG]?B) of add.*/\1 on disk/p' |
     paste -sd ',' | sed 's/,/, /'
 }
 
-# Lists older than a day name files the mirror no longer has.
+# Lists older than a day name files the mirror no longer has. For the lock of the lists apt itself does not wait.
 _packages_refresh() {
+  local tries=10 try said reason
   find /var/lib/apt/lists -maxdepth 1 -name '*_Packages*' -mtime -1 2>/dev/null | grep -q . && return 0
-  _packages_apt update
+  for ((try = 1; ; try++)); do
+    said=$(_packages_apt update 2>&1) && return 0
+    reason=$(grep -m 1 '^E: ' <<<"$said") || return 1 # not apt's word, but sudo's
+    [ "$try" -lt "$tries" ] || return 1
+    echo "apt-get update waits 5 s (try $try of $tries): ${reason#E: }" >&2
+    sleep 5
+  done
 }
 
 # packages_ensure SET...: one line of what is installed and how big it is, silence when nothing is missing.
@@ -74,7 +84,7 @@ packages_ensure() {
   mapfile -t missing < <(packages_missing "${wanted[@]}")
   [ ${#missing[@]} -eq 0 ] && return 0
   log=$(mktemp)
-  _packages_refresh >"$log" 2>&1
+  _packages_refresh
   echo "Installing ${#missing[@]} packages ($(_packages_size "${missing[@]}")): ${missing[*]}"
   if ! _packages_apt install -y --no-install-recommends "${missing[@]}" >"$log" 2>&1; then
     tail -n 5 "$log" >&2
@@ -90,7 +100,7 @@ packages_ensure() {
 packages_unpack() {
   local package=$1 program=$2 into=$HOME/.cache/ckptd/$1 work status=0
   if [ -x "$program" ] || [ -x "$into$program" ]; then return 0; fi
-  _packages_refresh >/dev/null 2>&1
+  _packages_refresh
   mkdir -p "$HOME/.cache/ckptd"
   work=$(mktemp -d "$into.XXXXXX")
   { (cd "$work" && apt-get -qq download "$package" >log 2>&1) && dpkg-deb -x "$work"/*.deb "$work/root" &&
