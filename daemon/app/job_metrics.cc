@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "daemon/base/errors.h"
+#include "daemon/format/snapshot_ref.h"
 
 namespace ckptd {
 namespace {
@@ -57,24 +58,36 @@ void JobMetrics::Copied(const absl::Status& status, uint64_t bytes) {
   if (status.ok()) metrics_.copied_bytes.With({job_}).Add(static_cast<double>(bytes));
 }
 
-void JobMetrics::StateIs(const v1::State& state) {
-  Reached(state.watermark(), &captured_);
-  Reached(state.protected_(), &protected_);
-  Reached(state.durable(), &durable_);
+void JobMetrics::StateIs(const v1::State& state, const CompleteSince& captured, const CompleteSince& durable) {
+  if (state.phase() == v1::State::GATHER) return;  // it does not say how far they are
+  Reached(state.watermark(), state.attempt(), captured, &captured_);
+  Reached(state.protected_(), state.attempt(), nullptr, &protected_);
+  Reached(state.durable(), state.attempt(), heard_ ? nullptr : durable, &durable_);
+  heard_ = true;
   if (captured_.newest.none() || captured_.newest.step < durable_.newest.step) return;
   lag_.Set(static_cast<double>(captured_.newest.step - durable_.newest.step));
 }
 
-void JobMetrics::Reached(const v1::SnapshotRef& newest, Tier* tier) {
-  SnapshotId id{newest.attempt(), newest.step()};
+// A success is what this attempt made: its parent, and what is older, was there when it began.
+void JobMetrics::Reached(const v1::SnapshotRef& newest, AttemptId attempt, const CompleteSince& since, Tier* tier) {
+  const SnapshotId id = ToId(newest);
   if (id.none() || id == tier->newest) return;
+  // Within an attempt they only grow: a coordinator that starts anew does not know all yet.
+  if (tier->newest.attempt == attempt && id < tier->newest) return;
   tier->newest = id;
-  if (tier->when == nullptr) {
-    tier->when = &metrics_.last_success_timestamp.With({job_, tier->name});
-    tier->step = &metrics_.last_success_step.With({job_, tier->name});
-  }
-  tier->when->Set(Seconds(clock_.Wall()));
+  if (tier->step == nullptr) tier->step = &metrics_.last_success_step.With({job_, tier->name});
   tier->step->Set(static_cast<double>(id.step));
+  if (id.attempt != attempt) return;
+  const int64_t known = since == nullptr ? 0 : since(id);
+  const int64_t now = clock_.Wall().count();
+  // A trainer may have written what is known.
+  if (known > 0) return SetTime(std::min(known, now), tier);
+  if (heard_) SetTime(now, tier);
+}
+
+void JobMetrics::SetTime(int64_t unix_ns, Tier* tier) {
+  if (tier->when == nullptr) tier->when = &metrics_.last_success_timestamp.With({job_, tier->name});
+  tier->when->Set(Seconds(Nanos(unix_ns)));
 }
 
 }  // namespace ckptd

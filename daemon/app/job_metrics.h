@@ -2,6 +2,8 @@
 #ifndef CKPTD_DAEMON_APP_JOB_METRICS_H_
 #define CKPTD_DAEMON_APP_JOB_METRICS_H_
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -44,6 +46,9 @@ class RankMetrics {
   snapshot::Source source_ = snapshot::Source::kNone;
 };
 
+// When a snapshot became complete in a tier, by what this node has of it, since 1970; 0 = it does not know.
+using CompleteSince = std::function<int64_t(const SnapshotId& id)>;
+
 class JobMetrics {
  public:
   JobMetrics(AgentMetrics& metrics, const Clock& clock, std::string job)
@@ -52,7 +57,7 @@ class JobMetrics {
   // A copy for another node: it is there, or why it is not.
   void Copied(const absl::Status& status, uint64_t bytes);
   // What the coordinator says of the whole job.
-  void StateIs(const v1::State& state);
+  void StateIs(const v1::State& state, const CompleteSince& captured, const CompleteSince& durable);
 
  private:
   struct Tier {
@@ -62,12 +67,14 @@ class JobMetrics {
     Gauge* step = nullptr;
   };
 
-  void Reached(const v1::SnapshotRef& newest, Tier* tier);
+  void Reached(const v1::SnapshotRef& newest, AttemptId attempt, const CompleteSince& since, Tier* tier);
+  void SetTime(int64_t unix_ns, Tier* tier);
 
   AgentMetrics& metrics_;
   const Clock& clock_;
   const std::string job_;
   Gauge& lag_;
+  bool heard_ = false;  // how far the tiers were: what is newer came since
   Tier captured_{"region", {}};
   Tier protected_{"peers", {}};
   Tier durable_{"storage", {}};

@@ -158,11 +158,33 @@ absl::StatusOr<RankRunner*> JobRunner::EnterRank(Rank rank) {
 // In this order: what is marked in the peer store holds before it is told.
 void JobRunner::Forward(const job::StatePtr& state) {
   last_state_ = state;
-  metrics_.StateIs(*state);
+  metrics_.StateIs(
+      *state, [this](const SnapshotId& id) { return CapturedAt(id); },
+      [this](const SnapshotId& id) { return CommittedAt(id); });
   for (auto& [rank, machine] : ranks_) machine->Feed(snapshot::JobState{state});
   services_.keeper.Heard(*state);
   OnCopies();
   Push([this] { sender_.OnState(last_state_); });
+}
+
+int64_t JobRunner::CapturedAt(const SnapshotId& id) const {
+  int64_t last = 0;
+  for (const auto& [number, rank] : ranks_) {
+    for (const snapshot::SlotView& slot : rank->view().slots) {
+      const region::LayoutSet* set = rank->region().FindLayout(slot.id.layout);
+      if (slot.state != SlotStateCode::kSealed || slot.snapshot != id || set == nullptr) continue;
+      const auto& record = set->Slot(slot.id.index).record;
+      if (record) last = std::max(last, static_cast<int64_t>(record->head.captured_unix_ns));
+    }
+  }
+  return last;
+}
+
+int64_t JobRunner::CommittedAt(const SnapshotId& id) const {
+  for (const job::StoredStep& step : machine_.view().stored) {
+    if (step.id == id) return step.created_unix_ns;
+  }
+  return 0;
 }
 
 void JobRunner::OnCopies() {

@@ -99,6 +99,9 @@ class JobRunner {
   void Work(Item item);
   void Execute(const job::Effects& effects);
   void Forward(const job::StatePtr& state);
+  // By the slots of this node's ranks, and by what the coordinator listed; 0 = unknown.
+  [[nodiscard]] int64_t CapturedAt(const SnapshotId& id) const;
+  [[nodiscard]] int64_t CommittedAt(const SnapshotId& id) const;
   [[nodiscard]] protect::CopySender::Handler SenderHandler();
   [[nodiscard]] static job::Config MachineConfig(const Services& services, region::JobRegion& region);
 

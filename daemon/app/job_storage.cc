@@ -20,6 +20,7 @@ job::StoredStep ToStored(const StepListing& step) {
   out.marker = step.marker;
   out.pinned = step.pinned;
   out.newer = step.newer;
+  out.created_unix_ns = step.created_unix_ns;
   return out;
 }
 

@@ -136,7 +136,8 @@ struct StoredStep {
   bool committed = false;   // a manifest that parses and whose CRC is good
   AttemptId marker = 0;     // the deleting attempt; 0 = no marker
   bool pinned = false;
-  bool newer = false;  // committed by a newer ckptd: neither read nor deleted
+  bool newer = false;           // committed by a newer ckptd: neither read nor deleted
+  int64_t created_unix_ns = 0;  // of the manifest, when it was listed; for people, never compared
 };
 
 // Answers. `status` not ok: the operation failed and may or may not have happened.

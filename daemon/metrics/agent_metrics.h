@@ -62,10 +62,12 @@ struct AgentMetrics {
                                       {"training_job", "source"}},
                                      DurationHistogram};
 
-  Family<Gauge> last_success_timestamp{{"ckptd_last_success_timestamp_seconds",
-                                        "When a step of the job last became complete in this tier, since 1970.",
-                                        {"training_job", "tier"}}};
-  Family<Gauge> last_success_step{{"ckptd_last_success_step", "That step.", {"training_job", "tier"}}};
+  Family<Gauge> last_success_timestamp{
+      {"ckptd_last_success_timestamp_seconds",
+       "When a step of the job last became complete in this tier, since 1970; not there while unknown.",
+       {"training_job", "tier"}}};
+  Family<Gauge> last_success_step{
+      {"ckptd_last_success_step", "The newest step that is complete in this tier.", {"training_job", "tier"}}};
   Family<Gauge> tier_lag_steps{{"ckptd_tier_lag_steps",
                                 "Steps between the newest captured one and the newest in this tier.",
                                 {"training_job", "tier"}}};

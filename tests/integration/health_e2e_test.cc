@@ -305,6 +305,29 @@ TEST_F(HealthTest, MetricsAndPagesOfALiveAgent) {
   trainer->Kill();
 }
 
+TEST_F(HealthTest, AnAgentThatStartsAnewCountsNoOldStepAsASuccess) {
+  const uint16_t port = FreePort();
+  ASSERT_NO_FATAL_FAILURE(Restart({{"metrics.listen", "\"127.0.0.1:" + std::to_string(port) + "\""}}));
+  ASSERT_NO_FATAL_FAILURE(Train("gpt"));
+  const std::string step = R"(ckptd_last_success_step{training_job="gpt",tier="storage"})";
+  const std::string time = "ckptd_last_success_timestamp_seconds{training_job=\"gpt\",tier=";
+  const Exposition before(Get(port, "/metrics").body);
+  node_->KillAgent();
+  sleep(2);
+  ASSERT_TRUE(node_->StartAgent()) << node_->AgentLog();
+  std::string body = Get(port, "/metrics").body;
+  for (int i = 0; i < 100 && Exposition(body).Value(time + "\"region\"}") < 1; ++i) {
+    usleep(50'000);
+    body = Get(port, "/metrics").body;
+  }
+  const Exposition after(body);
+  EXPECT_EQ(after.Value(step), 20) << body;
+  for (const char* tier : {"\"region\"}", "\"storage\"}"}) {
+    EXPECT_LE(after.Value(time + tier), before.Value(time + tier)) << body;
+    EXPECT_GE(after.Value(time + tier), before.Value(time + tier) - 1) << body;
+  }
+}
+
 TEST_F(HealthTest, MetricsOfAJobGoAndComeWithIt) {
   const uint16_t port = FreePort();
   ASSERT_NO_FATAL_FAILURE(Restart({{"metrics.listen", "\"127.0.0.1:" + std::to_string(port) + "\""}}));
