@@ -9,6 +9,7 @@ shape and placements of their parameter, and what is said of single tensors inst
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import chain, compress
 from typing import Any, Callable
 
@@ -32,9 +33,8 @@ class OptimizerPart(Part):
         self.shard_of: Callable[[torch.Tensor], Shard | None] = lambda parameter: None
 
     def steppers(self) -> list[torch.optim.Optimizer]:
-        """Who may fire the hooks for this state: the optimizer, and one inside it whose state it shows as its own."""
-        inside = [item for item in vars(self.optimizer).values() if isinstance(item, torch.optim.Optimizer)]
-        return [self.optimizer, *(inner for inner in inside if inner.state is self.optimizer.state)]
+        """Who may fire the hooks for this state: the optimizer, and those inside it whose state it shows as its own."""
+        return _of_one_state(self.optimizer)
 
     def parameters(self) -> list[torch.Tensor]:
         """All parameters, in the order of the groups."""
@@ -179,29 +179,63 @@ def _namer(part: OptimizerPart, rows: dict[int, tuple[str, Row]]) -> Callable[[t
     return name_of
 
 
-def shows_more(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether its own `state_dict()` holds more than state and groups: it is then saved through it, like any object."""
-    plain = torch.optim.Optimizer.state_dict
-    inside = [item for item in vars(optimizer).values() if isinstance(item, torch.optim.Optimizer)]
-    if type(optimizer).state_dict is plain or any(inner.state is optimizer.state for inner in inside):
+def inside(optimizer: torch.optim.Optimizer) -> list[tuple[str, torch.optim.Optimizer]]:
+    """The optimizers that it holds, and those that they hold, with where: (".optimizers[0]", the optimizer)."""
+    return list(_inside(optimizer, {id(optimizer)}))
+
+
+def _inside(holder: Any, seen: set[int]) -> Iterator[tuple[str, torch.optim.Optimizer]]:
+    named = isinstance(holder, torch.optim.Optimizer)
+    items = vars(holder).items() if named else holder.items() if isinstance(holder, dict) else enumerate(holder)
+    for key, item in items:
+        if not isinstance(item, (torch.optim.Optimizer, dict, list, tuple)) or id(item) in seen:
+            continue
+        if named and key in ("state", "param_groups"):  # its tensors, which are many
+            continue
+        seen.add(id(item))
+        found = [("", item)] if isinstance(item, torch.optim.Optimizer) else []
+        for rest, optimizer in [*found, *_inside(item, seen)]:
+            yield (f".{key}" if named else f"[{key!r}]") + rest, optimizer
+
+
+def _of_one_state(optimizer: torch.optim.Optimizer) -> list[torch.optim.Optimizer]:
+    """The optimizer, then those inside whose state it shows as its own (accelerate's wrapper)."""
+    return [optimizer, *(inner for _, inner in inside(optimizer) if inner.state is optimizer.state)]
+
+
+def saved_through(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer | None:
+    """Through whose `state_dict()` it is saved, like any object: its own, or that of one whose state it shows.
+
+    None where state and groups are everything.
+    """
+    return next(filter(_shows_more, _of_one_state(optimizer)), None)
+
+
+def _shows_more(optimizer: torch.optim.Optimizer) -> bool:
+    if type(optimizer).state_dict is torch.optim.Optimizer.state_dict:
+        return False
+    if hasattr(optimizer, "consolidate_state_dict"):  # ZeroRedundancyOptimizer: to ask may be collective
         return False
     try:
-        return not set(optimizer.state_dict()) <= {"state", "param_groups"}
-    except Exception:  # not now, as ZeroRedundancyOptimizer's: nothing is known
+        shown = optimizer.state_dict()
+    except Exception:  # not now: nothing is known
         return False
+    return not isinstance(shown, dict) or not set(shown) <= {"state", "param_groups"}
 
 
 def refuse_hidden_state(parts: list[Part]) -> None:
     """TypeError for an optimizer that keeps another one inside whose state nobody saves (Lookahead, SAM).
 
-    One that shows the inner state as its own (accelerate's) is as good as the inner one.
+    One that shows the inner state as its own (accelerate's) is as good as the inner one, and one that is saved through
+    a `state_dict()` saves what is inside.
     """
-    optimizers = [part for part in parts if isinstance(part, OptimizerPart)]
-    saved = {id(part.optimizer.state) for part in optimizers}
-    for part in optimizers:
-        for attribute, inner in vars(part.optimizer).items():
-            if isinstance(inner, torch.optim.Optimizer) and id(inner.state) not in saved:
+    owners = [part for part in parts if isinstance(part.owner, torch.optim.Optimizer)]
+    through = [inner for part in owners if not isinstance(part, OptimizerPart) for _, inner in inside(part.owner)]
+    saved = {id(optimizer.state) for optimizer in [*(part.owner for part in owners), *through]}
+    for part in parts:
+        for where, inner in inside(part.owner) if isinstance(part, OptimizerPart) else ():
+            if id(inner.state) not in saved:
                 raise TypeError(
-                    f"{part.path}: a {type(part.optimizer).__name__} holds another optimizer in .{attribute}, whose "
+                    f"{part.path}: a {type(part.owner).__name__} holds another optimizer in {where}, whose "
                     f"state would be lost; put that one ({type(inner).__name__}) into `state` as well"
                 )

@@ -23,7 +23,7 @@ from .batches import refuse_without_position
 from .ddp import unsorted_buckets
 from .device import HOST
 from .memory import identity, is_plain, refuse_unsupported
-from .optim import OptimizerPart, name_parameters, refuse_hidden_state, shows_more
+from .optim import OptimizerPart, name_parameters, refuse_hidden_state, saved_through
 from .parts import Captured, ModulePart, Moved, ObjectPart, Part, Row, Survey, TreePart
 from .shards import Block, Leaf, Shard
 
@@ -101,8 +101,9 @@ class State:
         if isinstance(value, torch.nn.Module):
             return [ModulePart(path, value, self._is_lazy), *_extra_states(value, path)]
         if isinstance(value, torch.optim.Optimizer):
-            if shows_more(value):
-                return [ObjectPart(path, value, value.state_dict, value.load_state_dict, 1)]
+            through = saved_through(value)
+            if through is not None:
+                return [ObjectPart(path, value, through.state_dict, through.load_state_dict, 1)]
             return [OptimizerPart(path, value, self._auto)]
         if rng.is_generator(value):
             return [_generator_part(path, value)]

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from .rows import Loop, Net, dataset, loss_of, row
+from .rows import Loop, Net, dataset, loss_of, row, updating
 from .rows_data import loop
 
 O = torch.optim
@@ -152,6 +152,20 @@ def accelerate_seedable() -> Loop:
     found = prepared(use_seedable_sampler=True)
     found.resumed = lambda: setattr(found.loader.batch_sampler.sampler, "initial_seed", 99)  # no set_seed this time
     return found
+
+
+@row(
+    "accelerate: a list of optimizers in one whose state_dict() is a list", "optimizers' own state", imports=ACCELERATE
+)
+def accelerate_list() -> Loop:
+    from accelerate import Accelerator
+
+    from .rows_wrappers import Listed
+
+    accelerator = Accelerator(cpu=True)
+    model = Net()
+    model, optimizer = accelerator.prepare(model, Listed(model))
+    return Loop({"model": model, "optim": optimizer}, updating(model, optimizer))
 
 
 @row(

@@ -111,6 +111,77 @@ def delegating() -> Loop:
     return Loop({"model": model, "optim": optimizer}, updating(model, optimizer))
 
 
+class Both(O.Optimizer):
+    """Two optimizers in a list: one of the matrices and one of the rest, as Muon wants it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        matrices = [p for p in model.parameters() if p.dim() > 1]
+        rest = [p for p in model.parameters() if p.dim() < 2]
+        self.optimizers = [O.SGD(matrices, lr=0.1, momentum=0.9), O.AdamW(rest, lr=0.01)]
+        super().__init__([*matrices, *rest], {})
+        self.param_groups = [group for one in self.optimizers for group in one.param_groups]
+
+    def step(self, closure: Any = None) -> None:
+        for one in self.optimizers:
+            one.step()
+
+
+class Listed(Both):
+    """Shows a list."""
+
+    def state_dict(self) -> Any:
+        return [one.state_dict() for one in self.optimizers]
+
+    def load_state_dict(self, state: Any) -> None:
+        for one, saved in zip(self.optimizers, state):
+            one.load_state_dict(saved)
+
+
+class Merged(Both):
+    """Shows what a single optimizer would."""
+
+    def state_dict(self) -> Any:
+        shown = [one.state_dict() for one in self.optimizers]
+        state = {f"{index}.{key}": value for index, one in enumerate(shown) for key, value in one["state"].items()}
+        return {"state": state, "param_groups": [group for one in shown for group in one["param_groups"]]}
+
+
+def of_a_list(wrapper: type[Both]) -> Loop:
+    model = Net()
+    optimizer = wrapper(model)
+    return Loop({"model": model, "optim": optimizer}, updating(model, optimizer))
+
+
+@row("a list of optimizers in one whose state_dict() is a list", "optimizers' own state")
+def listed() -> Loop:
+    return of_a_list(Listed)
+
+
+@row(
+    "a list of optimizers in one whose state_dict() is as a single one's",
+    refused="optim: a Merged holds another optimizer in .optimizers[0], whose state would be lost; "
+    "put that one (SGD) into `state` as well",
+)
+def merged() -> Loop:
+    return of_a_list(Merged)
+
+
+@row(
+    "a list of optimizers in one without a state_dict() of its own",
+    refused="optim: a Both holds another optimizer in .optimizers[0], whose state would be lost; "
+    "put that one (SGD) into `state` as well",
+)
+def both() -> Loop:
+    return of_a_list(Both)
+
+
+@row("the same list, its optimizers given too", "gate", "optimizer state")
+def both_and_inner() -> Loop:
+    loop = of_a_list(Both)
+    loop.state["inner"] = list(loop.state["optim"].optimizers)
+    return loop
+
+
 class Unhooked(O.Optimizer):
     """torch takes its `step` for hooked already, so no hook ever fires."""
 

@@ -72,7 +72,7 @@ def _only_parameters() -> None:
 
 @rule("optimizers' own state", "an optimizer whose state_dict() holds more is saved through it")
 def _own_optimizer_state() -> None:
-    state.shows_more = lambda optimizer: False
+    state.saved_through = lambda optimizer: None
 
 
 @rule("eager options", "a tensor learning rate is copied before step() returns")
