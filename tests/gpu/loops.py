@@ -6,17 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from model import Training
+from model import Make, Training
 from sizes import Size
 
 _BEFORE_CAPTURE = 3  # steps on a side stream: kernels and libraries are loaded by then
 
 
 class Loop:
-    """As written; `backend`: the forward pass, and with it the backward one, compiled by that backend of torch's."""
+    """As written; `backend`: the forward pass, and with it the backward one, compiled by that backend of torch's.
 
-    def __init__(self, size: Size, device: str, backend: str = "") -> None:
-        self.training = Training(size, device)
+    make: the optimizer, instead of AdamW."""
+
+    def __init__(self, size: Size, device: str, backend: str = "", make: Make | None = None) -> None:
+        self.training = Training(size, device, make=make)
         self._forward = torch.compile(self.training.model, backend=backend) if backend else None
 
     def attach(self, checkpointer: Any) -> None:
@@ -126,6 +128,37 @@ def _compiled(backend: str) -> Callable[[Size, str], Any]:
     return build
 
 
+class History(torch.optim.LBFGS):
+    """LBFGS has its history in lists. One iteration a step, with the gradients that are there."""
+
+    def __init__(self, parameters: list[torch.nn.Parameter]) -> None:
+        super().__init__(parameters, lr=0.01, max_iter=1, history_size=3)
+
+    def step(self) -> None:
+        super().step(lambda: torch.zeros(()))
+
+
+class Lists(torch.optim.Optimizer):
+    """Has its moments in a list, as SOAP has its matrices."""
+
+    def __init__(self, parameters: list[torch.nn.Parameter]) -> None:
+        super().__init__(parameters, {"lr": 3e-4})
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            moments = self.state[parameter].setdefault("moments", [])
+            if not moments:
+                moments += [torch.zeros_like(parameter), torch.zeros_like(parameter)]
+            moments[0].lerp_(parameter.grad, 0.1)
+            moments[1].lerp_(parameter.grad.square(), 0.01)
+            parameter.addcdiv_(moments[0], moments[1].sqrt() + 1e-8, value=-self.param_groups[0]["lr"])
+
+
+def _optimized(make: Make) -> Callable[[Size, str], Any]:
+    return lambda size, device: Loop(size, device, make=make)
+
+
 # By name: Loop, GraphLoop, or the reason why it cannot be had.
 LOOPS: dict[str, Callable[[Size, str], Any]] = {
     "plain": Loop,
@@ -133,4 +166,6 @@ LOOPS: dict[str, Callable[[Size, str], Any]] = {
     "inductor": _compiled("inductor"),
     "aot_eager": _compiled("aot_eager"),
     "cudagraphs": _compiled("cudagraphs"),
+    "lbfgs": _optimized(History),
+    "lists": _optimized(Lists),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -62,13 +62,19 @@ class GPT(nn.Module):
         return functional.cross_entropy(self.head(self.last(x)).float().flatten(0, 1), tokens[:, 1:].flatten())
 
 
+Make = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+
+
 class Training:
     """Model, master weights and optimizer on `device`; `state` is what a Checkpointer gets.
 
-    capturable: the optimizer may go into a CUDA graph. exact: each launch computes the same bits.
+    capturable: the optimizer may go into a CUDA graph. exact: each launch computes the same bits. make: the optimizer,
+    instead of AdamW.
     """
 
-    def __init__(self, size: Size, device: str, capturable: bool = False, exact: bool = True) -> None:
+    def __init__(
+        self, size: Size, device: str, capturable: bool = False, exact: bool = True, make: Make | None = None
+    ) -> None:
         self._size, self.device = size, device
         torch.use_deterministic_algorithms(exact)
         torch.manual_seed(0)
@@ -76,7 +82,9 @@ class Training:
             self.model = GPT(size).to(torch.bfloat16)
         held = [parameter.detach().float() for parameter in self.model.parameters()]
         self.masters = nn.ParameterDict({f"p{index:04}": nn.Parameter(one) for index, one in enumerate(held)})
-        self.optimizer = torch.optim.AdamW(self.masters.values(), lr=3e-4, foreach=True, capturable=capturable)
+        masters = list(self.masters.values())
+        adamw = {"lr": 3e-4, "foreach": True, "capturable": capturable}
+        self.optimizer = make(masters) if make else torch.optim.AdamW(masters, **adamw)
         self.state: dict[str, Any] = {"model": self.model, "masters": self.masters, "optim": self.optimizer}
 
     def tokens(self, n: int) -> torch.Tensor:
@@ -115,7 +123,7 @@ class Training:
         yield from self.model.state_dict().items()
         yield from self.masters.state_dict().items()
         for index, held in enumerate(self.optimizer.state.values()):
-            yield from ((f"optim.{index:04}.{name}", value) for name, value in held.items())
+            yield from _inside(f"optim.{index:04}", held)
 
     def digests(self) -> dict[str, str]:
         """By name of the tensor."""
@@ -128,6 +136,15 @@ class Training:
     def synchronize(self) -> None:
         if self.device != "cpu":
             torch.cuda.synchronize()
+
+
+def _inside(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of nested dicts and lists."""
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, (dict, list)):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _inside(f"{name}.{key}", item)
 
 
 def digest(tensor: torch.Tensor) -> str:

@@ -1,5 +1,5 @@
 """Other ways to train on a GPU, each killed and compared as gpt.py does it: torch.compile, expandable segments, CUDA
-graphs. Smaller, because it is not the size that differs."""
+graphs, optimizers with lists. Smaller, because it is not the size that differs."""
 
 from __future__ import annotations
 
@@ -51,6 +51,13 @@ def expandable(part: Part) -> None:
         return part.skip("expandable segments", "torch on the CPU has none")
     with _story(part, _plan(part, environment=_EXPANDABLE)) as story:
         tell(part, story, _kills(part), reserve=0)
+
+
+def optimizers(part: Part) -> None:
+    """State that the new process does not have yet, in lists: it is made on the GPU."""
+    for loop in ("lbfgs", "lists"):
+        with _story(part, _plan(part, loop=loop)) as story:
+            tell(part, story, [AT_RANDOM][: part.options.kills], reserve=0, prefix=f"{loop}, ")
 
 
 def graphs(part: Part) -> None:

@@ -18,6 +18,7 @@ VALUES = [
     {}, {"a": {"b": [1]}}, {1: "a", (2, 3): "b", None: {}}, {"$": "t", "v": 1}, {"a$": 1}, Counter({30: 1, 80: 2}),
     OrderedDict([("b", 1), ("a", (2,))]), defaultdict(list, {"k": [1]}), defaultdict(None, {3: 4}), [math.nan, 1.0],
     [2**60, 1], [True, 2], tuple(range(1000)), extra.TensorRef("a.b"), extra.TensorRef("n", True), extra.ObjectRef("p"),
+    extra.TensorRef("a.b", wraps=True), extra.TensorRef("a.b", device="cuda:1"),
 ]  # fmt: skip
 
 
@@ -127,6 +128,8 @@ def test_equal_sets_give_equal_text():
         '{"$":"defaultdict","v":["eval",[]]}',
         '{"$":"float","v":"1.0"}',
         '{"$":"int","v":"x"}',
+        '{"$":"placed","v":["a"]}',
+        '{"$":"placed","v":3}',
         "{",
     ],
 )

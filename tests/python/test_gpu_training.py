@@ -29,21 +29,25 @@ RUNS = {
     "bench": ("run", "--part", "bench", "--windows", "4"),
     "graphs": ("second", "--part", "graphs", "--kills", "0"),
 }
+LISTS = {"optimizers": ("second", "--part", "optimizers", "--kills", "1")}
+
+
+def ran(wanted, folder):
+    """Exit status and findings by case of each, and its folder. Side by side: most of it is loading torch."""
+    require_build()
+    environment = {**os.environ, "CKPTD_BUILD": str(BUILD), "LD_LIBRARY_PATH": str(host_device())}
+    started = {}
+    for name, (script, *arguments) in wanted.items():
+        command = [sys.executable, GPU / script, "--out", folder / name, *arguments, *ON_CPU]
+        started[name] = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    told = {name: (running.communicate(timeout=200)[0], running.returncode) for name, running in started.items()}
+    found = {name: {one["case"]: one for one in read(folder / name / "results.jsonl")} for name in wanted}
+    return {name: (status, found[name], folder / name, text) for name, (text, status) in told.items()}
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Exit status and findings by case of each, and its folder. Side by side: most of it is loading torch."""
-    require_build()
-    environment = {**os.environ, "CKPTD_BUILD": str(BUILD), "LD_LIBRARY_PATH": str(host_device())}
-    folder = tmp_path_factory.mktemp("gpu")
-    started = {}
-    for name, (script, *arguments) in RUNS.items():
-        command = [sys.executable, GPU / script, "--out", folder / name, *arguments, *ON_CPU]
-        started[name] = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
-    told = {name: (running.communicate(timeout=200)[0], running.returncode) for name, running in started.items()}
-    found = {name: {one["case"]: one for one in read(folder / name / "results.jsonl")} for name in RUNS}
-    return {name: (status, found[name], folder / name, text) for name, (text, status) in told.items()}
+    return ran(RUNS, tmp_path_factory.mktemp("gpu"))
 
 
 def cases(runs, name):
@@ -78,6 +82,13 @@ def test_replays_without_a_hook(runs):
     found = cases(runs, "graphs")
     assert found["to the end"]["equal_at_the_end"]
     assert found["a replay without a gate is dropped as UNGATED"]["dropped_because"][2] == "UNGATED"
+
+
+def test_optimizers_with_lists(tmp_path):
+    found = cases(ran(LISTS, tmp_path), "optimizers")
+    for loop in ("lbfgs", "lists"):
+        resumed = found[f"{loop}, to the end"]
+        assert resumed["step"] > 0 and resumed["equal_restored"] and resumed["equal_at_the_end"]
 
 
 def test_each_figure_is_there_with_its_limit(runs):

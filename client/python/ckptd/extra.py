@@ -14,6 +14,7 @@ the keys ``"$"`` (its tag) and ``"v"`` (its content):
     scalar                    v is [NumPy dtype, base64 of its bytes]
     tensor, array             v is the name of a tensor of the image; a NumPy array is stored as one
     wrapper                   likewise, of a tensor that wraps others (a DTensor): only one that is there can be filled
+    placed                    v is [name of a tensor of the image, device]: one that did not live in host memory
     object                    v is the path of an object that is saved under its own path
 
 Nothing is pickled, and a type that is not listed is a TypeError that names its path.
@@ -48,12 +49,14 @@ _FACTORIES = {
 class TensorRef:
     """Stands in a tree of plain values for the tensor of that name in the image.
 
-    `is_array`: it was a NumPy array. `wraps`: it wraps other tensors, as a DTensor does.
+    `is_array`: it was a NumPy array. `wraps`: it wraps other tensors, as a DTensor does. `device`: where it lived, or
+    empty for host memory, wrappers, and references as they were written before devices were told.
     """
 
     name: str
     is_array: bool = False
     wraps: bool = False
+    device: str = ""
 
 
 @dataclass(frozen=True)
@@ -177,8 +180,15 @@ def _defaultdict(value: Any, path: str, depth: int) -> Any:
     raise TypeError(f"{path}: a defaultdict of {value.default_factory!r} cannot be saved; use a plain dict")
 
 
-def _kind_of(value: TensorRef) -> str:
-    return "array" if value.is_array else "wrapper" if value.wraps else "tensor"
+def _reference(value: TensorRef, path: str, depth: int) -> Any:
+    if value.device:
+        return _tagged("placed", [value.name, value.device])
+    return _tagged("array" if value.is_array else "wrapper" if value.wraps else "tensor", value.name)
+
+
+def _decode_placed(content: Any) -> TensorRef:
+    name, device = content
+    return TensorRef(name, device=device)
 
 
 _ENCODERS: dict[type, Callable[..., Any]] = {
@@ -186,7 +196,7 @@ _ENCODERS: dict[type, Callable[..., Any]] = {
     bytes: _binary("bytes"), bytearray: _binary("bytearray"), list: _list, tuple: _tuple, set: _set("set"),
     frozenset: _set("frozenset"), dict: _dict, OrderedDict: _ordered("odict"), Counter: _ordered("counter"),
     defaultdict: _defaultdict,
-    TensorRef: lambda value, path, depth: _tagged(_kind_of(value), value.name),
+    TensorRef: _reference,
     ObjectRef: lambda value, path, depth: _tagged("object", value.path),
 }  # fmt: skip
 
@@ -235,5 +245,6 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     "tensor": TensorRef,
     "array": lambda v: TensorRef(v, True),
     "wrapper": lambda v: TensorRef(v, wraps=True),
+    "placed": _decode_placed,
     "object": ObjectRef,
 }

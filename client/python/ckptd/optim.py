@@ -1,23 +1,33 @@
 """State of a torch optimizer: tensors by parameter name, plain hyper-parameters as typed JSON.
 
 `Optimizer.state_dict()` numbers parameters by position and costs 20 ms at 20,000 tensors; it is not called. The plain
-values are ``{"groups": [{option: value}], "state": {parameter: {key: value}}, "devices": {key: device}, "like": [key],
-"other": {name: spec}}``: options without `params`, state that is no tensor (or nests tensors: LBFGS), the keys whose
-tensors do not live where their parameter lives (AdamW's `step` on the CPU), the keys whose tensors are DTensors with the
-shape and placements of their parameter, and what is said of single tensors instead (`shards.spec`, null: no DTensor).
+values are ``{"groups": [{option: value}], "state": {parameter: {key: value}}, "devices": {key or name: device},
+"like": [key], "other": {name: spec}}``: options without `params`, state that is no tensor (or nests tensors: LBFGS), the
+keys whose tensors do not live where their parameter lives (AdamW's `step` on the CPU) and the single tensors for which
+that is not true, the keys whose tensors are DTensors with the shape and placements of their parameter, and what is said
+of single tensors instead (`shards.spec`, null: no DTensor).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain, compress
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 import torch
 
 from . import extra, names, tree
 from .parts import Captured, Moved, Part, Row, Survey
 from .shards import Shard, Spec, is_dtensor, is_wrapper, spec
+
+
+class Lives(NamedTuple):
+    """Where a tensor of the state lives, and where its parameter does."""
+
+    name: str
+    key: str
+    device: torch.device
+    home: torch.device
 
 
 class OptimizerPart(Part):
@@ -58,31 +68,32 @@ class OptimizerPart(Part):
         self._state_ids = list(map(id, self.optimizer.state))
         self._mask: list[bool] = []
         self._nested: list[tuple[Any, str, Any]] = []
-        self._devices: dict[str, str] = {}
         self._specs: dict[str, tuple[str, Spec | None, Spec]] = {}  # of state of DTensors: key, its own, the parameter's
         options, plain = self._options()
         stable = [Row(name, tensor) for name, tensor in options]
+        lives: list[Lives] = []
         for key, held in self.optimizer.state.items():
-            self._survey_one(key, held, stable)
+            self._survey_one(key, held, stable, lives)
         volatile, state = self._nested_values()
-        self._shardings = self._sharding()
+        self._fixed = extra.dumps({"devices": _elsewhere(lives), **self._sharding()}, self.path)
         extra.dumps([plain, state], self.path)
         return Survey(stable, [Row(name, tensor) for name, tensor in volatile])
 
-    def _survey_one(self, key: Any, held: Any, rows: list[Row]) -> None:
+    def _survey_one(self, key: Any, held: Any, rows: list[Row], lives: list[Lives]) -> None:
         if not isinstance(held, dict):
             raise TypeError(f"{self.path}: its state of a parameter is a {type(held).__name__}, not a dict")
-        parameter = self.parameter_name(key)
+        parameter, home = self.parameter_name(key), home_of(key)
         for item, value in held.items():
             is_tensor = isinstance(value, torch.Tensor)
             self._mask.append(is_tensor)
             if not is_tensor:
                 self._nested.append((key, parameter, item))
+                inside = self._flat(key, parameter, item).tensors
+                lives += [Lives(name, str(item), tensor.device, home) for name, tensor in inside]
                 continue
             name = names.optimizer_state(self.path, parameter, item)
             rows.append(Row(name, value, self.lazily, self._shard_like(key, value)))
-            if isinstance(key, torch.Tensor) and value.device != key.device:
-                self._devices[str(item)] = str(value.device)
+            lives.append(Lives(name, str(item), value.device, home))
             self._note_spec(name, str(item), key, value)
 
     def _shard_like(self, key: Any, value: torch.Tensor) -> Shard | None:
@@ -134,10 +145,13 @@ class OptimizerPart(Part):
         tensors: list[tuple[str, torch.Tensor]] = []
         state: dict[str, dict[Any, Any]] = {}
         for key, parameter, item in self._nested:
-            flat = tree.flatten(self.optimizer.state[key][item], names.optimizer_state(self.path, parameter, item))
+            flat = self._flat(key, parameter, item)
             tensors += flat.everything()
             state.setdefault(parameter, {})[item] = flat.skeleton
         return tensors, state
+
+    def _flat(self, key: Any, parameter: str, item: Any) -> tree.Flattened:
+        return tree.flatten(self.optimizer.state[key][item], names.optimizer_state(self.path, parameter, item))
 
     def capture(self) -> Captured:
         state = self.optimizer.state
@@ -148,9 +162,21 @@ class OptimizerPart(Part):
         values = chain.from_iterable(map(dict.values, state.values()))
         options, groups = self._options()
         nested, plain = self._nested_values()
-        document = {"groups": groups, "state": plain, "devices": self._devices, **self._shardings}
+        text = extra.dumps({"groups": groups, "state": plain}, self.path)
         stable = chain((tensor for _, tensor in options), compress(values, self._mask))
-        return Captured(stable, [tensor for _, tensor in nested], extra.dumps(document, self.path))
+        return Captured(stable, [tensor for _, tensor in nested], f"{text[:-1]},{self._fixed[1:]}")
+
+
+def home_of(key: Any) -> torch.device:
+    """Where state of `key` lives unless something else is said: with its parameter."""
+    return key.device if isinstance(key, torch.Tensor) else torch.device("cpu")
+
+
+def _elsewhere(lives: list[Lives]) -> dict[str, str]:
+    """`devices` of the document."""
+    by_key = {one.key: one.device for one in lives if one.device != one.home}
+    odd = {one.name: one.device for one in lives if one.device != by_key.get(one.key, one.home)}
+    return {what: str(where) for what, where in {**by_key, **odd}.items()}
 
 
 def name_parameters(parts: list[Part], rows: dict[int, tuple[str, Row]]) -> None:

@@ -6,6 +6,7 @@ differ. Tensors are never cast.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -13,21 +14,27 @@ import torch
 from . import dtypes, extra, names, tree
 from .extra import TensorRef
 from .header import Entry, Header
-from .optim import OptimizerPart
+from .optim import OptimizerPart, home_of
 from .parts import ObjectPart, Part, Survey, TreePart
 from .shards import Leaf, Shard, Spec, is_dtensor, leaves, new_on_mesh_of, spec
 
+_HOST = torch.device("cpu")
+
 
 class Plan:
-    """What a restore will do. `problems`: sentences about what differs; `targets`: tensors to fill, by entry."""
+    """What a restore will do. `problems`: sentences about what differs; `targets`: tensors to fill, by entry.
 
-    def __init__(self, header: Header, document: dict[str, Any]) -> None:
+    devices: where the tensors of this trainer live.
+    """
+
+    def __init__(self, header: Header, document: dict[str, Any], devices: Iterable[torch.device] = ()) -> None:
         self.header = header
         self.plain: dict[str, Any] = document["parts"]
         self.problems: list[str] = []
         self.targets: list[tuple[Entry, torch.Tensor]] = []
         self.actions: list[tuple[int, Any]] = []  # (restore order, function without arguments)
         self._claimed: set[str] = set()
+        self._gpus = set(devices) - {_HOST}
 
     def into(self, name: str, tensor: torch.Tensor, shard: Shard | None = None) -> None:
         """`tensor` will hold the stored tensor `name`, or what it wraps those that belong to it."""
@@ -38,7 +45,15 @@ class Plan:
             elif self._fits(leaf, entry):
                 self.targets.append((entry, leaf.tensor))
 
-    def new(self, name: str, like: torch.Tensor | None = None, device: str = "cpu") -> torch.Tensor | None:
+    def place(self, saved: str) -> torch.device:
+        """Where to make what lived on `saved`, empty for host memory: there if tensors of this trainer do too, else on its
+        only GPU, or on the current one of several. A trainer that has none on a GPU gets none there."""
+        wanted = torch.device(saved or _HOST)
+        if wanted == _HOST or wanted in self._gpus:
+            return wanted
+        return torch.device(wanted.type) if len(self._gpus) > 1 else next(iter(self._gpus), _HOST)
+
+    def new(self, name: str, like: torch.Tensor | None = None, device: torch.device = _HOST) -> torch.Tensor | None:
         """A new tensor of the stored dtype and shape (strides of `like` if it has the shape), to hold `name`."""
         entry = self._claim(name)
         if entry is None:
@@ -110,7 +125,7 @@ def _skeleton(plan: Plan, part: Part) -> Any:
 
 def _plan_object(plan: Plan, part: ObjectPart) -> None:
     skeleton = _skeleton(plan, part)
-    found = {ref.name: plan.new(ref.name) for ref in tree.references(skeleton)}
+    found = {ref.name: plan.new(ref.name, device=plan.place(ref.device)) for ref in tree.references(skeleton)}
     if part.path in plan.plain:
         plan.actions.append((part.rank, lambda: part.load(_rebuilt(skeleton, found, None))))
 
@@ -126,7 +141,7 @@ def _plan_tree(plan: Plan, part: TreePart, existing: dict[str, torch.Tensor]) ->
         elif ref.wraps:
             plan.problems.append(f"{ref.name}: a tensor that wraps others in the checkpoint; make it before restore()")
         else:
-            found[ref.name] = plan.new(ref.name)
+            found[ref.name] = plan.new(ref.name, device=plan.place(ref.device))
     objects = dict(flat.objects)
     if not isinstance(part.owner, torch.Tensor) and part.path in plan.plain:
         plan.actions.append((part.rank, lambda: tree.write_back(part.owner, _rebuilt(skeleton, found, objects))))
@@ -173,7 +188,7 @@ def _options(plan: Plan, live: dict[str, Any], saved: dict[str, Any]) -> dict[st
             if isinstance(have, torch.Tensor):
                 plan.into(ref.name, have)
             else:
-                have = plan.new(ref.name)
+                have = plan.new(ref.name, device=plan.place(ref.device))
             found[ref.name] = have
     return {option: _rebuilt(value, found, None) for option, value in saved.items()}
 
@@ -206,8 +221,12 @@ def _state_tensor(plan: Plan, part: OptimizerPart, name: str, owner: Any, key: s
             return plan.new_dtensor(name, owner, wanted)
         owner = owner._local_tensor
     like = owner if isinstance(owner, torch.Tensor) else None
-    device = document["devices"].get(key)
-    return plan.new(name, like, device or (str(like.device) if like is not None else "cpu"))
+    return plan.new(name, like, _state_device(plan, name, owner, key, document))
+
+
+def _state_device(plan: Plan, name: str, owner: Any, key: Any, document: dict[str, Any]) -> torch.device:
+    saved = document["devices"].get(name, document["devices"].get(str(key)))
+    return home_of(owner) if saved is None else plan.place(saved)
 
 
 def _owner(rest: str, owners: dict[str, Any]) -> tuple[Any, str] | None:
@@ -229,10 +248,18 @@ def _nested_state(plan: Plan, document: dict[str, Any], owners: dict[str, Any], 
             plan.problems.append(f"{name}: the optimizer here does not update this parameter")
             continue
         for key, skeleton in values.items():
-            found = {ref.name: plan.new(ref.name) for ref in tree.references(skeleton)}
+            found = _nested_tensors(plan, owners[name], key, skeleton, document)
             used.update(found)
             state.setdefault(owners[name], {})[key] = _rebuilt(skeleton, found, None)
     return used
+
+
+def _nested_tensors(plan: Plan, owner: Any, key: Any, skeleton: Any, document: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for ref in tree.references(skeleton):
+        device = _HOST if ref.is_array else _state_device(plan, ref.name, owner, key, document)
+        found[ref.name] = plan.new(ref.name, device=device)
+    return found
 
 
 def decode_document(text: bytes) -> dict[str, Any]:

@@ -135,8 +135,9 @@ class Restorer:
         if header.extra is None:
             raise ValueError("the snapshot has no extra tensor; it was not written by the Python package")
         document = decode_document(self._bytes(header.extra))
-        plan = Plan(header, document)
         surveys = self._state.surveys()
+        rows = (row for found in surveys.values() for row in [*found.stable, *found.volatile])
+        plan = Plan(header, document, {row.tensor.device for row in rows})
         for part in self._state.parts:
             plan_part(plan, part, surveys[part.path])
         self._judge(plan)

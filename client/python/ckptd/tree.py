@@ -78,7 +78,8 @@ def _flatten(value: Any, path: str, out: Flattened, depth: int) -> Any:
 def _tensor(tensor: torch.Tensor, path: str, out: Flattened, is_array: bool) -> TensorRef:
     name = names.canonical(path)
     (out.arrays if is_array else out.tensors).append((name, tensor))
-    return TensorRef(name, is_array, is_wrapper(tensor))
+    wraps = is_wrapper(tensor)
+    return TensorRef(name, is_array, wraps, "" if wraps or tensor.is_cpu else str(tensor.device))
 
 
 def _mapping(value: Any, path: str, out: Flattened, depth: int) -> Any:
