@@ -14,7 +14,7 @@ import torch
 from . import dtypes, extra, names, tree
 from .extra import TensorRef
 from .header import Entry, Header
-from .optim import OptimizerPart, home_of
+from .optim import OptimizerPart, home_of, members
 from .parts import ObjectPart, Part, Survey, TreePart
 from .shards import Leaf, Shard, Spec, is_dtensor, leaves, new_on_mesh_of, spec
 
@@ -167,6 +167,7 @@ def _plan_optimizer(plan: Plan, part: OptimizerPart) -> None:
             f"{part.path}: {len(groups)} parameter groups here, {len(document['groups'])} in the checkpoint"
         )
         return
+    plan.problems += _regrouped(part, document.get("members"))
     options = [_options(plan, live, saved) for live, saved in zip(groups, document["groups"])]
     state = _optimizer_state(plan, part, document)
 
@@ -177,6 +178,25 @@ def _plan_optimizer(plan: Plan, part: OptimizerPart) -> None:
             live.update(saved)
 
     plan.actions.append((part.rank, load))
+
+
+def _regrouped(part: OptimizerPart, saved: dict[str, Any] | None) -> list[str]:
+    """A sentence when the groups hold other parameters than those whose options they would get.
+
+    saved: `members` of the document; None in one that was written before it had them.
+    """
+    here = members(part.group_of)
+    if saved is None or saved == here:
+        return []
+    if saved["names"] != here["names"]:
+        count, before = len(here["groups"]), len(saved["groups"])
+        return [f"{part.path}: the {count} parameters that it updates are not the {before} of the checkpoint"]
+    groups = dict(zip(sorted(part.group_of), saved["groups"]))
+    name, group = next((name, group) for name, group in part.group_of.items() if group != groups[name])
+    return [
+        f"{part.path}: {name} is in parameter group {group} here, in group {groups[name]} in the checkpoint; options go by "
+        "the number of the group, so make the groups as they were"
+    ]
 
 
 def _options(plan: Plan, live: dict[str, Any], saved: dict[str, Any]) -> dict[str, Any]:
