@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import sys
+import warnings
 from array import array
 from typing import Any
 
@@ -32,11 +33,12 @@ def capture() -> dict[str, Any]:
         states["numpy"] = _numpy_capture(numpy)
     if torch.cuda.is_initialized():
         states["cuda"] = [tensor_bytes(state) for state in torch.cuda.get_rng_state_all()]
+        states["cuda_current"] = torch.cuda.current_device()
     return states
 
 
 def apply(states: dict[str, Any]) -> list[str]:
-    """Sets the global generators. Returns sentences about states that this process cannot take (other GPU count)."""
+    """Sets the global generators. Returns sentences about states that this process cannot take (fewer GPUs)."""
     version, words, gauss = states["python"]
     random.setstate((version, tuple(array("I", words)), gauss))
     torch.set_rng_state(tensor_of(states["torch"]))
@@ -45,7 +47,7 @@ def apply(states: dict[str, Any]) -> list[str]:
 
         kind, keys, *rest = states["numpy"]
         numpy.random.set_state((kind, numpy.frombuffer(keys, dtype=numpy.uint32), *rest))
-    return _apply_cuda(states.get("cuda", []))
+    return _apply_cuda(states.get("cuda", []), states.get("cuda_current"))
 
 
 def _python_capture() -> tuple[Any, ...]:
@@ -58,13 +60,25 @@ def _numpy_capture(numpy: Any) -> tuple[Any, ...]:
     return (kind, keys.tobytes(), *rest)
 
 
-def _apply_cuda(states: list[bytes]) -> list[str]:
+def _apply_cuda(states: list[bytes], current: int | None) -> list[str]:
+    """To each device what was saved under its number; to the one in use what was saved of the one in use then.
+
+    current: the number of that; None in a checkpoint that does not tell it."""
     if not states:
         return []
-    if len(states) != torch.cuda.device_count():
-        return [f"generators of {len(states)} CUDA devices were saved, this process sees {torch.cuda.device_count()}"]
-    torch.cuda.set_rng_state_all([tensor_of(state) for state in states])
-    return []
+    count = torch.cuda.device_count()
+    here = torch.cuda.current_device() if torch.cuda.is_initialized() else 0  # nothing is initialized for this
+    wanted = dict(enumerate(states[:count]))
+    if count and current is not None:
+        wanted[here] = states[current]
+    for number, state in wanted.items():
+        torch.cuda.set_rng_state(tensor_of(state), number)
+    told = f"generators of {len(states)} CUDA devices were saved, this process sees {count}"
+    if here in wanted:
+        return [f"{told}: those of the others are not restored"] if count < len(states) else []
+    told += "; that of the device in use is not restored: start with the CUDA_VISIBLE_DEVICES of before"
+    warnings.warn(f"ckptd: {told}", RuntimeWarning, stacklevel=2)
+    return [told]
 
 
 def is_generator(value: Any) -> bool:
