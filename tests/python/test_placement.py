@@ -1,5 +1,7 @@
-"""Where a restore makes what is not there yet. The meta device stands for a GPU: tensors can be made on it."""
+"""Where a restore makes what is not there yet, and what it leaves out. The meta device stands for a GPU: tensors can be
+made on it."""
 
+import ckptd
 import pytest
 import torch
 from ckptd import extra
@@ -206,3 +208,63 @@ def test_older_references_have_no_device():
     assert extra.loads('{"$":"tensor","v":"a"}') == extra.TensorRef("a")
     assert extra.dumps(extra.TensorRef("a")) == '{"$":"tensor","v":"a"}'
     assert extra.loads('{"$":"placed","v":["a","cuda:1"]}') == extra.TensorRef("a", device="cuda:1")
+
+
+def wider(make, first="model", steps=0):
+    """A trainer whose second layer has another shape than in `trained`."""
+    model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 5, bias=False))
+    optimizer = make(model.parameters())
+    train(model, optimizer, steps)
+    state = {"model": model, "optim": optimizer}
+    return state if first == "model" else dict(reversed(state.items()))
+
+
+def train(model, optimizer, steps=1):
+    for _ in range(steps):
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+
+
+@pytest.mark.parametrize("first", ["model", "optim"])
+@pytest.mark.parametrize("make", [torch.optim.AdamW, Lists])
+def test_state_of_a_parameter_with_another_shape_is_left_out(make, first):
+    saved, other = trained(make), wider(make, first)
+    notes = Image(saved).restore(other, strict=False)
+    kept, changed = other["model"].parameters()
+    assert set(other["optim"].state) == {kept}
+    assert notes == [
+        "model.1.weight: F32 [5, 3] here, F32 [2, 3] in the checkpoint",
+        "optim: the state of 1.weight is left out, its shape is another one here",
+    ]
+    train(other["model"], other["optim"])
+    assert set(other["optim"].state) == {kept, changed}
+
+
+def test_state_that_is_there_stays_as_it_is():
+    saved, other = trained(torch.optim.AdamW), wider(torch.optim.AdamW, steps=5)
+    kept, changed = other["model"].parameters()
+    before = {key: value.clone() for key, value in other["optim"].state[changed].items()}
+    Image(saved).restore(other, strict=False)
+    now = other["optim"].state
+    assert now[changed].keys() == before.keys() and all(torch.equal(now[changed][key], before[key]) for key in before)
+    assert now[kept]["step"].item() == 2, "that of the others is restored"
+
+
+def test_a_parameter_of_another_dtype_keeps_its_state():
+    saved, other = trained(torch.optim.AdamW), fresh(torch.optim.AdamW, "cpu")
+    other["model"].double()
+    notes = Image(saved).restore(other, strict=False)
+    assert len(notes) == 2 and all(note.startswith("model.") for note in notes)
+    assert [held["step"].item() for held in other["optim"].state.values()] == [2, 2]
+
+
+def test_where_there_is_no_state_none_is_left_out():
+    make = lambda params: torch.optim.SGD(params, lr=0.1)  # noqa: E731
+    assert len(Image(trained(make)).restore(wider(make), strict=False)) == 1
+
+
+def test_another_shape_is_a_mismatch():
+    with pytest.raises(ckptd.LayoutMismatch, match="model.1.weight: F32") as caught:
+        Image(trained(torch.optim.AdamW)).restore(wider(torch.optim.AdamW))
+    assert "left out" not in str(caught.value)

@@ -166,6 +166,14 @@ def test_another_layout_is_named(third_of_four):
             image.restore({"model": fresh, "optim": torch.optim.AdamW(fresh.parameters())})
 
 
+def test_state_of_a_shard_that_is_another_one_is_left_out(third_of_four):
+    image, fresh = Image(trained(third_of_four)), Holder(third_of_four, rows=8)
+    other = torch.optim.AdamW(fresh.parameters())
+    notes = image.restore({"model": fresh, "optim": other}, strict=False)
+    assert set(other.state) == {fresh.bias, fresh.scale}
+    assert notes[-1] == "optim: the state of weight is left out, its shape is another one here" and len(notes) == 2
+
+
 def test_the_same_shape_at_another_place_is_named(third_of_four):
     held = {"x": on(third_of_four, torch.zeros(4, 2))}
     image = Image({"held": held})

@@ -24,13 +24,16 @@ _HOST = torch.device("cpu")
 class Plan:
     """What a restore will do. `problems`: sentences about what differs; `targets`: tensors to fill, by entry.
 
-    devices: where the tensors of this trainer live.
+    `reshaped`: ids of tensors whose shape, or place in the whole, is another one here. `left_out`: sentences about what
+    is left out because of them. devices: where the tensors of this trainer live.
     """
 
     def __init__(self, header: Header, document: dict[str, Any], devices: Iterable[torch.device] = ()) -> None:
         self.header = header
         self.plain: dict[str, Any] = document["parts"]
         self.problems: list[str] = []
+        self.left_out: dict[str, None] = {}  # in order, each once
+        self.reshaped: set[int] = set()
         self.targets: list[tuple[Entry, torch.Tensor]] = []
         self.actions: list[tuple[int, Any]] = []  # (restore order, function without arguments)
         self._claimed: set[str] = set()
@@ -44,10 +47,12 @@ class Plan:
                 self.problems.append(f"{leaf.name}: not in the checkpoint")
             elif self._fits(leaf, entry):
                 self.targets.append((entry, leaf.tensor))
+            elif _place(leaf) != (entry.shape, entry.offsets):
+                self.reshaped.add(id(tensor))
 
     def place(self, saved: str) -> torch.device:
-        """Where to make what lived on `saved`, empty for host memory: there if tensors of this trainer do too, else on its
-        only GPU, or on the current one of several. A trainer that has none on a GPU gets none there."""
+        """Where to make what lived on `saved`, empty for host memory: there if tensors of this trainer do too, else on
+        its only GPU, or on the current one of several. A trainer that has none on a GPU gets none there."""
         wanted = torch.device(saved or _HOST)
         if wanted == _HOST or wanted in self._gpus:
             return wanted
@@ -82,6 +87,11 @@ class Plan:
         """Stored names that begin with `prefix`."""
         return [name for name in self.header.entries if name.startswith(prefix)]
 
+    def leave_out(self, name: str, sentence: str) -> None:
+        """Nothing takes the stored tensor `name`."""
+        self._claim(name)
+        self.left_out[sentence] = None
+
     def _claim(self, name: str) -> Entry | None:
         stored = name if name in self.header.entries else self.header.aliases.get(name, "")
         self._claimed.add(stored)
@@ -94,13 +104,19 @@ class Plan:
                 f"{leaf.name}: {have[0]} {list(have[1])} here, {entry.dtype} {list(entry.shape)} in the checkpoint"
             )
             return False
-        offsets = leaf.shard.offsets if leaf.shard else (0,) * len(entry.shape)
+        _, offsets = _place(leaf)
         if offsets != entry.offsets:
             self.problems.append(
                 f"{leaf.name}: the shard at {list(offsets)} here, at {list(entry.offsets)} in the checkpoint"
             )
             return False
         return True
+
+
+def _place(leaf: Leaf) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape and offsets."""
+    shape = tuple(leaf.tensor.shape)
+    return shape, leaf.shard.offsets if leaf.shard else (0,) * len(shape)
 
 
 def plan_part(plan: Plan, part: Part, survey: Survey) -> None:
@@ -194,8 +210,8 @@ def _regrouped(part: OptimizerPart, saved: dict[str, Any] | None) -> list[str]:
     groups = dict(zip(sorted(part.group_of), saved["groups"]))
     name, group = next((name, group) for name, group in part.group_of.items() if group != groups[name])
     return [
-        f"{part.path}: {name} is in parameter group {group} here, in group {groups[name]} in the checkpoint; options go by "
-        "the number of the group, so make the groups as they were"
+        f"{part.path}: {name} is in parameter group {group} here, in group {groups[name]} in the checkpoint; options go "
+        "by the number of the group, so make the groups as they were"
     ]
 
 
@@ -214,19 +230,26 @@ def _options(plan: Plan, live: dict[str, Any], saved: dict[str, Any]) -> dict[st
 
 
 def _optimizer_state(plan: Plan, part: OptimizerPart, document: dict[str, Any]) -> dict[Any, dict[Any, Any]]:
-    """State as it was saved: existing tensors are filled, missing ones made from the header."""
+    """State as it was saved: existing tensors are filled, missing ones made from the header.
+
+    That of a parameter with another shape stays what it is here, or is begun by the next step: a half of it is of no use.
+    """
     owners = {part.parameter_name(parameter): parameter for parameter in part.parameters()}
     owners.update({str(key): key for key in part.optimizer.state if not isinstance(key, torch.Tensor)})
     state: dict[Any, dict[Any, Any]] = {}
     nested = _nested_state(plan, document, owners, state)
     prefix = names.join(part.path, "state") + "."
     for name in plan.names_under(prefix):
-        if name in nested:
+        found = None if name in nested else _owner(name.removeprefix(prefix), owners)
+        if found is None:
             continue
-        found = _owner(name.removeprefix(prefix), owners)
-        if found is not None:
-            parameter, key = found
+        parameter, key = found
+        if id(parameter) in plan.reshaped:
+            who = part.parameter_name(parameter)
+            plan.leave_out(name, f"{part.path}: the state of {who} is left out, its shape is another one here")
+        else:
             state.setdefault(parameter, {})[key] = _state_tensor(plan, part, name, parameter, key, document)
+    state.update({owner: held for owner, held in part.optimizer.state.items() if id(owner) in plan.reshaped})
     return {owner: state[owner] for owner in owners.values() if owner in state}
 
 
@@ -266,6 +289,8 @@ def _nested_state(plan: Plan, document: dict[str, Any], owners: dict[str, Any], 
     for name, values in document["state"].items():
         if name not in owners:
             plan.problems.append(f"{name}: the optimizer here does not update this parameter")
+            continue
+        if id(owners[name]) in plan.reshaped:
             continue
         for key, skeleton in values.items():
             found = _nested_tensors(plan, owners[name], key, skeleton, document)

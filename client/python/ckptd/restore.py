@@ -16,6 +16,7 @@ import torch
 
 from . import _errors, _lib, device, rng
 from .header import Entry, Header
+from .optim import OptimizerPart
 from .placement import Plan, decode_document, plan_part
 from .quiet import gc_paused
 from .session import Session, error, nanoseconds
@@ -138,7 +139,7 @@ class Restorer:
         surveys = self._state.surveys()
         rows = (row for found in surveys.values() for row in [*found.stable, *found.volatile])
         plan = Plan(header, document, {row.tensor.device for row in rows})
-        for part in self._state.parts:
+        for part in sorted(self._state.parts, key=lambda part: isinstance(part, OptimizerPart)):  # after the parameters
             plan_part(plan, part, surveys[part.path])
         self._judge(plan)
         self._read(plan.targets)
@@ -154,7 +155,7 @@ class Restorer:
         if problems and self._strict:
             more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
             raise _errors.make("LAYOUT_MISMATCH", "; ".join(problems[:_SHOWN]) + more)
-        self._notes += problems
+        self._notes += [*problems, *plan.left_out]
 
     def _header(self, view: _lib.RestoredView) -> Header:
         header = Header()
