@@ -10,6 +10,7 @@ import ckptd
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from ckptd.torch._source import _Batch
 from ckptd.torch.dcp import Stager, StorageReader, StorageWriter, step_of
 from conftest import BUILD
 from dcp_state import leave, load, ours, same, save, state  # noqa: F401
@@ -94,6 +95,25 @@ def test_without_a_template_and_with_another_dtype(ours):
     load(found=wide)
     assert torch.equal(wide["model"]["half"], state(7)["model"]["half"].float())
     assert torch.equal(wide["model"]["t"], state(7)["model"]["t"])
+
+
+@pytest.mark.parametrize("identity", [None, "step-7"], ids=["from the agent", "from storage"])
+def test_a_default_device_of_torch_gives_no_address_to_read_into(ours, monkeypatch, identity):
+    """What is not plain, or has another dtype, is read by way of memory of ours: on the host, whatever torch's default."""
+    save(7)
+    seen = []
+
+    def run(batch, whole=_Batch.run):
+        seen.extend(address for address, _, size in batch._boxes)
+        assert all(seen)  # tensors on meta have no address; those of a GPU have one that the host must not write to
+        whole(batch)
+
+    monkeypatch.setattr(_Batch, "run", run)
+    found = {"model": {"half": torch.zeros(5), "t": torch.zeros(8, 4).t()}}
+    with torch.device("meta"):
+        load(identity, found)
+    assert seen and torch.equal(found["model"]["half"], state(7)["model"]["half"].float())
+    assert torch.equal(found["model"]["t"], state(7)["model"]["t"])
 
 
 def test_plain_values_that_grow_and_layouts_that_change(ours):

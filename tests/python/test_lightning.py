@@ -6,6 +6,8 @@ import subprocess
 import sys
 
 import pytest
+import torch
+from ckptd.lightning_state import packed, unpacked
 from warm import Warm, agent_without_flushes
 
 # kind of the loop, and arguments of the Trainer
@@ -118,6 +120,13 @@ def test_a_resume_that_contradicts_itself_is_refused(run, tmp_path, how, sentenc
     status, said = run("killed", "plain", how=how)
     assert status == 0, said
     assert (tmp_path / "killed" / "refused").read_text().startswith(sentence)
+
+
+def test_small_tensors_come_back_under_a_default_device_of_torch():
+    metrics = [torch.tensor(2.5), torch.zeros(0, 3), torch.tensor([True])]
+    with torch.device("meta"):
+        again = unpacked(packed(metrics))
+    assert all(map(torch.equal, again, metrics)) and [one.device.type for one in again] == ["cpu"] * 3
 
 
 def test_the_package_of_the_other_name(warm, tmp_path):

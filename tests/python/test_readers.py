@@ -25,6 +25,7 @@ def saved(agent):
     model[2].weight = model[0].weight
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
     live = {"half": torch.randn(3, dtype=torch.bfloat16), "flag": torch.tensor([True, False]), "note": ("x", {1: 2.5})}
+    live["none"] = torch.empty(0, 3)
     checkpointer = ckptd.Checkpointer(
         {"model": model, "optim": optimizer, "live": live}, job="readers", on_error="raise"
     )
@@ -108,6 +109,11 @@ def test_open_without_an_agent(saved, agent):
     tensor = checkpoint["model.0.weight"]
     tensor.zero_()  # a private mapping: the file stays as it is
     assert torch.equal(ckptd.open(folder)["model.0.weight"], model[0].weight)
+
+
+def test_open_under_a_default_device_of_torch(saved):
+    with torch.device("meta"):
+        assert {tensor.device.type for tensor in ckptd.open(saved[0]).values()} == {"cpu"}
 
 
 def test_two_ranks_with_replicas(agent):

@@ -200,6 +200,14 @@ def test_views_and_dtypes(name):
     assert target.stride() == tensor.stride()
 
 
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_default_device_of_torch_changes_nothing(name):
+    tensor, target = VIEWS[name](), VIEWS[name]()
+    with torch.device("meta"):
+        Image({"x": {"t": tensor}}).restore({"x": {"t": target}})
+    assert raw(target) == raw(tensor)
+
+
 class Meter:
     """An object that makes new tensors at each state_dict()."""
 

@@ -171,7 +171,7 @@ def unpacked(value: Any) -> Any:
     if type(value) is dict:
         if set(value) == {_MARK}:
             dtype, shape, device, data = value[_MARK]
-            flat = rng.tensor_of(data) if data else torch.empty(0, dtype=torch.uint8)
+            flat = rng.tensor_of(data) if data else torch.empty(0, dtype=torch.uint8, device="cpu")
             return flat.view(dtypes.torch_of(dtype, "a metric")).reshape(shape).to(device)
         return {key: unpacked(item) for key, item in value.items()}
     if type(value) in (list, tuple):

@@ -54,7 +54,7 @@ class File(Mapping[str, torch.Tensor]):
             raise KeyError(name)
         dtype = dtypes.torch_of(entry.dtype, name)
         if entry.begin == entry.end:
-            return torch.empty(entry.shape, dtype=dtype)
+            return torch.empty(entry.shape, dtype=dtype, device="cpu")
         flat = torch.frombuffer(self._map, dtype=torch.uint8, offset=entry.begin, count=entry.end - entry.begin)
         return flat.view(dtype).view(entry.shape)
 

@@ -226,7 +226,7 @@ def write_strided(target: torch.Tensor, value: torch.Tensor) -> None:
             return
         span = 1 + sum((size - 1) * stride for size, stride in zip(target.shape, target.stride()))
         flat = target.detach().as_strided((span,), (1,))
-        places = torch.arange(span).as_strided(target.shape, target.stride()).reshape(-1)
+        places = torch.arange(span, device=flat.device).as_strided(target.shape, target.stride()).reshape(-1)
         flat[places] = value.reshape(-1)
 
 

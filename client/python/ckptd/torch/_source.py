@@ -167,7 +167,7 @@ class _Batch:
             raise ValueError(f"{item.dest_index.fqn}: {list(memory.size())} here, {list(item.lengths)} in the plan")
         rows = tuple(item.lengths[:1]) + place.shape[1:]
         if rows != tuple(item.lengths) or memory.dtype != place.dtype or not _is_plain(memory):
-            read = torch.empty(rows, dtype=place.dtype)
+            read = torch.empty(rows, dtype=place.dtype, device="cpu")
             part = read
             for axis in range(1, len(rows)):
                 part = part.narrow(axis, item.storage_offsets[axis], item.lengths[axis])
