@@ -128,3 +128,37 @@ def test_refusals():
     state = ckptd.batches([1], seed=1).state_dict()
     with pytest.raises(ValueError, match="seed"):
         ckptd.batches([1], seed=2).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    "saved, made, told",
+    [
+        (DataLoader(DATA, 4), DataLoader(DATA, 8), "batch_size=4, made with batch_size=8"),
+        (DataLoader(Stream(), 4), DataLoader(Stream(), 8), "batch_size=4, made with batch_size=8"),
+        (DataLoader(DATA, 4), DataLoader(DATA, 4, drop_last=True), "length=6, made with length=5"),
+        (DataLoader(DATA, batch_sampler=[[1], [2]]), DataLoader(DATA, batch_sampler=[[1]]), "length=2, made with length=1"),
+        ([1, 2], [1, 2, 3], "length=2, made with length=3"),
+        (DataLoader(Stream(), 4), DataLoader(DATA, 4), "length=None, made with length=6"),
+    ],
+)  # fmt: skip
+def test_other_batches_are_refused(saved, made, told):
+    state = extra.loads(extra.dumps(ckptd.batches(saved).state_dict()))
+    with pytest.raises(ValueError, match=f"ckptd.batches: saved with {told}"):
+        ckptd.batches(made).load_state_dict(state)
+    older = {key: value for key, value in state.items() if key not in ("batch_size", "length")}
+    ckptd.batches(made).load_state_dict(older)  # of a version that did not save them
+
+
+class Epochs(list):
+    """As bucketing samplers: another number of batches in each epoch."""
+
+    def set_epoch(self, epoch):
+        self[:] = range(3 + epoch)
+
+
+def test_a_loader_whose_length_changes_with_the_epoch_resumes():
+    data = ckptd.batches(Epochs(range(3)))
+    assert [next(data) for _ in range(5)] == [0, 1, 2, 0, 1]
+    again = ckptd.batches(Epochs(range(3)))
+    again.load_state_dict(data.state_dict())
+    assert [next(again) for _ in range(3)] == [next(data) for _ in range(3)] == [2, 3, 0]

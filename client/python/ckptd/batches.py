@@ -44,6 +44,7 @@ class Batches:
         self.epoch = 0
         self.batch = 0
         self._seed = seed
+        self._made = {"seed": seed, "batch_size": _batch_size(loader), "length": _length(loader)}
         self._generator = torch.Generator() if seed is not None else None
         self._iterator: Iterator[Any] | None = None
         self._start: dict[str, Any] | None = None  # generators when the epoch began
@@ -129,7 +130,7 @@ class Batches:
             "format": _FORMAT,
             "epoch": self.epoch,
             "batch": self.batch,
-            "seed": self._seed,
+            **self._made,
             "start": self._start,
             "own": self._own(),
             "seeds": [sampler.initial_seed for sampler in _seeded(self.loader)],
@@ -137,9 +138,11 @@ class Batches:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next batch is the one that would have come next. ValueError for another seed: the order would differ."""
-        if state["seed"] != self._seed:
-            raise ValueError(f"ckptd.batches: saved with seed={state['seed']}, made with seed={self._seed}")
+        """The next batch is the one that would have come next. ValueError for another seed, batch size or length of an
+        epoch: the order would differ, and so would what `batch` counts."""
+        for key, made in self._made.items():
+            if state.get(key, made) != made:  # older versions saved the seed only
+                raise ValueError(f"ckptd.batches: saved with {key}={state[key]}, made with {key}={made}")
         self.epoch, self.batch = state["epoch"], state["batch"]
         for sampler, seed in zip(_seeded(self.loader), state.get("seeds", ())):
             sampler.initial_seed = seed
@@ -157,6 +160,22 @@ class Batches:
 
     def _set_generators(self, states: dict[str, Any]) -> None:
         set_generator_states(self.loader, states)
+
+
+def _batch_size(loader: Any) -> int | None:
+    """As the loader was given it; None where it does not say."""
+    size = getattr(loader, "batch_size", None)
+    return size if isinstance(size, int) else None
+
+
+def _length(loader: Any) -> int | None:
+    """Batches of the first epoch, where the loader knows. Of an IterableDataset torch asks only to complain later."""
+    if isinstance(getattr(loader, "dataset", None), IterableDataset):
+        return None
+    try:
+        return len(loader)
+    except Exception:  # it does not know
+        return None
 
 
 def own_states(loader: Any) -> list[Any]:
