@@ -237,6 +237,81 @@ def test_drops_are_counted_by_reason_and_can_be_raised(make):
         strict.save(1)
 
 
+GROWING = {
+    "kept.losses": lambda kept: kept["losses"].append(torch.ones(())),
+    "kept.history": lambda kept: kept.update(history=torch.cat([kept["history"], torch.ones(1)])),
+}
+
+
+def kept_and_saves(make, grow, steps, **options):
+    """What is told at each save of a state that `grow` changes before it; the agent has no memory for it yet."""
+    kept = {"losses": [torch.ones(())], "history": torch.ones(1), "fixed": torch.ones(2)}
+    ck, double = make({"kept": kept}, **options)
+    double.refuse = dict.fromkeys(steps, "LAYOUT_PREPARING")
+    told = []
+    for step in steps:
+        grow(kept, step)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            ck.save(step)
+        told.append([str(one.message) for one in caught])
+    return ck, double, told
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_what_grows_at_every_save_is_named(make, name):
+    ck, _, told = kept_and_saves(make, lambda kept, step: GROWING[name](kept), range(1, 6))
+    assert [len(each) for each in told] == [1, 0, 1, 0, 0] and "later saves succeed" in told[0][0]
+    assert f"LAYOUT_PREPARING: {name} changes its size at every save." in told[2][0] and "later" not in told[2][0]
+    assert "Next step: keep it at one size, or as plain numbers" in told[2][0]
+    assert ck.dropped == {"LAYOUT_PREPARING": 5}
+
+
+def test_two_that_grow_are_both_named(make):
+    _, _, told = kept_and_saves(make, lambda kept, step: [grow(kept) for grow in GROWING.values()], range(1, 4))
+    assert "kept.history, kept.losses change their size" in told[2][0]
+
+
+def test_what_grew_is_raised_with_its_own_next_step(make):
+    with pytest.raises(ckptd.SaveError, match="later saves succeed"):
+        kept_and_saves(make, lambda kept, step: None, [1], on_error="raise")
+    kept = {"losses": [torch.ones(())]}
+    ck, double = make({"kept": kept}, on_error="raise")
+    for step in (1, 2, 3):
+        double.refuse = {step: "LAYOUT_PREPARING"}
+        kept["losses"].append(torch.ones(()))
+        with pytest.raises(ckptd.SaveError) as caught:
+            ck.save(step)
+    assert "kept.losses changes its size" in str(caught.value) and str(caught.value).count("Next step") == 1
+    assert caught.value.code == "LAYOUT_PREPARING"
+
+
+@pytest.mark.parametrize(
+    "grow",
+    [
+        lambda kept, step: GROWING["kept.losses" if step % 2 else "kept.history"](kept),
+        lambda kept, step: kept.update(fixed=torch.ones(2)),
+        lambda kept, step: step in (3, 4, 6, 7) and GROWING["kept.losses"](kept),
+    ],
+    ids=["now one, now the other", "the same size elsewhere", "not at every save"],
+)
+def test_layouts_that_are_only_being_prepared_are_not_blamed(make, grow):
+    _, _, told = kept_and_saves(make, grow, range(1, 8))
+    assert "changes its size" not in str(told)
+
+
+def test_a_save_that_is_started_ends_the_row(make):
+    kept = {"losses": [torch.ones(())]}
+    ck, double = make({"kept": kept})
+    double.refuse = dict.fromkeys((1, 2, 4, 5), "LAYOUT_PREPARING")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(1, 6):
+            kept["losses"].append(torch.ones(()))
+            ck.save(step)
+    assert len(caught) == 1 and "changes its size" not in str(caught[0].message)
+
+
 def test_release_drops_every_reference(make):
     model, optimizer = trainee()
     ck, double = make({"m": model, "o": optimizer})

@@ -10,6 +10,7 @@ from typing import Any
 from . import _errors, _lib, device, extra, gate, kept, rng
 from . import agent as agents
 from .drops import Drops
+from .growth import Growth
 from .identity import job_name, place
 from .parts import Moved
 from .quiet import gc_paused
@@ -106,6 +107,7 @@ class Checkpointer:
         self._retired = Retired(self._session)
         self._pending: deque[Save] = deque(maxlen=4)
         self.restored = Restored()
+        self._growth = Growth()
         self._drops = Drops()
         self.dropped = self._drops.counts  # saves that were dropped, by reason
         gate.watch(self)
@@ -185,7 +187,9 @@ class Checkpointer:
         status, sentence = found or (-34, "the state could not be read; see the warning")
         save = Save(self._session, n, status, sentence, time.perf_counter() - began)
         if status and found:
-            self._told(_errors.code_name(status), str(save.error))
+            reason = _errors.code_name(status)
+            grows = self._growth.sentence() if reason == "LAYOUT_PREPARING" else ""
+            self._told(reason, grows or str(save.error), "size" if grows else "")
         elif status == 0:
             self._pending.append(save)
         return save
@@ -322,13 +326,16 @@ class Checkpointer:
         if status == 0:
             self._check.started()
             self._retired.captured()
+            self._growth.ended()
         return status, _lib.sentence() if status else ""
 
     def _collect(self) -> bytes:
         """The extra document of now; registers first when there is no layout, or something moved."""
         if self._table is not None and self._hooks_known == self._fired.changes:
             try:
-                return self._document(self._table)
+                document = self._document(self._table)
+                self._growth.ended()
+                return document
             except Moved:
                 pass
         return self._register()
@@ -346,6 +353,7 @@ class Checkpointer:
         self._table, self._devices = table, table.devices
         self._number = self._session.info().registered
         self._check.new_layout()
+        self._growth.registered(table.columns)
         return document
 
     def _retire(self) -> None:
@@ -391,10 +399,13 @@ class Checkpointer:
             self._told(getattr(failed, "code", type(failed).__name__), f"{type(failed).__name__}: {failed}")
             return None
 
-    def _told(self, reason: str, sentence: str) -> None:
+    def _told(self, reason: str, sentence: str, kind: str = "") -> None:
         """Counts, and warns now and then."""
-        told = self._drops.note(reason, sentence)
+        told = self._drops.note(reason, sentence, kind)
         if self._raise:
-            raise _errors.make(reason, sentence.partition(" Next step: ")[0], _errors.SaveError)
+            failure = _errors.make(reason, sentence, _errors.SaveError)
+            if " Next step: " in sentence:
+                failure.args = (sentence,)
+            raise failure
         if told:
             warnings.warn(told, stacklevel=4)
