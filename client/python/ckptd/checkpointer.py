@@ -217,11 +217,9 @@ class Checkpointer:
 
         A second call, and a call in a forked child, does nothing and returns True.
         """
-        gate.unwatch(self)
-        kept.forget(self._place, self)
-        if not self._session.alive:
-            return True
         status = self._session.close(_CLOSE_TIMEOUT if timeout is None else timeout)
+        gate.unwatch(self)  # not before: a signal may end the wait, and training go on
+        kept.forget(self._place, self)
         self._table = None
         return status == 0
 

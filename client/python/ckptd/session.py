@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
+import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +24,7 @@ CANCELLED = -35
 TIMEOUT = -18
 FOREVER = 365 * 86400.0
 PATHS = ("push", "pull", "auto")  # as libckpt numbers them
+_SLICE = 0.2  # seconds that a signal waits for its handler
 
 
 _forks = 0  # how often this process was forked off since the import: known without a system call in each step
@@ -77,6 +80,8 @@ class Session:
         if status:
             raise error(status)
         self._handle = handle
+        self._slice = threading.RLock()  # held during a slice of a wait: the handle must live
+        self.newest = 0  # last step passed to ckpt_save
         self._forks = _forks
         self._stays = storages_stay
         self._saved = ctypes.byref(ctypes.c_int32())  # for what a step tells; it keeps the number alive
@@ -112,6 +117,7 @@ class Session:
         """Starts the capture of `step`; eager tensors and `document` are copied when it returns."""
         if not self.alive:
             return CANCELLED
+        self.newest = max(self.newest, step)
         return self._lib.ckpt_save(self._handle, step, document, len(document), None, flags)
 
     def tick(self, step: int, document: bytes | None = None, flags: int = 0) -> int:
@@ -138,7 +144,9 @@ class Session:
 
     def unexport(self, timeout: float) -> int:
         """Returns when no other process has registered memory open: then it may be freed."""
-        return self._lib.ckpt_unexport(self._handle, nanoseconds(timeout)) if self.alive else 0
+        if not self.alive:
+            return 0
+        return self._in_slices(lambda most: self._lib.ckpt_unexport(self._handle, most), timeout)
 
     def torn(self) -> np.ndarray:
         """Columns of the table that changed before the gate, after a save was dropped as TORN."""
@@ -158,7 +166,25 @@ class Session:
     def wait(self, step: int, level: int, timeout: float | None) -> int:
         """Waits until `step` has `level`: 0, TIMEOUT, or why it was dropped. With STILL in `level`, the promise that
         nothing lazy changes meanwhile."""
-        return self._lib.ckpt_wait(self._handle, step, level, nanoseconds(timeout)) if self.alive else CANCELLED
+        return self._in_slices(lambda most: self._lib.ckpt_wait(self._handle, step, level, most), timeout)
+
+    def _in_slices(self, wait: Callable[[int], int], timeout: float | None) -> int:
+        """What `wait`, which is given nanoseconds, comes to within `timeout`. Between two calls Python handles signals,
+        in its main thread: another thread waits in one call."""
+        if not self.alive:
+            return CANCELLED
+        if threading.current_thread() is not threading.main_thread():
+            return wait(nanoseconds(timeout))
+        left = FOREVER if timeout is None else timeout
+        deadline = time.monotonic() + left
+        while True:
+            with self._slice:
+                status = wait(nanoseconds(min(left, _SLICE)))
+            left = deadline - time.monotonic()
+            if status and not self.alive:  # closed by a handler, or another thread
+                return CANCELLED
+            if status != TIMEOUT or left <= 0:
+                return status
 
     def info(self) -> _lib.InfoView:
         """What libckpt knows of its connection and layout; zeros after `close`."""
@@ -171,9 +197,16 @@ class Session:
         """Waits for the last save to be durable, then ends threads and session. Closed, or a fork: 0."""
         if not self.alive:
             return 0
+        deadline = time.monotonic() + timeout
+        if timeout > 0:
+            self.wait(self.newest, _lib.DURABLE | _lib.STILL, timeout)
+        if not self.alive:  # closed meanwhile, as by a handler
+            return CANCELLED
         self._finalizer.detach()
         handle, self._handle = self._handle, ctypes.c_void_p()  # libckpt refuses null; what was freed it cannot know
-        return self._lib.ckpt_close(handle, nanoseconds(timeout))
+        left = max(nanoseconds(deadline - time.monotonic()), 1) if timeout > 0 else 0  # 0 asks for nothing durable
+        with self._slice:
+            return self._lib.ckpt_close(handle, left)
 
 
 def _close(lib: ctypes.CDLL, handle: ctypes.c_void_p, pid: int) -> None:

@@ -171,7 +171,7 @@ class Link:
                 self._register(nothing, 0)
             self._await_memory(step, Deadline(_PASS_TIMEOUT))
             nowhere = np.zeros(len(self.pieces or nothing), dtype=np.uint64)
-            self._last = step
+            self._last = self._session.newest = step
             address = nowhere.ctypes.data_as(ctypes.c_void_p)
             self._lib.ckpt_save(self._session.handle, step, None, 0, address, 0)
         except _errors.CkptdError:
