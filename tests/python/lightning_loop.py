@@ -147,19 +147,29 @@ def loader(kind):
     return DataLoader(Items(), 4, shuffle=True)
 
 
+def short(tensors):
+    return {name: hashlib.sha256(value.numpy().tobytes()).hexdigest()[:12] for name, value in tensors.items()}
+
+
 def digest(module, trainer):
     held = {name: value for name, value in module.state_dict().items()}
     for number, optimizer in enumerate(trainer.optimizers):
         for index, state in enumerate(optimizer.state.values()):
             held.update({f"{number}.{index}.{key}": value for key, value in state.items()})
-    held = {name: value.numpy().tobytes() for name, value in held.items() if value is not None}
-    short = {name: hashlib.sha256(data).hexdigest()[:12] for name, data in held.items()}
-    return {**short, "rng": hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()}
+    held = {name: value for name, value in held.items() if value is not None}
+    return {**short(held), "rng": hashlib.sha256(torch.get_rng_state().numpy().tobytes()).hexdigest()}
 
 
 def quiet():
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module="lightning")
+
+
+def averaging(kind):
+    """Callbacks that keep averaged weights beside the module's."""
+    if kind == "ema":
+        return [pl.callbacks.EMAWeightAveraging(decay=0.8)]
+    return [pl.callbacks.WeightAveraging()] if kind == "average" else []
 
 
 def make(out, callbacks, more):
@@ -210,11 +220,13 @@ def main(out, job="pl", save=True, die=None, every=1, stop_agent=0, kind="plain"
     module = Net(out, manual=kind == "manual")
     cb = ckptd.lightning.Callback(job=job, every=every, timeout=30, connect_timeout=3) if save else None
     stopper = pl.callbacks.EarlyStopping("val", patience=99)
-    callbacks = [stopper, *([cb, Killer(cb, die, stop_agent)] if save else [])]
+    averages = averaging(kind)
+    callbacks = [stopper, *averages, *([cb, Killer(cb, die, stop_agent)] if save else [])]
     trainer = make(out, callbacks, more or {})
     trainer.fit(module, loader(kind), DataLoader(Items(6, 12, noisy=False), 4))
     report = {
         "tensors": digest(module, trainer), "epochs": module.epochs, "seen": module.seen,
+        "averages": [short(each._average_model.state_dict()) for each in averages],
         "sched": [repr(config.scheduler.state_dict()) for config in trainer.lr_scheduler_configs],
         "stopper": [stopper.wait_count, stopper.best_score.item()], "global_step": trainer.global_step,
         "loops": trainer.fit_loop.state_dict(),

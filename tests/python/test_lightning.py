@@ -4,10 +4,14 @@ import json
 import signal
 import subprocess
 import sys
+import types
 
 import pytest
 import torch
-from ckptd.lightning_state import packed, unpacked
+from ckptd import tree
+from ckptd.lightning_base import pl
+from ckptd.lightning_state import TrainerState, packed, unpacked
+from ckptd.state import State
 from warm import Warm, agent_without_flushes
 
 # kind of the loop, and arguments of the Trainer
@@ -19,6 +23,8 @@ CONFIGS = {
     "stream": ("stream", {"limit_train_batches": 5}),
     "unlimited stream": ("stream", {}),
     "sampler": ("sampler", {}),
+    "ema": ("ema", {"val_check_interval": 2}),
+    "average": ("average", {"accumulate_grad_batches": 4}),
     "torchdata": ("torchdata", {"max_epochs": -1, "max_steps": 15}),
 }
 
@@ -67,7 +73,8 @@ def report(folder):
         ("plain", ["batch_end", 9], 8), ("plain", ["validation_end", 8], 7), ("plain", ["epoch_end", 6], 5),
         ("plain", ["batch_start", 7], 6), ("accumulation", ["batch_start", 15], 4), ("plateau", ["batch_end", 14], 13),
         ("manual", ["batch_end", 10], 9), ("stream", ["batch_end", 8], 7), ("unlimited stream", ["batch_end", 12], 11),
-        ("torchdata", ["batch_start", 9], 8), ("sampler", ["batch_end", 10], 9),
+        ("torchdata", ["batch_start", 9], 8), ("sampler", ["batch_end", 10], 9), ("ema", ["batch_end", 9], 8),
+        ("ema", ["validation_end", 8], 7), ("average", ["batch_start", 15], 4),
     ],
 )  # fmt: skip
 def test_killed_and_started_again(run, tmp_path, config, die, at_least):
@@ -120,6 +127,77 @@ def test_a_resume_that_contradicts_itself_is_refused(run, tmp_path, how, sentenc
     status, said = run("killed", "plain", how=how)
     assert status == 0, said
     assert (tmp_path / "killed" / "refused").read_text().startswith(sentence)
+
+
+class Filtering(pl.LightningModule):
+    """Leaves out what it loads elsewhere, as many do, and more that a checkpoint may have done to it."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.frozen = torch.nn.Linear(40, 40), torch.nn.Linear(40, 40)
+        self.register_buffer("unsaved", torch.ones(2000), persistent=False)
+
+    def on_save_checkpoint(self, checkpoint):
+        for name in [name for name in checkpoint["state_dict"] if name.startswith("frozen")]:
+            del checkpoint["state_dict"][name]
+        more = {"same": [self.body.weight], "unsaved": self.unsaved, "bias": self.body.bias + 1}
+        checkpoint.update(epoch=-1, more=more)
+        del checkpoint["loops"]
+
+
+class Looking(Filtering):
+    def on_load_checkpoint(self, checkpoint):
+        self.given = checkpoint
+
+
+def test_a_lazy_module_is_told_as_everywhere():
+    module = Looking()
+    module.late = torch.nn.LazyLinear(3)
+    with pytest.raises(TypeError, match="model.late.weight: it has no shape yet"):
+        State({"model": module, "trainer": OnlyHooks(module)}).survey()
+
+
+class Witness(pl.Callback):
+    def on_save_checkpoint(self, trainer, module, checkpoint):
+        self.saw = list(checkpoint["state_dict"])
+
+
+def state_of(module, *callbacks):
+    return TrainerState(types.SimpleNamespace(callbacks=callbacks, current_epoch=1, global_step=3), module)
+
+
+class OnlyHooks:
+    """What hooks store, as an object of `state`."""
+
+    def __init__(self, module):
+        self.of = state_of(module)
+
+    def state_dict(self):
+        return packed(self.of._of_hooks())
+
+    def load_state_dict(self, state):
+        raise NotImplementedError
+
+
+def test_what_hooks_change_in_a_checkpoint_is_given_back():
+    module, other, witness = Looking(), Looking(), Witness()
+    found = state_of(module, witness)._of_hooks()
+    assert witness.saw == list(module.state_dict()), "callbacks come before the module, as in Lightning"
+    stored = [name for name, _ in tree.flatten(packed(found["module"]), "module").tensors]
+    assert stored == ["more.unsaved"], "what the module has is not stored twice"
+    other.load_state_dict(module.state_dict())
+    state_of(other)._give_to_hooks(unpacked(packed(found["module"])), found["removed"])
+    given, weights, weight = other.given, other.given["state_dict"], module.body.weight.detach()
+    assert list(weights) == ["body.weight", "body.bias"] and torch.equal(weights["body.weight"], weight)
+    assert torch.equal(given["more"]["same"][0], weight) and torch.equal(given["more"]["bias"], module.body.bias + 1)
+    assert given["epoch"] == -1 and given["lr_schedulers"] == [] and "loops" not in given
+    with torch.no_grad():
+        other.body.weight.zero_()
+    assert torch.equal(given["more"]["same"][0], weight), "training does not change it"
+
+
+def test_what_no_hook_looks_at_is_not_stored():
+    assert list(state_of(Filtering())._of_hooks()["module"]) == ["more"]
 
 
 def test_small_tensors_come_back_under_a_default_device_of_torch():

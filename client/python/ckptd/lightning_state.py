@@ -7,15 +7,19 @@ that was not there at the last save would make a new layout.
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
+from itertools import chain
 from typing import Any
 
 import torch
 
 from . import dtypes, rng
 from .lightning_base import pl
+from .memory import identity
 
 _SMALL = 1024  # elements
 _MARK = "__ckptd_small_tensor__"
+_OWN = "__ckptd_tensor_of_the_module__"
 _METRICS = ("_callback_metrics", "_logged_metrics", "_progress_bar_metrics")
 _LOADERS = "combined_loader"
 
@@ -42,7 +46,7 @@ class TrainerState:
             "loops": loops,
             "position": None if self.loader is None else self.loader.position(self.batch, epoch),
             "callbacks": [[item.state_key, item.state_dict()] for item in trainer.callbacks],
-            "module": self._of_hooks(),
+            **self._of_hooks(),
             "data": {} if trainer.datamodule is None else trainer.datamodule.state_dict(),
             "precision": trainer.precision_plugin.state_dict(),
             "metrics": {name: getattr(trainer._logger_connector, name, {}) for name in _METRICS},
@@ -55,7 +59,7 @@ class TrainerState:
         self._saved = unpacked(saved)
         self.position = self._saved["position"]
         self._load_callbacks()
-        self._give_to_hooks(self._saved["module"])
+        self._give_to_hooks(self._saved["module"], self._saved.get("removed", ()))
         if self.trainer.datamodule is not None:
             self.trainer.datamodule.load_state_dict(self._saved["data"])
         if self._saved["precision"]:
@@ -83,16 +87,19 @@ class TrainerState:
 
     # ---- hooks of the user
 
-    def _hooked(self, hook: str) -> list[Any]:
-        """(callable with a checkpoint as its argument) of those that override `hook`."""
-        module, trainer = self.module, self.trainer
-        found = []
-        if getattr(type(module), hook) is not getattr(pl.LightningModule, hook):
-            found.append(getattr(module, hook))
-        for item in trainer.callbacks:
-            if getattr(type(item), hook) is not getattr(pl.Callback, hook):
-                found.append(lambda checkpoint, item=item: getattr(item, hook)(trainer, module, checkpoint))
-        return found
+    def _module_hook(self, hook: str) -> list[Any]:
+        """The module's `hook`, a callable with a checkpoint as its argument, if it overrides it."""
+        is_own = getattr(type(self.module), hook) is not getattr(pl.LightningModule, hook)
+        return [getattr(self.module, hook)] if is_own else []
+
+    def _callback_hooks(self, hook: str) -> list[Any]:
+        """The same of the callbacks."""
+        trainer, module = self.trainer, self.module
+        return [
+            lambda checkpoint, item=item: getattr(item, hook)(trainer, module, checkpoint)
+            for item in trainer.callbacks
+            if getattr(type(item), hook) is not getattr(pl.Callback, hook)
+        ]
 
     def _checkpoint(self) -> dict[str, Any]:
         trainer = self.trainer
@@ -103,22 +110,40 @@ class TrainerState:
         }  # fmt: skip
 
     def _of_hooks(self) -> dict[str, Any]:
-        """What `on_save_checkpoint` adds to a checkpoint; what it changes of the rest is not looked at."""
-        hooks = self._hooked("on_save_checkpoint")
+        """`module`: what `on_save_checkpoint` adds to a checkpoint and, where an `on_load_checkpoint` may look at it,
+        what it replaces or changes. `removed`: keys that it takes away."""
+        hooks = self._callback_hooks("on_save_checkpoint") + self._module_hook("on_save_checkpoint")  # as Lightning
         if not hooks:
-            return {}
-        checkpoint = self._checkpoint()
-        known = set(checkpoint)
+            return {"module": {}}
+        given = self._checkpoint()
+        before = {key: _contents(value) for key, value in given.items()}
+        own = {identity(tensor): name for name, tensor in self._own_tensors(given).items()}
+        checkpoint = dict(given)
         for hook in hooks:
             hook(checkpoint)
-        return {key: value for key, value in checkpoint.items() if key not in known}
+        looked_at = self._module_hook("on_load_checkpoint") + self._callback_hooks("on_load_checkpoint")
+        kept = {
+            key: value
+            for key, value in checkpoint.items()
+            if key not in given or (looked_at and not _is_same(value, given[key], before[key]))
+        }
+        return {"module": _by_name(kept, own), "removed": [key for key in given if key not in checkpoint]}
 
-    def _give_to_hooks(self, added: dict[str, Any]) -> None:
-        hooks = self._hooked("on_load_checkpoint")
-        if hooks:
-            checkpoint = {**self._checkpoint(), **added}
-            for hook in hooks:
-                hook(checkpoint)
+    def _give_to_hooks(self, kept: dict[str, Any], removed: list[str]) -> None:
+        hooks = self._module_hook("on_load_checkpoint") + self._callback_hooks("on_load_checkpoint")
+        if not hooks:
+            return
+        checkpoint = self._checkpoint()
+        checkpoint.update(_from_names(kept, self._own_tensors(checkpoint)))
+        for key in removed:
+            del checkpoint[key]
+        for hook in hooks:
+            hook(checkpoint)
+
+    def _own_tensors(self, checkpoint: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """Tensors of the module by name, which are saved with it and restored before anything here."""
+        held = chain(self.module.named_parameters(), self.module.named_buffers())
+        return {name: tensor for name, tensor in held if name in checkpoint["state_dict"] and _is_plain(tensor)}
 
     # ---- self.log(..., on_epoch=True)
 
@@ -151,6 +176,44 @@ def _forget_restart(loop: Any) -> None:
     for inner in vars(loop).values():
         if hasattr(inner, "reset_restart_stage"):
             _forget_restart(inner)
+
+
+def _contents(value: Any) -> list[tuple[Any, Any]]:
+    """What a dict or a list holds; nothing for other values."""
+    return list(value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ())
+
+
+def _is_same(value: Any, given: Any, before: list[tuple[Any, Any]]) -> bool:
+    """Whether a value of a checkpoint is the one that was given, and holds what it held `before`."""
+    now = _contents(value)
+    same = all(key == old_key and item is old for (key, item), (old_key, old) in zip(now, before))
+    return value is given and len(now) == len(before) and same
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout == torch.strided
+
+
+def _by_name(value: Any, own: dict[Any, str]) -> Any:
+    """`value` with names for tensors of the module: `own` has them by identity."""
+    if _is_plain(value) and identity(value) in own:
+        return {_OWN: own[identity(value)]}
+    if type(value) in (dict, OrderedDict):
+        return type(value)((key, _by_name(item, own)) for key, item in value.items())
+    if type(value) in (list, tuple):
+        return type(value)(_by_name(item, own) for item in value)
+    return value
+
+
+def _from_names(value: Any, own: dict[str, torch.Tensor]) -> Any:
+    """Inverse of `_by_name`; tensors are copies on the CPU, as those of a checkpoint."""
+    if type(value) is dict and set(value) == {_OWN}:
+        return own[value[_OWN]].detach().to("cpu", copy=True)
+    if type(value) in (dict, OrderedDict):
+        return type(value)((key, _from_names(item, own)) for key, item in value.items())
+    if type(value) in (list, tuple):
+        return type(value)(_from_names(item, own) for item in value)
+    return value
 
 
 def packed(value: Any) -> Any:
