@@ -56,6 +56,12 @@ void AddCopies(const JobRunner& job, std::vector<Problem>& problems) {
                       job.name(), kNextTooFew});
 }
 
+void AddTrouble(const JobRunner& job, std::vector<Problem>& problems) {
+  constexpr char kNext[] = "correct what is named; other steps go on meanwhile, and this is tried again by itself";
+  const absl::Status trouble = job.view().trouble;
+  if (!trouble.ok()) problems.push_back({trouble, job.name(), kNext});
+}
+
 }  // namespace
 
 std::vector<Problem> ProblemsOf(Agent& agent) {
@@ -68,6 +74,7 @@ std::vector<Problem> ProblemsOf(Agent& agent) {
   for (const auto& [name, job] : agent.jobs()) {
     for (const auto& [number, rank] : job->ranks()) AddRank(*rank, name, problems);
     AddCopies(*job, problems);
+    AddTrouble(*job, problems);
   }
   return problems;
 }

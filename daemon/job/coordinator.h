@@ -58,7 +58,7 @@ class Coordinator {
   void MembersChanged();
   void DecideTimeout(AttemptId attempt);
   void Retry(AttemptId attempt);
-  void PinsMayBeLookedAt() { deleter_.PinsMayBeLookedAt(); }
+  void DeletionRested(TimerKind kind) { deleter_.Rested(kind); }
   void Resend();
   // To those who have not said that they heard it, or say nothing; from time to time to all, as long as the job lives.
   void Repeat();

@@ -1,6 +1,7 @@
 #include "daemon/job/deletion.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
@@ -31,6 +32,17 @@ bool RunNeeds(const SnapshotId& id, const DeletionFacts& facts) {
   return id == facts.watermark || id == ToId(facts.decision.parent());
 }
 
+// Of the storage as a whole, and not of the files of one step.
+bool FailsForAll(const absl::Status& status) {
+  const ErrorCode code = CodeOf(status);
+  return code == ErrorCode::STORAGE_FULL || code == ErrorCode::STORAGE_READ_ONLY || code == ErrorCode::STORAGE_HUNG;
+}
+
+absl::Status CannotBeDeleted(const SnapshotId& id, const absl::Status& why, const Context& context) {
+  return Error(CodeOf(why),
+               absl::StrCat("job ", context.config.job, ": step ", id.step, " cannot be deleted: ", why.message()));
+}
+
 }  // namespace
 
 void Deleter::Reset(AttemptId attempt) {
@@ -39,7 +51,8 @@ void Deleter::Reset(AttemptId attempt) {
 }
 
 bool Deleter::Stands(const StoredStep& step, const DeletionFacts& facts) const {
-  return step.committed && step.marker == 0 && damaged_.count(step.id) == 0 && OnLineage(facts.decision, step.id);
+  const bool marked = step.marker != 0 || marked_.count(step.id) != 0;
+  return step.committed && !marked && damaged_.count(step.id) == 0 && OnLineage(facts.decision, step.id);
 }
 
 std::optional<SnapshotId> Deleter::Newest(const DeletionFacts& facts) const {
@@ -78,8 +91,10 @@ std::vector<SnapshotId> Deleter::Surplus(const DeletionFacts& facts, const Reten
 }
 
 // A damaged step is kept as long as a good one in its place would be.
-bool Deleter::LetGo(const StoredStep& step, uint32_t newer, const DeletionFacts& facts, const Retention& retention) {
-  if (step.marker != 0) return true;  // whoever marked it died before its files were gone
+bool Deleter::LetGo(const StoredStep& step, uint32_t newer, const DeletionFacts& facts,
+                    const Retention& retention) const {
+  // Whoever marked it died before its files were gone; or this deleter did, and failed.
+  if (step.marker != 0 || marked_.count(step.id) != 0) return true;
   const bool every = retention.keep_every != 0 && step.id.step % retention.keep_every == 0;
   return step.committed && OnLineage(facts.decision, step.id) && newer >= std::max(retention.keep_last, 1u) && !every;
 }
@@ -120,7 +135,10 @@ void Deleter::Work(const DeletionFacts& facts, bool retention, Context& context)
   RefuseWhatMayNotGo(facts, context);
   std::vector<SnapshotId> victims;
   for (const Asked& asked : asked_) victims.push_back(asked.id);
-  if (victims.empty() && retention) victims = Surplus(facts, context.config.retention);
+  if (victims.empty() && retention) {
+    victims = Surplus(facts, context.config.retention);
+    std::erase_if(victims, [&](const SnapshotId& id) { return undeleted_.count(id) != 0; });
+  }
   if (victims.empty() && retention) LookAtPins(facts, context);
   if (victims.empty()) return;
   const auto proven =
@@ -166,7 +184,7 @@ void Deleter::On(const StepVerified& event, Context& context) {
   } else if (CodeOf(event.status) == ErrorCode::CORRUPT) {
     damaged_.insert(successor_);  // an older one may be whole; nothing behind a damaged one was deleted
   } else {
-    Failed(event.status, context);
+    StorageFailed(event.status, context);
   }
 }
 
@@ -182,7 +200,11 @@ std::optional<SnapshotId> Deleter::On(const MarkerPut& event, Context& context) 
   if (event.op != op_ || op_ == 0) return std::nullopt;
   op_ = 0;
   if (Failed(event.status, context)) return std::nullopt;
-  if (event.pinned) return victim_;
+  if (event.pinned) {
+    marked_.erase(victim_);
+    return victim_;
+  }
+  marked_.insert(victim_);
   AfterMarker(context);
   return std::nullopt;
 }
@@ -200,7 +222,10 @@ void Deleter::AfterMarker(Context& context) {
 Deleter::Outcome Deleter::On(const NewestChecked& event, Context& context) {
   if (event.op != op_ || op_ == 0) return Outcome::kNothing;
   op_ = 0;
-  if (Failed(event.status, context)) return Outcome::kNothing;
+  if (!event.status.ok()) {
+    StorageFailed(event.status, context);
+    return Outcome::kNothing;
+  }
   if (event.newest > attempt_) return Outcome::kHigherAttempt;
   DeleteStep request;
   request.id = victim_;
@@ -212,20 +237,48 @@ std::optional<SnapshotId> Deleter::On(const StepDeleted& event, Context& context
   if (event.op != op_ || op_ == 0) return std::nullopt;
   op_ = 0;
   if (Failed(event.status, context)) return std::nullopt;
-  std::erase_if(asked_, [&](const Asked& asked) {
-    if (asked.id == victim_) context.Emit(DeleteEnded{asked.request, absl::OkStatus()});
-    return asked.id == victim_;
-  });
+  Answer(absl::OkStatus(), context);
   verified_.erase(victim_);
+  marked_.erase(victim_);
+  undeleted_.erase(victim_);
   return victim_;
 }
 
+// Those who asked for the victim.
+void Deleter::Answer(const absl::Status& status, Context& context) {
+  std::erase_if(asked_, [&](const Asked& asked) {
+    if (asked.id == victim_) context.Emit(DeleteEnded{asked.request, status});
+    return asked.id == victim_;
+  });
+}
+
+// The victim rests, and the others go.
 bool Deleter::Failed(const absl::Status& status, Context& context) {
   if (status.ok()) return false;
-  failure_ = status;
-  context.Emit(StartTimer{TimerKind::kRetry, attempt_, context.config.retry});
+  if (FailsForAll(status)) {
+    StorageFailed(status, context);
+    return true;
+  }
+  const absl::Status why = CannotBeDeleted(victim_, status, context);
+  Answer(why, context);
+  if (undeleted_.empty()) context.Emit(StartTimer{TimerKind::kUndeleted, attempt_, kUndeletedRest});
+  undeleted_[victim_] = why;
   return true;
 }
+
+void Deleter::StorageFailed(const absl::Status& status, Context& context) {
+  failure_ = status;
+  context.Emit(StartTimer{TimerKind::kRetry, attempt_, context.config.retry});
+  for (const Asked& asked : std::exchange(asked_, {}))
+    context.Emit(DeleteEnded{asked.request, CannotBeDeleted(asked.id, status, context)});
+}
+
+void Deleter::Rested(TimerKind kind) {
+  if (kind == TimerKind::kPins) look_rests_ = false;
+  if (kind == TimerKind::kUndeleted) undeleted_.clear();
+}
+
+absl::Status Deleter::undeleted() const { return undeleted_.empty() ? absl::OkStatus() : undeleted_.begin()->second; }
 
 void Deleter::Stop(const absl::Status& why, Context& context) {
   for (const Asked& asked : asked_) context.Emit(DeleteEnded{asked.request, why});

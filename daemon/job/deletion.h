@@ -16,11 +16,15 @@
 //
 // The oldest victim goes first, and any verified Z behind it will do: a backlog drains with one step read back, not
 // with one for each, also when steps are committed faster than they can be read.
+//
+// A victim whose files cannot be marked or deleted rests for some minutes, and the others go meanwhile. Where the
+// storage as a whole fails, all wait for a moment. Whoever asked hears either.
 #ifndef CKPTD_DAEMON_JOB_DELETION_H_
 #define CKPTD_DAEMON_JOB_DELETION_H_
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -39,6 +43,7 @@ struct DeletionFacts {
 };
 
 inline constexpr Nanos kPinRest = std::chrono::minutes(1);
+inline constexpr Nanos kUndeletedRest = std::chrono::minutes(5);
 
 class Deleter {
  public:
@@ -63,14 +68,16 @@ class Deleter {
   std::optional<SnapshotId> On(const PinLooked& event);
   // A step was: what was kept until now may go.
   void Committed() { look_due_ = true; }
-  // The timer kPins has fired.
-  void PinsMayBeLookedAt() { look_rests_ = false; }
+  // The timer kPins or kUndeleted has fired.
+  void Rested(TimerKind kind);
   void Retry() { failure_ = absl::OkStatus(); }
   // Requests under way end with an error.
   void Stop(const absl::Status& why, Context& context);
 
   // Not OK: the storage failed, and nothing goes on before Retry().
   [[nodiscard]] const absl::Status& failure() const { return failure_; }
+  // Why the oldest of the victims that rest could not be deleted. OK: none rests.
+  [[nodiscard]] absl::Status undeleted() const;
   [[nodiscard]] bool idle() const { return op_ == 0; }
 
  private:
@@ -85,13 +92,15 @@ class Deleter {
   [[nodiscard]] absl::Status MayGo(const SnapshotId& id, const DeletionFacts& facts, const Context& context) const;
   [[nodiscard]] std::vector<SnapshotId> Surplus(const DeletionFacts& facts, const Retention& retention,
                                                 bool pinned = false) const;
-  [[nodiscard]] static bool LetGo(const StoredStep& step, uint32_t newer, const DeletionFacts& facts,
-                                  const Retention& retention);
+  [[nodiscard]] bool LetGo(const StoredStep& step, uint32_t newer, const DeletionFacts& facts,
+                           const Retention& retention) const;
   void RefuseWhatMayNotGo(const DeletionFacts& facts, Context& context);
   void LookAtPins(const DeletionFacts& facts, Context& context);
   void Mark(Context& context);
   void AfterMarker(Context& context);
+  void Answer(const absl::Status& status, Context& context);
   bool Failed(const absl::Status& status, Context& context);
+  void StorageFailed(const absl::Status& status, Context& context);
 
   AttemptId attempt_ = 0;
   OpId op_ = 0;  // under way; 0 = none
@@ -99,6 +108,8 @@ class Deleter {
   SnapshotId successor_;  // being verified
   std::set<SnapshotId> verified_;
   std::set<SnapshotId> damaged_;
+  std::set<SnapshotId> marked_;  // by this deleter, and not gone: what is left of them is no checkpoint
+  std::map<SnapshotId, absl::Status> undeleted_;  // these rest, each for its reason
   std::vector<Asked> asked_;
   std::vector<SnapshotId> to_look_;  // believed pinned
   bool look_due_ = false;

@@ -1,6 +1,7 @@
 // Which steps go, in which order, and on what proof. The storage answers by hand.
 #include "daemon/job/deletion.h"
 
+#include <map>
 #include <memory>
 
 #include "daemon/base/errors.h"
@@ -55,6 +56,10 @@ class DeletionTest : public testing::Test {
       deleter_.Work(Facts(), retention, context_);
       if (effects_.empty()) return;
       while (!deleter_.idle()) Answer();
+      for (const Effect& effect : effects_) {
+        if (const auto* ended = std::get_if<DeleteEnded>(&effect)) ended_.push_back(ended->status);
+        if (const auto* timer = std::get_if<StartTimer>(&effect)) timers_.push_back(timer->kind);
+      }
     }
     FAIL() << "it never ends";
   }
@@ -67,6 +72,9 @@ class DeletionTest : public testing::Test {
       deleter_.On(StepVerified{verify->op, status}, context_);
     } else if (const auto* put = Asked<PutMarker>()) {
       EXPECT_EQ(put->attempt, kAttempt);
+      if (const auto failed = unmarkable_.find(put->id); failed != unmarkable_.end()) {
+        return void(deleter_.On(MarkerPut{put->op, failed->second}, context_));
+      }
       marked_.push_back(put->id);
       deleter_.On(MarkerPut{put->op, absl::OkStatus()}, context_);
     } else if (const auto* check = Asked<CheckNewest>()) {
@@ -74,6 +82,9 @@ class DeletionTest : public testing::Test {
     } else if (const auto* gone = Asked<DeleteStep>()) {
       ASSERT_FALSE(marked_.empty());
       EXPECT_EQ(marked_.back(), gone->id);
+      if (const auto failed = undeletable_.find(gone->id); failed != undeletable_.end()) {
+        return void(deleter_.On(StepDeleted{gone->op, failed->second}, context_));
+      }
       gone_.push_back(gone->id);
       const auto id = deleter_.On(StepDeleted{gone->op, absl::OkStatus()}, context_);
       std::erase_if(steps_, [&](const StoredStep& step) { return step.id == *id; });
@@ -117,7 +128,10 @@ class DeletionTest : public testing::Test {
   std::set<SnapshotId> sealed_;
   std::set<SnapshotId> damaged_;
   Deleter deleter_;
+  std::map<SnapshotId, absl::Status> unmarkable_, undeletable_;
   std::vector<SnapshotId> verified_, marked_, gone_;
+  std::vector<absl::Status> ended_;
+  std::vector<TimerKind> timers_;
 };
 
 // `ckptctl unpin` on another node reaches the storage only.
@@ -127,7 +141,7 @@ TEST_F(DeletionTest, APinThatIsGoneIsNoticedAfterACommit) {
   EXPECT_THAT(LooksAfter(Step(3, 70), true), ElementsAre(SnapshotId{3, 40}, SnapshotId{3, 30}));
   EXPECT_THAT(gone_, ElementsAre(SnapshotId{3, 50})) << "step 60 is pinned, and kept anyway";
   EXPECT_THAT(LooksAfter(Step(3, 80), false), testing::IsEmpty()) << "not at each";
-  deleter_.PinsMayBeLookedAt();
+  deleter_.Rested(TimerKind::kPins);
   EXPECT_THAT(LooksAfter(Step(3, 85), false), ElementsAre(SnapshotId{3, 60}, SnapshotId{3, 40}, SnapshotId{3, 30}));
   EXPECT_THAT(gone_, testing::IsSupersetOf({SnapshotId{3, 30}, SnapshotId{3, 40}, SnapshotId{3, 60}}));
 }
@@ -137,7 +151,7 @@ TEST_F(DeletionTest, WithoutACommitNoPinIsLookedAt) {
   steps_[0].pinned = true;
   Drain();
   EXPECT_THAT(LooksAfter(Step(3, 60), true), ElementsAre(SnapshotId{3, 30}));
-  deleter_.PinsMayBeLookedAt();
+  deleter_.Rested(TimerKind::kPins);
   Drain();
 }
 
@@ -255,6 +269,86 @@ TEST_F(DeletionTest, RefusalsNameTheReasonAndTheNextStep) {
   EXPECT_THAT(std::string(Request({3, 30}).message()), HasSubstr("ckptctl unpin first"));
   EXPECT_THAT(std::string(Request({3, 35}).message()), HasSubstr("being written"));
   EXPECT_EQ(CodeOf(Request({3, 77})), ErrorCode::NOT_FOUND);
+}
+
+// Its folder is read-only, say.
+TEST_F(DeletionTest, AStepThatCannotBeDeletedHoldsUpNone) {
+  steps_ = {Step(3, 30), Step(3, 40), Step(3, 50), Step(3, 60)};
+  unmarkable_[{3, 30}] = Error(ErrorCode::PERMISSION, "open /data/step-30/deleting: Permission denied");
+  Drain();
+  EXPECT_THAT(gone_, ElementsAre(SnapshotId{3, 40}));
+  EXPECT_TRUE(deleter_.failure().ok()) << "of one step, not of the storage";
+  EXPECT_THAT(std::string(deleter_.undeleted().message()), HasSubstr("job gpt: step 30 cannot be deleted: open /data"));
+  EXPECT_THAT(timers_, ElementsAre(TimerKind::kUndeleted));
+}
+
+TEST_F(DeletionTest, AStepThatCouldNotBeDeletedIsTriedAgainAfterARest) {
+  steps_ = {Step(3, 30), Step(3, 40), Step(3, 50), Step(3, 60)};
+  unmarkable_[{3, 30}] = unmarkable_[{3, 40}] = Error(ErrorCode::PERMISSION, "no");
+  Drain();
+  deleter_.Committed();
+  Drain();
+  EXPECT_EQ(timers_.size(), 1u) << "told once, for both";
+  deleter_.Rested(TimerKind::kUndeleted);
+  unmarkable_.erase({3, 40});
+  Drain();
+  EXPECT_THAT(gone_, ElementsAre(SnapshotId{3, 40})) << "30 alone rests again";
+  EXPECT_EQ(timers_.size(), 2u);
+  deleter_.Rested(TimerKind::kUndeleted);
+  unmarkable_.clear();
+  Drain();
+  EXPECT_THAT(gone_, ElementsAre(SnapshotId{3, 40}, SnapshotId{3, 30}));
+  EXPECT_TRUE(deleter_.undeleted().ok());
+}
+
+// The command would wait for its ten minutes.
+TEST_F(DeletionTest, WhoAsksForAStepThatCannotBeDeletedHearsWhy) {
+  steps_ = {Step(3, 30), Step(3, 40), Step(3, 50), Step(3, 60)};
+  unmarkable_[{3, 30}] = Error(ErrorCode::PERMISSION, "open /data/step-30/deleting: Permission denied");
+  for (int i = 0; i < 2; ++i) {  // also while the step rests
+    ASSERT_TRUE(Request({3, 30}).ok());
+    Drain(/*retention=*/false);
+    ASSERT_EQ(ended_.size(), 1u + i);
+    EXPECT_EQ(CodeOf(ended_.back()), ErrorCode::PERMISSION);
+    EXPECT_THAT(std::string(ended_.back().message()), HasSubstr("/data/step-30/deleting"));
+  }
+  unmarkable_.clear();
+  ASSERT_TRUE(Request({3, 30}).ok());
+  Drain();
+  EXPECT_TRUE(ended_.back().ok()) << ended_.back();
+  EXPECT_TRUE(deleter_.undeleted().ok());
+}
+
+// Its manifest may be gone: it is no checkpoint any more, and goes whatever is kept.
+TEST_F(DeletionTest, AStepWhoseDeletionFailedDoesNotCountAndIsFinished) {
+  steps_ = {Step(3, 30), Step(3, 40), Step(3, 50), Step(3, 60)};
+  context_.config.retention.keep_last = 3;
+  undeletable_[{3, 50}] = Error(ErrorCode::STORAGE_IO, "unlink /data/step-50/rank: Input/output error");
+  ASSERT_TRUE(Request({3, 50}).ok());
+  Drain();
+  EXPECT_EQ(CodeOf(ended_.back()), ErrorCode::STORAGE_IO);
+  EXPECT_TRUE(gone_.empty()) << "30, 40 and 60 are the last three";
+  undeletable_.clear();
+  deleter_.Rested(TimerKind::kUndeleted);
+  Drain();
+  EXPECT_THAT(gone_, ElementsAre(SnapshotId{3, 50}));
+}
+
+// What failed is not the step: all of them wait a moment, and who asked hears it.
+TEST_F(DeletionTest, AStorageThatIsFullHoldsUpAll) {
+  steps_ = {Step(3, 30), Step(3, 40), Step(3, 50), Step(3, 60)};
+  unmarkable_[{3, 30}] = Error(ErrorCode::STORAGE_FULL, "no space");
+  ASSERT_TRUE(Request({3, 30}).ok());
+  ASSERT_TRUE(Request({3, 40}).ok());
+  Drain();
+  EXPECT_TRUE(gone_.empty());
+  EXPECT_EQ(ended_.size(), 2u);
+  EXPECT_THAT(timers_, ElementsAre(TimerKind::kRetry));
+  EXPECT_EQ(CodeOf(deleter_.failure()), ErrorCode::STORAGE_FULL);
+  unmarkable_.clear();
+  deleter_.Retry();
+  Drain();
+  EXPECT_THAT(gone_, ElementsAre(SnapshotId{3, 30}, SnapshotId{3, 40}));
 }
 
 // It is pinned while its successor is read back.

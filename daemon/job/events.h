@@ -34,12 +34,13 @@ using ProcessId = uint64_t;
 using OpId = uint64_t;
 
 enum class TimerKind : uint8_t {
-  kResend,  // STATE and REPORT are repeated (only with more than one agent)
-  kDecide,  // decide_timeout: agents that have not reported have nothing. key = attempt
-  kRetry,   // storage failed in RUN: try again. key = attempt
-  kSettle,  // act on the REPORTs that came
-  kJoin,    // restore(timeout=) of a ticket is over. key = ticket
-  kPins,    // pins on the storage may be looked at again. key = attempt
+  kResend,     // STATE and REPORT are repeated (only with more than one agent)
+  kDecide,     // decide_timeout: agents that have not reported have nothing. key = attempt
+  kRetry,      // storage failed in RUN: try again. key = attempt
+  kSettle,     // act on the REPORTs that came
+  kJoin,       // restore(timeout=) of a ticket is over. key = ticket
+  kPins,       // pins on the storage may be looked at again. key = attempt
+  kUndeleted,  // what could not be deleted may be tried again. key = attempt
 };
 
 // ---------------------------------------------------------------------------------------------------------- events

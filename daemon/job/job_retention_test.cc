@@ -79,6 +79,29 @@ TEST_F(JobTest, ADamagedSuccessorDeletesNothing) {
   EXPECT_FALSE(Has<PutMarker>());
 }
 
+TEST_F(JobTest, AStepThatCannotBeDeletedIsToldUntilItIs) {
+  Run();
+  for (const StepId step : {10, 20}) {
+    Rank(v1::RankReport::RUN, {{1, step}}, {{1, step}});
+    Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
+    Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
+  }
+  Feed(StepVerified{Last<VerifyStep>().op, absl::OkStatus()});
+  const absl::Status denied = Error(ErrorCode::PERMISSION, "open /data/gpt/step-10/deleting: Permission denied");
+  Feed(MarkerPut{Last<PutMarker>().op, denied});
+  EXPECT_EQ(Last<StartTimer>().kind, TimerKind::kUndeleted);
+  EXPECT_EQ(CodeOf(machine_.view().trouble), ErrorCode::PERMISSION);
+  EXPECT_THAT(machine_.view().last_error, testing::HasSubstr("step 10 cannot be deleted: open /data/gpt/step-10"));
+  Feed(TimerFired{TimerKind::kRetry, 1});
+  EXPECT_FALSE(Has<PutMarker>());
+  Feed(TimerFired{TimerKind::kUndeleted, 1});
+  Feed(MarkerPut{Last<PutMarker>().op, absl::OkStatus()});
+  Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
+  Feed(StepDeleted{Last<DeleteStep>().op, absl::OkStatus()});
+  EXPECT_TRUE(machine_.view().trouble.ok());
+  EXPECT_EQ(machine_.view().last_error, "");
+}
+
 TEST_F(JobTest, TheLastGoodStepCannotBeRemovedByHand) {
   Run();
   Rank(v1::RankReport::RUN, {{1, 10}}, {{1, 10}});

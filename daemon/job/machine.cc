@@ -64,7 +64,8 @@ class Machine::Impl {
         coordinator_.Evaluate();
         break;
       case TimerKind::kPins:
-        coordinator_.PinsMayBeLookedAt();
+      case TimerKind::kUndeleted:
+        coordinator_.DeletionRested(event.kind);
         coordinator_.Evaluate();
         break;
       case TimerKind::kJoin:

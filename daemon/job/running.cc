@@ -51,6 +51,7 @@ void Coordinator::BeginLoad() {
   reports_.Assign(claims_);  // those of GATHER, or of the life before, are void: facts count from here on
   refusals_.clear();
   given_up_ = false;
+  last_error_.clear();
   flush_plan_.Reset(attempt_, ToId(decision_.parent()));
   committer_.Reset(attempt_, NewestCommitted());
   deleter_.Reset(attempt_);
@@ -290,11 +291,14 @@ void Coordinator::FillView(View* view) const {
   for (const std::string& agent : context_.config.members) {
     if (!reports_.Has(agent)) view->silent_agents.push_back(agent);
   }
+  view->last_error = last_error_;
   if (phase_ != Phase::kLoad && phase_ != Phase::kRun) return;
   view->parent = ToId(decision_.parent());
   view->watermark = std::max(view->watermark, grants_.watermark());  // what its predecessor told holds
   view->floor = std::max(view->floor, grants_.floor());
   view->durable = committer_.durable();
+  view->trouble = deleter_.undeleted();
+  if (!view->trouble.ok()) view->last_error = std::string(view->trouble.message());
   FillProtection(view);
 }
 

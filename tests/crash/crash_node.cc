@@ -81,7 +81,8 @@ struct NodeEffects {
     node.lives_[e.rank].loaded = 0;
   }
   void operator()(const job::StartTimer& e) const {
-    if (e.kind == job::TimerKind::kRetry) node.retries_.push_back(e);
+    const bool retry = e.kind == job::TimerKind::kRetry || e.kind == job::TimerKind::kUndeleted;
+    if (retry) node.retries_.push_back(e);
   }
   void operator()(const job::DeleteEnded&) const {}
   template <typename Request>

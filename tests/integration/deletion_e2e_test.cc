@@ -201,6 +201,28 @@ TEST_F(DeletionE2eTest, ABacklogDrainsWhenRetentionIsLowered) {
   trainer->Kill();
 }
 
+// Something is in the way of the marker. It is told, by name, and retention goes on with the others.
+TEST_F(DeletionE2eTest, AStepThatCannotBeDeletedHoldsUpNone) {
+  auto trainer = node_->Train(Args("--job gpt --step-ms 5 --every 5 --steps 1000000"));
+  ASSERT_TRUE(trainer->WaitFor("DURABLE")) << node_->AgentLog();
+  const uint64_t first = trainer->Last("DURABLE");
+  const std::string obstacle = StepDir("gpt", first) + "/deleting";
+  ASSERT_TRUE(fs::create_directory(obstacle)) << Run("list gpt");
+  EXPECT_TRUE(Await(*trainer, [&] { return trainer->Last("DURABLE") > first + 100; })) << node_->AgentLog();
+  trainer->Signal(SIGSTOP);
+  EXPECT_TRUE(Await(*trainer, [&] { return Manifests() == 5; })) << Run("list gpt") << node_->AgentLog();
+  Said status = Run("status");
+  EXPECT_EQ(status.code, 1) << status;
+  EXPECT_TRUE(status.Has("step " + std::to_string(first) + " cannot be deleted")) << status;
+  EXPECT_TRUE(status.Has(obstacle.substr(node_->storage().size() + 1))) << status;
+  Said refused = Run("rm gpt@" + std::to_string(first));
+  EXPECT_TRUE(refused.code != 0 && refused.ErrorHas("cannot be deleted")) << refused;
+  fs::remove(obstacle);
+  EXPECT_EQ(Run("rm gpt@" + std::to_string(first)).code, 0) << node_->AgentLog();
+  EXPECT_EQ(CkptctlTest::Await(0).code, 0) << Run("status");
+  trainer->Kill();
+}
+
 // Attempts die one after the other between image and sidecar, before they commit anything. The next one that runs
 // removes what they left, without a commit of its own; what it may need stays.
 TEST_F(DeletionE2eTest, RemainsOfDeadAttemptsGo) {
