@@ -215,6 +215,7 @@ void CopySender::Offered(const Key& to, Turn turn, const absl::StatusOr<v1::Offe
   if (sending == nullptr) return;
   const SnapshotId id = sending->id;
   Log(kDebug, "copy.offered").Job(job_).Rank(to.rank).Snapshot(id).Field("holder", to.agent).Error(answer.status());
+  NoteRoom(to, *sending, answer);
   if (sending->early() && (!answer.ok() || answer->have())) return FailedEarly(to, answer.status());
   if (!answer.ok()) return Ended(to, id, answer.status());
   if (sending->cancelled) return Ended(to, id, Error(ErrorCode::CANCELLED, "not wanted any more"));
@@ -222,6 +223,12 @@ void CopySender::Offered(const Key& to, Turn turn, const absl::StatusOr<v1::Offe
   if (sending->bytes.size == 0) return Moved(to, turn, absl::OkStatus());
   const absl::Status moving = Move(to, *sending, *answer);
   if (!moving.ok()) Moved(to, turn, moving);
+}
+
+// A token says so.
+void CopySender::NoteRoom(const Key& to, Sending& sending, const absl::StatusOr<v1::OfferResponse>& answer) {
+  sending.has_room = answer.ok() && !answer->have();
+  if (sending.has_room) refused_.erase(to);
 }
 
 absl::Status CopySender::Move(const Key& to, Sending& sending, const v1::OfferResponse& answer) {
@@ -262,8 +269,9 @@ void CopySender::Renew(const Key& to, Turn turn, uint32_t slot, const TokenAnswe
     return answered(Error(ErrorCode::CANCELLED, "not wanted any more"));
   calls->Offer(to.agent, RequestFor(to.rank, *sending), kPatience,
                scope_.Bind([this, to, turn, slot, answered](const absl::StatusOr<v1::OfferResponse>& again) {
-                 const bool waits = IsWaiting(again.status()) && Find(to, turn) != nullptr;
-                 if (waits) return Moved(to, turn, again.status());
+                 Sending* now = Find(to, turn);
+                 if (now != nullptr) NoteRoom(to, *now, again);
+                 if (now != nullptr && IsWaiting(again.status())) return Moved(to, turn, again.status());
                  answered(RenewedToken(slot, again));
                }));
 }
@@ -314,15 +322,17 @@ void CopySender::Drop(const Key& to) {
 void CopySender::Ended(const Key& to, const SnapshotId& id, const absl::Status& status) {
   uint64_t bytes = 0;
   bool moved = false;
+  bool had_room = false;
   if (const Sending* sending = Find(to, id)) {
     bytes = sending->bytes.size;
     moved = sending->move != nullptr;
+    had_room = sending->has_room;
     Drop(to);
   }
   if (!status.ok() && !IsWaiting(status))
     Log(kWarning, "copy.failed").Job(job_).Rank(to.rank).Snapshot(id).Field("holder", to.agent).Error(status);
   if (!IsWaiting(status) && (moved || !status.ok())) handler_.ended(status, bytes);
-  plan_.Ended(to, id, status, clock_.Monotonic());
+  plan_.Ended(to, id, status, clock_.Monotonic(), had_room);
   const bool refuses = IsRefusal(status) || plan_.IsOverdue(to);
   if (refuses) refused_.insert(to);
   if (status.ok()) refused_.erase(to);

@@ -94,6 +94,7 @@ class CopySender {
     std::unique_ptr<transport::CopyMove> move;
     std::vector<uint32_t> crcs;  // early: of the first chunks of the image
     uint32_t told = 0;           // chunks that the move has
+    bool has_room = false;       // the holder has a slot for it, as it said last
     bool moved = false;          // all of them are with the holder
     bool cancelled = false;
     [[nodiscard]] bool early() const { return held.record == nullptr; }
@@ -119,6 +120,7 @@ class CopySender {
   void Cancel(const Key& to);
   void Offer(const Key& to);
   void Offered(const Key& to, Turn turn, const absl::StatusOr<v1::OfferResponse>& answer);
+  void NoteRoom(const Key& to, Sending& sending, const absl::StatusOr<v1::OfferResponse>& answer);
   [[nodiscard]] absl::Status Move(const Key& to, Sending& sending, const v1::OfferResponse& answer);
   using TokenAnswer = std::function<void(absl::StatusOr<transport::TransferToken>)>;
   void Renew(const Key& to, Turn turn, uint32_t slot, const TokenAnswer& answered);

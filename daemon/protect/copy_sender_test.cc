@@ -161,6 +161,54 @@ TEST_F(CopySenderTest, AHolderThatHasNoRoomForLongKeepsNoStepEither) {
   EXPECT_THAT(refused_, ElementsAre(10, 20)) << "it has taken one";
 }
 
+// Others' copies have its threads: each offer gets a token, and each connection is turned away.
+TEST_F(CopySenderTest, AHolderThatHasRoomAndServesOthersFirstIsNotRefusing) {
+  Protect(10);
+  const auto turned_away = [this] {
+    ASSERT_FALSE(calls_.offers.empty());
+    const FakeCopyCalls::Moved sent = Begin();
+    Pass(seconds(10));
+    sent.done(Error(ErrorCode::BUSY, "4 transfers are under way here; dial again later"));
+    Pass(seconds(1));
+  };
+  while (clock_.Monotonic() < seconds(120)) ASSERT_NO_FATAL_FAILURE(turned_away());
+  EXPECT_THAT(refused_, IsEmpty());
+  EXPECT_TRUE(sender_->plan().last_error().ok()) << sender_->plan().last_error();
+  while (refused_.empty() && clock_.Monotonic() < seconds(700)) ASSERT_NO_FATAL_FAILURE(turned_away());
+  EXPECT_THAT(refused_, ElementsAre(10)) << "training does not wait for ever";
+  EXPECT_GE(clock_.Monotonic(), seconds(600));
+  EXPECT_EQ(CodeOf(sender_->plan().last_error()), ErrorCode::BUSY) << "status names it";
+}
+
+// Only that its threads are busy is excused by a token: here the bytes have no way.
+TEST_F(CopySenderTest, AHolderThatGivesTokensAndIsNotReachedKeepsNoStep) {
+  Protect(10);
+  while (refused_.empty() && clock_.Monotonic() < seconds(60)) {
+    ASSERT_FALSE(calls_.offers.empty());
+    Begin().done(Error(ErrorCode::TIMEOUT, "5 connections in a row ended before a chunk was verified"));
+    Pass(seconds(10));
+  }
+  EXPECT_THAT(refused_, ElementsAre(10));
+  EXPECT_LE(clock_.Monotonic(), seconds(41));
+}
+
+// It waited here for longer than its holder keeps the place of one that does not come.
+TEST_F(CopySenderTest, ATransferThatItsHolderForgotIsNoRefusal) {
+  Protect(10);
+  for (uint32_t slot = 1; clock_.Monotonic() < seconds(300); ++slot) {
+    Take(calls_.offers).answer(TokenFor(slot));
+    const FakeCopyCalls::Moved sent = Take(calls_.sent);
+    Pass(seconds(65));
+    absl::Status renewed;
+    sent.order.renew([&](const absl::StatusOr<transport::TransferToken>& answer) { renewed = answer.status(); });
+    Take(calls_.offers).answer(TokenFor(slot + 1));
+    ASSERT_EQ(CodeOf(renewed), ErrorCode::FENCED);
+    sent.done(renewed);
+    Pass(seconds(10));
+  }
+  EXPECT_THAT(refused_, IsEmpty());
+}
+
 TEST_F(CopySenderTest, WithoutLinksItIsTriedAgainUntilThereAreSome) {
   linked_ = false;
   Protect(10);

@@ -7,13 +7,22 @@
 #include "daemon/base/errors.h"
 
 namespace ckptd::protect {
+namespace {
+
+// It has given a slot, and serves others first, or has begun anew since.
+bool HasTurnToCome(const absl::Status& status, bool had_room) {
+  return had_room && (IsWaiting(status) || CodeOf(status) == ErrorCode::FENCED);
+}
+
+}  // namespace
 
 void Plan::SetTarget(const SnapshotId& snapshot, std::set<CopyKey> owed, bool counted) {
   if (snapshot != target_) {
     last_error_ = absl::OkStatus();
     for (auto& [key, copy] : copies_) {
       copy.failing_since.reset();
-      copy.overdue = false;
+      copy.unserved_since.reset();
+      copy.taken = copy.overdue = false;
       if (copy.state == State::kWaiting && copy.only_waits) copy = {};  // a holder may have room for this one
     }
   }
@@ -39,7 +48,7 @@ bool Plan::Startable(const Copy& copy) const {
   return copy.state == State::kWaiting || (copy.state == State::kDone && !counted_);
 }
 
-void Plan::Ended(const CopyKey& to, const SnapshotId& snapshot, const absl::Status& status, Nanos now) {
+void Plan::Ended(const CopyKey& to, const SnapshotId& snapshot, const absl::Status& status, Nanos now, bool had_room) {
   const auto at = copies_.find(to);
   if (at == copies_.end() || at->second.state != State::kUnderWay || at->second.snapshot != snapshot) return;
   Copy& copy = at->second;
@@ -51,28 +60,39 @@ void Plan::Ended(const CopyKey& to, const SnapshotId& snapshot, const absl::Stat
     copy = {};
     return;
   }
-  if (status.ok()) {
-    copy.state = State::kDone;
-    copy.pause = Nanos(0);
-    copy.not_before = now + pauses_.longest;
-    copy.failing_since.reset();
-    copy.overdue = false;
-    last_error_ = absl::OkStatus();
-    return;
-  }
-  Failed(to, copy, status, now);
+  if (status.ok()) return Taken(to, copy, now);
+  Failed(to, copy, status, now, had_room);
 }
 
-void Plan::Failed(const CopyKey& to, Copy& copy, const absl::Status& status, Nanos now) {
+// What is asked for again says nothing of the others.
+void Plan::Taken(const CopyKey& to, Copy& copy, Nanos now) {
+  if (!std::exchange(copy.taken, true)) {
+    for (auto& [key, other] : copies_) {
+      if (key.agent == to.agent) other.unserved_since.reset();
+    }
+  }
+  copy.state = State::kDone;
+  copy.pause = Nanos(0);
+  copy.not_before = now + pauses_.longest;
+  copy.failing_since.reset();
+  copy.unserved_since.reset();
+  copy.overdue = false;
+  last_error_ = absl::OkStatus();
+}
+
+void Plan::Failed(const CopyKey& to, Copy& copy, const absl::Status& status, Nanos now, bool had_room) {
+  if (!copy.unserved_since) copy.unserved_since = now;
   if (!copy.failing_since) copy.failing_since = now;
-  const Nanos failing = now - *copy.failing_since;
-  copy.overdue = copy.overdue || failing >= pauses_.patience;
+  if (HasTurnToCome(status, had_room)) copy.failing_since.reset();
+  const Nanos failing = now - copy.failing_since.value_or(now);
+  const Nanos unserved = now - *copy.unserved_since;
+  copy.overdue = failing >= pauses_.patience || unserved >= pauses_.turn;
   if (!IsWaiting(status)) {
     last_error_ = status;
   } else if (copy.overdue) {
+    const auto taken_none = std::chrono::duration_cast<std::chrono::seconds>(std::max(failing, unserved));
     last_error_ = Error(CodeOf(status), absl::StrCat("node ", to.agent, " has taken no copy of rank ", to.rank, " for ",
-                                                     std::chrono::duration_cast<std::chrono::seconds>(failing).count(),
-                                                     " s: ", status.message()));
+                                                     taken_none.count(), " s: ", status.message()));
   }
   const Nanos longest = IsWaiting(status) ? std::min(pauses_.longest, pauses_.first * 5) : pauses_.longest;
   copy.pause = copy.pause == Nanos(0) ? pauses_.first : std::min(longest, copy.pause * 2);

@@ -12,7 +12,9 @@
 // told: a key has one copy under way at a time.
 //
 // A holder that has no room yet is no failure, but one that has none for long is: the target keeps a slot of every rank
-// until it is protected. After `patience` the copy is overdue, which is told; it is still tried.
+// until it is protected. After `patience` the copy is overdue, which is told; it is still tried. A holder that has
+// given it a slot takes it when its turn comes, after others' copies: it is waited for as long as the holder takes any,
+// and `turn` beyond that.
 //
 // Pure: no I/O, no clock. One thread.
 #ifndef CKPTD_DAEMON_PROTECT_PLAN_H_
@@ -55,6 +57,7 @@ struct Pauses {
   Nanos first = std::chrono::milliseconds(200);
   Nanos longest = std::chrono::seconds(10);   // also between a copy and the question whether it is still there
   Nanos patience = std::chrono::seconds(30);  // with a holder that does not take it
+  Nanos turn = std::chrono::minutes(10);      // with one that has room, and takes none of this agent's copies
 };
 
 class Plan {
@@ -65,8 +68,10 @@ class Plan {
   // coordinator knows of all copies.
   void SetTarget(const SnapshotId& snapshot, std::set<CopyKey> owed, bool counted);
 
-  // An order to start `to` has ended: OK, the holder has verified it.
-  void Ended(const CopyKey& to, const SnapshotId& snapshot, const absl::Status& status, Nanos now);
+  // An order to start `to` has ended: OK, the holder has verified it. `had_room`: it had given it a slot, and not taken
+  // that back.
+  void Ended(const CopyKey& to, const SnapshotId& snapshot, const absl::Status& status, Nanos now,
+             bool had_room = false);
 
   // What is to be done now; each order is given once.
   [[nodiscard]] std::vector<Order> Next(Nanos now);
@@ -80,7 +85,8 @@ class Plan {
     size_t under_way = 0;
   };
   [[nodiscard]] Count count() const;
-  // At its last Ended() it had failed, for `patience`; until it succeeds, or another step is the target.
+  // At its last Ended() it had failed, for `patience`, or not had its `turn`; until it succeeds, or another step is the
+  // target.
   [[nodiscard]] bool IsOverdue(const CopyKey& to) const;
   // Why the last copy of the target that failed did so; OK when none has since the last that did not. IsWaiting() only
   // when it is overdue.
@@ -95,13 +101,16 @@ class Plan {
     Nanos not_before{0};
     Nanos pause{0};                      // the last one
     bool only_waits = false;             // its last failure was none
+    bool taken = false;                  // once, of the target
     std::optional<Nanos> failing_since;  // the target's copy
+    std::optional<Nanos> unserved_since;
     bool overdue = false;
   };
 
   [[nodiscard]] bool Wanted(const CopyKey& key) const;
   [[nodiscard]] bool Startable(const Copy& copy) const;
-  void Failed(const CopyKey& to, Copy& copy, const absl::Status& status, Nanos now);
+  void Taken(const CopyKey& to, Copy& copy, Nanos now);
+  void Failed(const CopyKey& to, Copy& copy, const absl::Status& status, Nanos now, bool had_room);
 
   const Pauses pauses_;
   SnapshotId target_;

@@ -127,6 +127,62 @@ TEST(Plan, AHolderThatHasNoRoomForLongIsOverdueUntilItTakesOneOrTheNextIsWanted)
   EXPECT_FALSE(plan.IsOverdue({0, "b"})) << "its time begins anew";
 }
 
+// In milliseconds for seconds: 30 without room, 600 with it.
+Plan PlanOfRoom() { return Plan({milliseconds(1), milliseconds(1), milliseconds(30), milliseconds(600)}); }
+constexpr bool kHadRoom = true;
+
+// One try, that ends so; whether it is overdue then.
+bool EndsOverdue(Plan& plan, const CopyKey& to, const absl::Status& status, int at, bool had_room) {
+  (void)plan.Next(milliseconds(at));
+  plan.Ended(to, plan.target(), status, milliseconds(at), had_room);
+  return plan.IsOverdue(to);
+}
+
+TEST(Plan, AHolderThatHasRoomIsGivenTimeUntilItTakesNoneForLong) {
+  Plan plan = PlanOfRoom();
+  plan.SetTarget(kTen, Owed({"b"}, {0}), false);
+  const absl::Status busy = Error(ErrorCode::BUSY, "4 transfers are under way here");
+  const absl::Status anew = Error(ErrorCode::FENCED, "the other agent has begun anew");
+  for (int at = 10; at < 610; at += 10)
+    EXPECT_FALSE(EndsOverdue(plan, {0, "b"}, at % 20 == 0 ? busy : anew, at, kHadRoom)) << at;
+  EXPECT_TRUE(EndsOverdue(plan, {0, "b"}, busy, 610, kHadRoom));
+  EXPECT_EQ(plan.last_error(),
+            Error(ErrorCode::BUSY, "node b has taken no copy of rank 0 for 0 s: 4 transfers are under way here"));
+}
+
+TEST(Plan, RoomExcusesNoOtherFailure) {
+  Plan plan = PlanOfRoom();
+  plan.SetTarget(kTen, Owed({"b"}, {0}), false);
+  EXPECT_FALSE(EndsOverdue(plan, {0, "b"}, Broken(), 10, kHadRoom));
+  EXPECT_FALSE(EndsOverdue(plan, {0, "b"}, Broken(), 39, kHadRoom));
+  EXPECT_TRUE(EndsOverdue(plan, {0, "b"}, Broken(), 40, kHadRoom));
+}
+
+TEST(Plan, WithARoomThatIsTakenBackItIsOverdueAsWithoutOne) {
+  Plan plan = PlanOfRoom();
+  plan.SetTarget(kTen, Owed({"b"}, {0}), false);
+  const absl::Status busy = Error(ErrorCode::BUSY, "no slot is free yet");
+  EXPECT_FALSE(EndsOverdue(plan, {0, "b"}, busy, 10, !kHadRoom));
+  EXPECT_FALSE(EndsOverdue(plan, {0, "b"}, busy, 35, kHadRoom)) << "here its time begins anew";
+  EXPECT_FALSE(EndsOverdue(plan, {0, "b"}, busy, 45, !kHadRoom));
+  EXPECT_FALSE(EndsOverdue(plan, {0, "b"}, busy, 74, !kHadRoom));
+  EXPECT_TRUE(EndsOverdue(plan, {0, "b"}, busy, 75, !kHadRoom));
+}
+
+TEST(Plan, AHolderThatTakesOtherCopiesIsWaitedForLonger) {
+  Plan plan = PlanOfRoom();
+  plan.SetTarget(kTen, Owed({"b", "c"}, {0, 1}), false);
+  const absl::Status busy = Error(ErrorCode::BUSY, "4 transfers are under way here");
+  EXPECT_FALSE(EndsOverdue(plan, {0, "b"}, busy, 10, kHadRoom));
+  EXPECT_FALSE(EndsOverdue(plan, {0, "c"}, busy, 10, kHadRoom));
+  EXPECT_FALSE(EndsOverdue(plan, {1, "b"}, absl::OkStatus(), 500, kHadRoom));
+  EXPECT_TRUE(EndsOverdue(plan, {0, "c"}, busy, 610, kHadRoom)) << "this one has taken none";
+  EXPECT_FALSE(EndsOverdue(plan, {0, "b"}, busy, 620, kHadRoom));
+  EXPECT_FALSE(EndsOverdue(plan, {1, "b"}, absl::OkStatus(), 700, kHadRoom)) << "it was asked whether it has it still";
+  EXPECT_FALSE(EndsOverdue(plan, {0, "b"}, busy, 1219, kHadRoom));
+  EXPECT_TRUE(EndsOverdue(plan, {0, "b"}, busy, 1220, kHadRoom)) << "which took nothing";
+}
+
 TEST(Plan, ANewTargetCancelsTheOldAndWaitsForItsEnd) {
   Plan plan;
   plan.SetTarget(kTen, Owed({"b"}, {0}), kCounted);

@@ -100,12 +100,14 @@ bool DialledMove::TokenIsFresh() const { return !token_used_ && Now() - token_si
 
 void DialledMove::AskForSlot() {
   phase_ = Phase::kWaiting;
+  waits_since_ = Now();
   ticket_ = shared_->slots->Ask(scope_.Bind([this] { Granted(); }));
 }
 
 // Looked at once more when ChunkReady is known to say so.
 void DialledMove::Rest() {
   phase_ = Phase::kResting;
+  waits_since_ = Now();
   rests_ = true;
   pause_ = shared_->loop.After(kRestsAtMost, [this] {
     shows_up_ = true;
@@ -118,12 +120,19 @@ void DialledMove::Awake() {
   if (phase_ != Phase::kResting) return;
   rests_ = false;
   shared_->loop.CancelTimer(std::exchange(pause_, 0));
+  Waited();
   Wait();
+}
+
+// For something of this node: the other end may have been free meanwhile.
+void DialledMove::Waited() {
+  if (busy_since_) *busy_since_ += Now() - waits_since_;
 }
 
 void DialledMove::Granted() {
   shows_up_ = false;
   has_slot_ = true;
+  Waited();
   TokenIsFresh() ? Dial() : Renew();
 }
 

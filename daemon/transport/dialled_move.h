@@ -94,6 +94,7 @@ class DialledMove final : public CopyMove {
   void Rest();
   void Awake();
   void Granted();
+  void Waited();
   void Renew();
   void Renewed(const absl::StatusOr<TransferToken>& token);
   void Dial();
@@ -128,7 +129,8 @@ class DialledMove final : public CopyMove {
   Nanos token_since_;
   bool token_used_ = false;
   uint32_t vain_ = 0;
-  std::optional<Nanos> busy_since_;  // the other end, since the last connection
+  std::optional<Nanos> busy_since_;  // the other end, since the last connection; without what this one waited here
+  Nanos waits_since_{0};             // for a slot, or a chunk
   uint64_t progress_ = 0;            // before the present connection
   BulkWay way_ = BulkWay::kGrpc;     // of it
   Nanos driven_since_{0};

@@ -56,6 +56,28 @@ TEST_F(MovesTest, BusyForTooLongIsTheOwnersMatter) {
   EXPECT_GT(dials_, 3);
 }
 
+// Its own node's slots are others' for longer than that: the other end was asked twice, and not for long.
+TEST_F(MovesTest, WhatItWaitsForASlotHereIsNotTheOtherEndsBusyTime) {
+  busy_patience_ = milliseconds(500);
+  refuse_ = Error(ErrorCode::BUSY, "later");
+  Send(one_);
+  ASSERT_TRUE(Until([this] { return refused_ > 0; }));
+  int held = 0;
+  dialling_.Do([&] {
+    for (int i = 0; i < 2; ++i) shared_->slots->Ask([&held] { ++held; });
+  });
+  ASSERT_TRUE(Until([&] { return held == 2; }));
+  const int before = refused_;
+  Wake().WaitUntil(SystemClock().Monotonic() + milliseconds(600));
+  EXPECT_EQ(refused_, before);
+  dialling_.Do([this] {
+    for (int i = 0; i < 2; ++i) shared_->slots->Return();
+  });
+  ASSERT_TRUE(Until([&] { return refused_ > before; }));
+  served_.Do([this] { refuse_ = absl::OkStatus(); });
+  EXPECT_TRUE(Wait(one_.end).ok()) << Wait(one_.end);
+}
+
 TEST_F(MovesTest, WhatIsFinalIsNotTriedAgain) {
   refuse_ = Error(ErrorCode::SUPERSEDED, "newer ones are here");
   Send(one_);
