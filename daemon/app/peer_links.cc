@@ -155,6 +155,9 @@ absl::StatusOr<std::unique_ptr<transport::Links>> PeerLinks::MakeLinks() {
     return transport::SelfStanding{std::move(self.name), self.generation, std::move(self.status)};
   };
   options.admit = [this](const std::string& name, uint64_t generation) { return membership_.Admit(name, generation); };
+  options.would_admit = [this](const std::string& name, uint64_t generation) {
+    return membership_.WouldAdmit(name, generation);
+  };
   options.copy_host = handler_.copies;
   for (const auto& bulk : bulks_) options.bulks.push_back(bulk.get());
   options.measures = config_.bulk == PeersBulkChoice::kAuto;

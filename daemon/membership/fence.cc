@@ -43,7 +43,7 @@ void Fence::Left(const std::string& name) {
   Forget();
 }
 
-absl::Status Fence::Claimed(const std::string& name, uint64_t generation) {
+absl::Status Fence::WouldClaim(const std::string& name, uint64_t generation) const {
   if (generation == 0)
     return Error(ErrorCode::INVALID_ARGUMENT,
                  absl::StrCat("node ", Shown(name), " claims generation 0; the first is 1"));
@@ -51,10 +51,14 @@ absl::Status Fence::Claimed(const std::string& name, uint64_t generation) {
   const auto found = records_.find(name);
   if (found == records_.end() || !found->second.present)
     return Error(ErrorCode::NOT_FOUND, absl::StrCat("node ", Shown(name), " is not a member"));
-  Record& record = found->second;
-  if (generation < record.claimed)
-    return OutOfDate(name, generation, absl::StrCat("generation ", record.claimed, " was here already"));
-  record.claimed = generation;
+  if (generation < found->second.claimed)
+    return OutOfDate(name, generation, absl::StrCat("generation ", found->second.claimed, " was here already"));
+  return absl::OkStatus();
+}
+
+absl::Status Fence::Claimed(const std::string& name, uint64_t generation) {
+  CKPTD_RETURN_IF_ERROR(WouldClaim(name, generation));
+  records_[name].claimed = generation;
   return absl::OkStatus();
 }
 

@@ -38,6 +38,8 @@ class Fence {
   void Left(const std::string& name);
   // A node says that it is this generation of `name`. FENCED when it is out of date.
   [[nodiscard]] absl::Status Claimed(const std::string& name, uint64_t generation);
+  // What Claimed would say. Nothing changes.
+  [[nodiscard]] absl::Status WouldClaim(const std::string& name, uint64_t generation) const;
 
  private:
   struct Record {

@@ -50,6 +50,18 @@ TEST(Fence, WhereTheSourceKnowsNoneTheClaimsCount) {
   EXPECT_EQ(CodeOf(fence.Claimed("a", 0)), ErrorCode::INVALID_ARGUMENT);
 }
 
+TEST(Fence, WhatIsOnlyAskedFencesNobody) {
+  Fence fence;
+  EXPECT_EQ(CodeOf(fence.WouldClaim("a", 3)), ErrorCode::NOT_FOUND);
+  ASSERT_TRUE(fence.Named("a", 0).ok());
+  EXPECT_TRUE(fence.WouldClaim("a", UINT64_MAX).ok());
+  EXPECT_TRUE(fence.Claimed("a", 3).ok());
+  EXPECT_EQ(CodeOf(fence.WouldClaim("a", 2)), ErrorCode::FENCED);
+  EXPECT_EQ(CodeOf(fence.WouldClaim("a", 0)), ErrorCode::INVALID_ARGUMENT);
+  fence.Left("a");
+  EXPECT_EQ(CodeOf(fence.WouldClaim("a", 4)), ErrorCode::NOT_FOUND);
+}
+
 TEST(Fence, APeerMayKnowItsNewGenerationBeforeTheSourceSaysIt) {
   Fence fence;
   ASSERT_TRUE(fence.Named("a", 5).ok());

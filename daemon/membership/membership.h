@@ -43,6 +43,10 @@ class Membership final : private SourceSink {
   [[nodiscard]] absl::Status Admit(const std::string& name, uint64_t generation) {
     return state_.Admit(name, generation);
   }
+  // Where nothing proved the name: ViewState::WouldAdmit.
+  [[nodiscard]] absl::Status WouldAdmit(const std::string& name, uint64_t generation) const {
+    return state_.WouldAdmit(name, generation);
+  }
 
  private:
   void Said(std::vector<Member> members) override;

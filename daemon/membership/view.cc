@@ -121,8 +121,15 @@ bool ViewState::Failed(const absl::Status& why, Nanos now) {
 }
 
 absl::Status ViewState::Admit(const std::string& name, uint64_t generation) {
-  absl::Status admitted = fence_.Claimed(name, generation);
-  if (!absl::IsNotFound(admitted)) return admitted;
+  return Told(fence_.Claimed(name, generation), name);
+}
+
+absl::Status ViewState::WouldAdmit(const std::string& name, uint64_t generation) const {
+  return Told(fence_.WouldClaim(name, generation), name);
+}
+
+absl::Status ViewState::Told(absl::Status claim, const std::string& name) const {
+  if (!absl::IsNotFound(claim)) return claim;
   return Error(ErrorCode::NOT_FOUND,
                absl::StrCat("node ", Shown(name), " is not a member in view ", view_->number, " of ",
                             view_->members.size(), ": it registers first, or is added to peers.members"));

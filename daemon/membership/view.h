@@ -54,10 +54,13 @@ class ViewState {
   // it is no member, INVALID_ARGUMENT for generation 0. A claim that is believed fences all lower ones of that name,
   // so ask only for a node whose name was proved (TLS).
   [[nodiscard]] absl::Status Admit(const std::string& name, uint64_t generation);
+  // The same of a node whose name nobody proved: no claim of its makes a difference.
+  [[nodiscard]] absl::Status WouldAdmit(const std::string& name, uint64_t generation) const;
 
   [[nodiscard]] const std::shared_ptr<const View>& view() const { return view_; }
 
  private:
+  [[nodiscard]] absl::Status Told(absl::Status claim, const std::string& name) const;
   void Publish(View view) { view_ = std::make_shared<const View>(std::move(view)); }
 
   Fence fence_;

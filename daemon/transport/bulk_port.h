@@ -42,6 +42,7 @@ struct BulkAddress {
 struct OpenedBulk {
   std::shared_ptr<BulkStream> stream;  // closed when it is let go of
   std::string answer;                  // the body of the first frame: at most kMaxHelloFrame bytes
+  bool proved = false;                 // it showed the certificate of who was meant
 };
 
 // Any thread.

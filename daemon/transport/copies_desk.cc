@@ -20,7 +20,15 @@
 namespace ckptd::transport {
 namespace {
 
-constexpr size_t kMostCalls = 40'000;  // as many as links may be open
+constexpr size_t kMostCalls = 40'000;                        // as many as links may be open
+constexpr Nanos kBetweenRefusals = std::chrono::seconds(1);  // in the log
+
+// To whoever shows no certificate, and may be anybody: the same whatever is wrong. A member asks for another token
+// then, by a call, and is told there.
+absl::Status ToStranger() {
+  return Error(ErrorCode::PERMISSION,
+               "whoever dials here is not let in; the log of this node says why, and so does its answer at peers.port");
+}
 
 // The calls that gRPC has not let go of, and how each is ended. Any thread.
 class CallBook {
@@ -160,14 +168,16 @@ class CopyCounter final : public Base, public CopiesDesk {
     Card peer;
     v1::HelloResponse answer;
   };
-  // By whom the name is proved.
+  // What proves the name: the token does so later, to whom it was handed out, and no generation.
   enum class Proof { kCertificate, kToken };
   [[nodiscard]] absl::StatusOr<Judged> Judge(const Caller& caller, const v1::HelloRequest& hello);
   [[nodiscard]] absl::StatusOr<Judged> Consider(const Caller& caller, const v1::HelloRequest& hello, Proof proof);
   void HearMove(const std::shared_ptr<MoveVisit>& visit, const absl::StatusOr<v1::MoveHello>& hello);
   void HearBulk(const std::shared_ptr<BulkGuest>& guest, const std::string& said);
   [[nodiscard]] absl::Status TakeVisit(const std::shared_ptr<MoveVisit>& visit, const v1::MoveHello& hello);
-  [[nodiscard]] absl::Status TakeGuest(const std::shared_ptr<BulkGuest>& guest, const std::string& said);
+  [[nodiscard]] absl::StatusOr<Judged> JudgeGuest(const BulkGuest& guest, const v1::HelloRequest& hello);
+  // `why` for the log, `told` to the other end.
+  void TurnAway(BulkGuest& guest, const absl::Status& why, const absl::Status& told);
   [[nodiscard]] absl::Status TakeMove(const Judged& judged, const v1::MoveHello& hello,
                                       const std::function<void()>& answer, std::shared_ptr<BulkStream> stream);
 
@@ -182,6 +192,8 @@ class CopyCounter final : public Base, public CopiesDesk {
   CallBook book_;
   std::optional<ServedMoves> moves_;
   std::map<std::string, Card> movers_;  // as they were let in last
+  uint64_t turned_away_ = 0;            // since the log told of it
+  Nanos told_{0};                       // when it did
   CallbackScope scope_;
 };
 
@@ -189,7 +201,7 @@ absl::StatusOr<CopyCounter::Judged> CopyCounter::Consider(const Caller& caller, 
                                                           Proof proof) {
   CKPTD_ASSIGN_OR_RETURN(const Card self, options_.self());
   CKPTD_ASSIGN_OR_RETURN(Greeting greeting, CheckHello(self, hello));
-  CKPTD_RETURN_IF_ERROR(proof == Proof::kToken ? options_.still_admitted(greeting.peer)
+  CKPTD_RETURN_IF_ERROR(proof == Proof::kToken ? options_.would_admit(greeting.peer)
                                                : options_.admit(caller.names, greeting.peer));
   if (options_.host == nullptr)
     return Error(ErrorCode::REFUSED, absl::StrCat("node ", self.name, " keeps no copies for others"));
@@ -269,23 +281,35 @@ absl::Status CopyCounter::TakeVisit(const std::shared_ptr<MoveVisit>& visit, con
 }
 
 void CopyCounter::HearBulk(const std::shared_ptr<BulkGuest>& guest, const std::string& said) {
-  const absl::Status taken = TakeGuest(guest, said);
-  if (taken.ok()) return;
-  Log(kWarning, "peer.refused").Field("from", Shown(guest->address())).Error(taken);
-  guest->Refuse(taken);
-  guest->Close(taken);
+  v1::MoveHello hello;
+  const absl::Status nonsense = Error(ErrorCode::PROTOCOL, "Move begins with Hello; this one began otherwise");
+  if (!hello.ParseFromString(said)) return TurnAway(*guest, nonsense, nonsense);
+  const absl::StatusOr<Judged> judged = JudgeGuest(*guest, hello.from());
+  if (!judged.ok()) return TurnAway(*guest, judged.status(), guest->names() ? judged.status() : ToStranger());
+  const absl::Status taken = TakeMove(
+      *judged, hello, [&] { guest->Answer(judged->answer.SerializeAsString()); }, guest);
+  if (!taken.ok()) TurnAway(*guest, taken, taken);
 }
 
 // Where no certificate is behind it, whoever has the token is who it was handed out to, or was told it by him.
-absl::Status CopyCounter::TakeGuest(const std::shared_ptr<BulkGuest>& guest, const std::string& said) {
-  v1::MoveHello hello;
-  if (!hello.ParseFromString(said))
-    return Error(ErrorCode::PROTOCOL, "Move begins with Hello; this one began otherwise");
-  const std::optional<CertificateNames> names = guest->names();
-  CKPTD_ASSIGN_OR_RETURN(const Judged judged, Consider({names.value_or(CertificateNames{}), guest->address()},
-                                                       hello.from(), names ? Proof::kCertificate : Proof::kToken));
-  return TakeMove(
-      judged, hello, [&] { guest->Answer(judged.answer.SerializeAsString()); }, guest);
+absl::StatusOr<CopyCounter::Judged> CopyCounter::JudgeGuest(const BulkGuest& guest, const v1::HelloRequest& hello) {
+  const std::optional<CertificateNames> names = guest.names();
+  return Consider({names.value_or(CertificateNames{}), guest.address()}, hello,
+                  names ? Proof::kCertificate : Proof::kToken);
+}
+
+// Strangers may dial without end: the log has one line a second of them.
+void CopyCounter::TurnAway(BulkGuest& guest, const absl::Status& why, const absl::Status& told) {
+  guest.Refuse(told);
+  guest.Close(told);
+  ++turned_away_;
+  const Nanos now = loop_.clock().Monotonic();
+  if (now - told_ < kBetweenRefusals) return;
+  told_ = now;
+  Log(kWarning, "peer.refused")
+      .Field("from", Shown(guest.address()))
+      .Field("connections", std::exchange(turned_away_, 0))
+      .Error(why);
 }
 
 absl::Status CopyCounter::TakeMove(const Judged& judged, const v1::MoveHello& hello,
@@ -307,7 +331,7 @@ absl::Status CopyCounter::TakeMove(const Judged& judged, const v1::MoveHello& he
 
 void CopyCounter::Rejudge() {
   for (auto mover = movers_.begin(); mover != movers_.end();) {
-    const absl::Status admitted = options_.still_admitted(mover->second);
+    const absl::Status admitted = options_.would_admit(mover->second);
     if (!admitted.ok()) moves_->AbortPeer(mover->first, admitted);
     mover = admitted.ok() ? std::next(mover) : movers_.erase(mover);
   }

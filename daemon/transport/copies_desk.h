@@ -28,8 +28,8 @@ struct CopiesDeskOptions {
   // As DoorOptions has them.
   std::function<absl::StatusOr<Card>()> self;
   std::function<absl::Status(const CertificateNames& names, const Card& peer)> admit;
-  // Of a card that was admitted before.
-  std::function<absl::Status(const Card& peer)> still_admitted;
+  // Of a card that was admitted before, or that nothing has proved: no claim of it counts.
+  std::function<absl::Status(const Card& peer)> would_admit;
   std::vector<BulkPort*> bulks;  // where Move is taken, too
 };
 

@@ -82,7 +82,7 @@ GrpcCopies::~GrpcCopies() {
 
 void GrpcCopies::Rejudge() {
   for (const auto& [peer, card] : answered_) {
-    const absl::Status admitted = options_.admit(card);
+    const absl::Status admitted = options_.would_admit(card);
     if (!admitted.ok()) shared_->AbortPeer(peer, AtNode(peer, admitted));
   }
 }
@@ -93,9 +93,10 @@ void GrpcCopies::ForgetOthers(const std::function<bool(const std::string& name)>
   std::erase_if(answered_, [&](const auto& entry) { return !is_peer(entry.first); });
 }
 
-absl::StatusOr<Card> GrpcCopies::Believe(const Card& self, const std::string& peer, const v1::HelloResponse& by) const {
+absl::StatusOr<Card> GrpcCopies::Believe(const Card& self, const std::string& peer, const v1::HelloResponse& by,
+                                         bool proved) const {
   CKPTD_ASSIGN_OR_RETURN(Greeting greeting, CheckAnswer(self, peer, by));
-  CKPTD_RETURN_IF_ERROR(options_.admit(greeting.peer));
+  CKPTD_RETURN_IF_ERROR(proved ? options_.admit(greeting.peer) : options_.would_admit(greeting.peer));
   return std::move(greeting.peer);
 }
 
@@ -103,7 +104,7 @@ template <typename Request, typename Response>
 absl::Status GrpcCopies::CheckAnswered(const Card& self, const std::string& peer, const Request& request,
                                        const absl::StatusOr<Response>& response) const {
   CKPTD_RETURN_IF_ERROR(response.status());
-  CKPTD_RETURN_IF_ERROR(Believe(self, peer, response->by()).status());
+  CKPTD_RETURN_IF_ERROR(Believe(self, peer, response->by(), /*proved=*/true).status());
   return CheckResponse(request, *response);
 }
 
@@ -224,7 +225,7 @@ void GrpcCopies::Bulked(const std::string& peer, const Card& self, BulkWay way, 
   v1::HelloResponse by;
   if (!by.ParseFromString(bulk->answer))
     return opened(AtNode(peer, Error(ErrorCode::PROTOCOL, "its answer to Hello is none")));
-  absl::StatusOr<Card> believed = Believe(self, peer, by);
+  absl::StatusOr<Card> believed = Believe(self, peer, by, bulk->proved);
   if (!believed.ok()) return opened(AtNode(peer, believed.status()));
   answered_[peer] = *std::move(believed);
   opened(OpenedStream{bulk->stream, way});
@@ -242,7 +243,7 @@ void GrpcCopies::DialByCall(const std::string& peer, const Card& self, const v1:
     const std::shared_ptr<BulkStream> stream = dialled.mapped().lock();
     if (!answer.ok() || !stream)
       return opened(AtNode(peer, answer.ok() ? Error(ErrorCode::CANCELLED, "ended") : answer.status()));
-    absl::StatusOr<Card> believed = Believe(self, peer, *answer);
+    absl::StatusOr<Card> believed = Believe(self, peer, *answer, /*proved=*/true);
     if (!believed.ok()) {
       stream->Close(believed.status());
       return opened(AtNode(peer, believed.status()));

@@ -34,6 +34,8 @@ struct GrpcCopiesOptions {
   std::function<absl::StatusOr<Card>()> self;
   // May `peer`, whose name TLS proved, be believed?
   std::function<absl::Status(const Card& peer)> admit;
+  // The same where nothing proved it, or of a card that was believed before: no claim of it counts.
+  std::function<absl::Status(const Card& peer)> would_admit;
   // A fresh channel to this member; NOT_FOUND.
   std::function<absl::StatusOr<std::shared_ptr<grpc::Channel>>(const std::string& peer)> connect;
   std::vector<BulkPort*> bulks;  // one of a way; none: Move is called by gRPC alone
@@ -70,8 +72,8 @@ class GrpcCopies final : public CopyCalls {
   template <typename Request, typename Response>
   [[nodiscard]] absl::Status CheckAnswered(const Card& self, const std::string& peer, const Request& request,
                                            const absl::StatusOr<Response>& response) const;
-  [[nodiscard]] absl::StatusOr<Card> Believe(const Card& self, const std::string& peer,
-                                             const v1::HelloResponse& by) const;
+  [[nodiscard]] absl::StatusOr<Card> Believe(const Card& self, const std::string& peer, const v1::HelloResponse& by,
+                                             bool proved) const;
   [[nodiscard]] absl::StatusOr<Hello> HelloOf(MoveOrder& order, Nanos deadline) const;
   void Dial(const std::string& peer, const Hello& hello, const StreamOpened& opened);
   void DialByCall(const std::string& peer, const Card& self, const v1::MoveHello& hello, const StreamOpened& opened);

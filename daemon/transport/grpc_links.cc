@@ -51,7 +51,9 @@ struct GrpcLinks::Impl {
   [[nodiscard]] absl::Status Listen();
   void Housekeep();
   [[nodiscard]] absl::StatusOr<Card> Self() const;
+  [[nodiscard]] absl::Status CheckMember(const Card& peer) const;
   [[nodiscard]] absl::Status Admit(const Card& peer) const;
+  [[nodiscard]] absl::Status WouldAdmit(const Card& peer) const;
   [[nodiscard]] absl::Status AdmitCaller(const CertificateNames& names, const Card& peer) const;
   [[nodiscard]] absl::StatusOr<std::shared_ptr<grpc::Channel>> Connect(const PeerNode& node, int most_received) const;
   [[nodiscard]] absl::StatusOr<std::shared_ptr<grpc::Channel>> ConnectForCopies(const std::string& peer) const;
@@ -119,12 +121,20 @@ absl::StatusOr<Card> GrpcLinks::Impl::Self() const {
   return Card{options.cluster, std::move(self.name), options.agent, self.generation, options.incarnation};
 }
 
+absl::Status GrpcLinks::Impl::CheckMember(const Card& peer) const {
+  if (peers.find(peer.name) != peers.end()) return absl::OkStatus();
+  return Error(ErrorCode::NOT_FOUND, absl::StrCat("node ", peer.name, " is not a member as node ", options.self().name,
+                                                  " knows them: it registers first, or is added to peers.members"));
+}
+
 absl::Status GrpcLinks::Impl::Admit(const Card& peer) const {
-  if (peers.find(peer.name) == peers.end())
-    return Error(ErrorCode::NOT_FOUND,
-                 absl::StrCat("node ", peer.name, " is not a member as node ", options.self().name,
-                              " knows them: it registers first, or is added to peers.members"));
+  CKPTD_RETURN_IF_ERROR(CheckMember(peer));
   return options.admit(peer.name, peer.generation);
+}
+
+absl::Status GrpcLinks::Impl::WouldAdmit(const Card& peer) const {
+  CKPTD_RETURN_IF_ERROR(CheckMember(peer));
+  return options.would_admit(peer.name, peer.generation);
 }
 
 absl::Status GrpcLinks::Impl::AdmitCaller(const CertificateNames& names, const Card& peer) const {
@@ -146,7 +156,7 @@ CopiesDeskOptions GrpcLinks::Impl::OptionsOfCopiesDesk() {
           options.moves_in,
           [this] { return Self(); },
           [this](const CertificateNames& names, const Card& peer) { return AdmitCaller(names, peer); },
-          [this](const Card& peer) { return Admit(peer); },
+          [this](const Card& peer) { return WouldAdmit(peer); },
           options.bulks};
 }
 
@@ -158,6 +168,7 @@ GrpcCopiesOptions GrpcLinks::Impl::OptionsOfCopies() {
           options.moves_out,
           [this] { return Self(); },
           [this](const Card& peer) { return Admit(peer); },
+          [this](const Card& peer) { return WouldAdmit(peer); },
           [this](const std::string& peer) { return ConnectForCopies(peer); },
           options.bulks,
           options.measures};

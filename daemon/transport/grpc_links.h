@@ -42,6 +42,8 @@ struct GrpcLinksOptions {
   std::function<SelfStanding()> self;
   // May a node that proved `name` and says this generation be believed? Membership::Admit.
   std::function<absl::Status(const std::string& name, uint64_t generation)> admit;
+  // The same where nothing proved the name: Membership::WouldAdmit.
+  std::function<absl::Status(const std::string& name, uint64_t generation)> would_admit;
 
   // What other agents ask of this one about copies, and outlives the links; null: that is REFUSED.
   CopyHost* copy_host = nullptr;

@@ -1,6 +1,13 @@
 // Agents of several nodes that know each other by certificates of `ckptctl certs`, as a user makes them.
+#include <poll.h>
+#include <sys/socket.h>
+
 #include "daemon/membership/testing/dns_server.h"
+#include "daemon/os/socket_address.h"
 #include "daemon/os/testing/mounted_dir.h"
+#include "daemon/transport/hello.h"
+#include "daemon/transport/move_frame.h"
+#include "proto/ckptd/v1/copy.pb.h"
 #include "tests/integration/cluster.h"
 
 namespace ckptd::harness {
@@ -141,6 +148,56 @@ TEST_F(CertsTest, NodesThatDnsNamesByAddressRunAJob) {
   const Said said = cluster_->Ctl(0, "status");
   EXPECT_TRUE(said.Has("2 nodes by dns; this one is " + Cluster::LoopbackOf(0) + ", linked to 1\n")) << said;
   for (auto& rank : ranks) rank->Kill();
+}
+
+// What anybody may say to node b's port for plain TCP: that he is node a, in its last life, and a token of his own
+// make. It hangs up then.
+void KnockAsNodeA(const std::string& address) {
+  using transport::FrameKind;
+  v1::MoveHello hello;
+  *hello.mutable_from() = transport::MakeHello({"ml", "node-a", "node-a", UINT64_MAX, 7}, "node-b");
+  transport::Hello transfer{transport::RandomToken(), {"node-a", "trainer", 0, {1, 5}, 1}, 1 << 20, 1 << 20};
+  hello.set_transfer(transport::EncodeHello(transfer));
+  const std::string body = hello.SerializeAsString();
+  const std::string frame = transport::FrameHead(FrameKind::kHello, body.size()) + body;
+  const auto to = ParseSocketAddress(address, 9466);
+  ASSERT_TRUE(to.ok()) << to.status();
+  const auto fd = StartConnect(*to, 0);
+  ASSERT_TRUE(fd.ok()) << fd.status();
+  pollfd ready{fd->get(), POLLOUT, 0};
+  ASSERT_EQ(poll(&ready, 1, static_cast<int>(kLong.count())), 1);
+  ASSERT_EQ(send(fd->get(), frame.data(), frame.size(), MSG_NOSIGNAL), static_cast<ssize_t>(frame.size()));
+  char byte = 0;
+  ssize_t got = 1;
+  for (ready.events = POLLIN; got > 0 && poll(&ready, 1, static_cast<int>(kLong.count())) == 1;)
+    got = recv(fd->get(), &byte, 1, 0);
+  ASSERT_LE(got, 0) << "it stays connected";
+}
+
+// The network is said to be trusted, and somebody is there all the same.
+TEST_F(CertsTest, AStrangerAtThePortForCopiesFencesNobody) {
+  ASSERT_NO_FATAL_FAILURE(MakeAuthority("ours", "node-a,node-b"));
+  ASSERT_NO_FATAL_FAILURE(Make({"ours", "ours"}, {{"peers.bulk", Quoted("tcp")},
+                                                  {"peers.bulk_network", Quoted("trusted")},
+                                                  {"durability.flush_every", "1000000"}}));
+  Ranks ranks = cluster_->Train({0, 1}, "--every 5 --step-ms 5 --steps 100000");
+  const auto await_protected = [&] {
+    for (const uint64_t before = LastOf(ranks, "STEP"); LastOf(ranks, "PROTECTED") <= before;) {
+      for (auto& rank : ranks) ASSERT_TRUE(rank->WaitFor("PROTECTED")) << rank->Errors() << cluster_->Logs();
+    }
+  };
+  ASSERT_NO_FATAL_FAILURE(await_protected());
+  ASSERT_NO_FATAL_FAILURE(KnockAsNodeA(cluster_->AddressOf(1)));
+  ASSERT_NO_FATAL_FAILURE(await_protected());
+  cluster_->node(0).KillAgent();
+  ASSERT_TRUE(cluster_->node(0).StartAgent()) << cluster_->Logs();
+  ASSERT_NO_FATAL_FAILURE(await_protected()) << "a new life, and new links";
+  for (const size_t number : {0, 1}) {
+    const Said said = cluster_->AwaitStatus(number, [](const Said& each) { return each.Has("linked to 1\n"); });
+    EXPECT_TRUE(said.Has("linked to 1\n")) << said << cluster_->Logs();
+  }
+  EXPECT_EQ(cluster_->Logs().find("code=FENCED"), std::string::npos) << cluster_->Logs();
+  KillAll(ranks);
 }
 
 // Node c says that it is node c, and an authority says so too: not ours.

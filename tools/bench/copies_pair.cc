@@ -135,6 +135,7 @@ class End final : private transport::LinkSink {
     if (port_) options.bulks = {port_.get()};
     options.self = [this] { return transport::SelfStanding{name_, 1, absl::OkStatus()}; };
     options.admit = [](const std::string&, uint64_t) { return absl::OkStatus(); };
+    options.would_admit = options.admit;
     CKPTD_ASSIGN_OR_RETURN(links_,
                            transport::GrpcLinks::Start(*loop_, *this, std::move(credentials), std::move(options)));
     thread_.emplace(absl::StrCat("bench-", name_), [this] { (void)loop_->Run(); });

@@ -248,9 +248,10 @@ absl::Status Port::DialNow(const BulkAddress& to, std::string hello, Nanos patie
 void Port::Answered(uint64_t id, const std::string& at, absl::StatusOr<SocketGreeted> greeted, const Opened& opened) {
   Forget(dialled_, id);
   if (!greeted.ok()) return opened(AtAddress(at, greeted.status()));
+  const bool proved = greeted->wire->names().has_value();
   auto stream = SocketStream::Make(ready_, std::move(greeted->wire), at, nullptr);
   if (!stream.ok()) return opened(AtAddress(at, stream.status()));
-  opened(OpenedBulk{*std::move(stream), std::move(greeted->hello)});
+  opened(OpenedBulk{*std::move(stream), std::move(greeted->hello), proved});
 }
 
 void Port::CutOffAll() {

@@ -56,7 +56,9 @@ TestNode::TestNode(Options options)
       self_{options_.name, options_.generation, absl::OkStatus()} {
   GrpcLinksOptions links = OptionsOf(options_);
   links.self = [this] { return self_; };
-  links.admit = [this](const std::string& name, uint64_t generation) { return Admit(name, generation); };
+  const auto admit = [this](const std::string& name, uint64_t generation) { return Admit(name, generation); };
+  links.admit = options_.admit ? options_.admit : admit;
+  links.would_admit = options_.would_admit ? options_.would_admit : admit;
   links_ = Must(GrpcLinks::Start(*loop_, *this, Must(Credentials::Create(PosixFiles(), options_.tls, kTestCluster)),
                                  std::move(links)));
   thread_.emplace("node", [this] { (void)loop_->Run(); });

@@ -35,6 +35,9 @@ class TestNode final : private LinkSink {
     bool measures = false;
     size_t moves_out = 4;
     size_t moves_in = 4;
+    // A membership's instead of `fence` (SetPeers), on the node's loop.
+    std::function<absl::Status(const std::string& name, uint64_t generation)> admit = nullptr;
+    std::function<absl::Status(const std::string& name, uint64_t generation)> would_admit = nullptr;
   };
   explicit TestNode(Options options);
   ~TestNode() override;
