@@ -205,9 +205,12 @@ TEST_F(DeletionE2eTest, ABacklogDrainsWhenRetentionIsLowered) {
 TEST_F(DeletionE2eTest, AStepThatCannotBeDeletedHoldsUpNone) {
   auto trainer = node_->Train(Args("--job gpt --step-ms 5 --every 5 --steps 1000000"));
   ASSERT_TRUE(trainer->WaitFor("DURABLE")) << node_->AgentLog();
-  const uint64_t first = trainer->Last("DURABLE");
+  trainer->Signal(SIGSTOP);
+  usleep(500'000);  // what was begun ends
+  const uint64_t first = WholeSteps(*node_, "gpt").rbegin()->first;
   const std::string obstacle = StepDir("gpt", first) + "/deleting";
   ASSERT_TRUE(fs::create_directory(obstacle)) << Run("list gpt");
+  trainer->Signal(SIGCONT);
   EXPECT_TRUE(Await(*trainer, [&] { return trainer->Last("DURABLE") > first + 100; })) << node_->AgentLog();
   trainer->Signal(SIGSTOP);
   EXPECT_TRUE(Await(*trainer, [&] { return Manifests() == 5; })) << Run("list gpt") << node_->AgentLog();

@@ -31,8 +31,8 @@ def capture() -> dict[str, Any]:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         states["numpy"] = _numpy_capture(numpy)
-    if torch.cuda.is_initialized():
-        states["cuda"] = [tensor_bytes(state) for state in torch.cuda.get_rng_state_all()]
+    if torch.cuda.is_initialized() and (found := torch.cuda.get_rng_state_all()):
+        states["cuda"] = list(map(tensor_bytes, found))
         states["cuda_current"] = torch.cuda.current_device()
     return states
 
