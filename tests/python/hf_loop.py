@@ -20,6 +20,9 @@ from transformers import (
     TrainingArguments,
 )
 
+from matrix.rows_wrappers import ScheduleFree
+from matrix.trial import LateCopy
+
 TIMES = ("runtime", "per_second")  # what no two runs have alike
 
 
@@ -96,6 +99,16 @@ class Killer(TrainerCallback):
         self.here("epoch_end", state.global_step)
 
 
+class Late(TrainerCallback):
+    """What is saved at this event is copied as late as the contract allows."""
+
+    def __init__(self):
+        self.late = LateCopy()
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.late.begin()
+
+
 def arguments(out, **more):
     options = {
         "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "num_train_epochs": 3,
@@ -155,12 +168,14 @@ def main(out, save=True, die=None, every=1, stop_agent=0, more=None, how=None, j
         return misuse(out, how, job)
     Recording.out = out
     more = dict(more or {})
-    data = Tokens(30, 1, more.pop("masked", False))
-    cb = ckptd.hf.TrainerCallback(job=job, every=every)
+    data, net = Tokens(30, 1, more.pop("masked", False)), model()
+    late = {"selfcheck": "off"} if more.pop("late", False) else {}  # it would find what the gate has let through
+    optimizer = ScheduleFree(net.parameters(), lr=0.5) if more.pop("schedule_free", False) else None
+    cb = ckptd.hf.TrainerCallback(job=job, every=every, **late)
     stopper = EarlyStoppingCallback(early_stopping_patience=9)
     trainer = Recording(
-        model(), arguments(out, **more), train_dataset=data, eval_dataset=Tokens(6, 2),
-        callbacks=[stopper, *([cb, Killer(cb, die, stop_agent)] if save else [])],
+        net, arguments(out, **more), train_dataset=data, eval_dataset=Tokens(6, 2), optimizers=(optimizer, None),
+        callbacks=[stopper, *([Late()] if late else []), *([cb, Killer(cb, die, stop_agent)] if save else [])],
     )  # fmt: skip
     trainer.train(resume_from_checkpoint=cb.resume(trainer, 30, 3) if save else None)
     report = {

@@ -4,6 +4,7 @@ import json
 import signal
 
 import pytest
+from matrix.trials import late_copy
 from warm import Warm, agent_without_flushes
 
 CONFIGS = {
@@ -12,9 +13,8 @@ CONFIGS = {
     "drawn data": {"masked": True, "gradient_accumulation_steps": 3},
     "drawn order": {"accelerator_config": {"use_seedable_sampler": False}, "lr_scheduler_type": "reduce_lr_on_plateau",
                     "eval_strategy": "epoch", "optim": "adafactor"},
+    "schedule-free": {"schedule_free": True, "late": True},
 }  # fmt: skip
-
-
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def warm(tmp_path_factory):
     """The process that forks, and an agent that flushes nothing: restores from storage have their own tests."""
     folder = tmp_path_factory.mktemp("hf")
     running = agent_without_flushes(folder)
-    process = Warm("hf_loop", folder, running.environment())
+    process = Warm("hf_loop", folder, running.environment(LD_PRELOAD=str(late_copy(folder))))
     process.references = {}
     yield process
     process.end()
@@ -60,7 +60,7 @@ def report(folder):
         ("accumulation", ["step_begin", 8], 7),
         ("accumulation", ["substep_end", 5], 4), ("workers", ["evaluate", 10], 9), ("drawn order", ["step_end", 7], 6),
         ("drawn order", ["step_begin", 5], 4), ("drawn data", ["step_end", 5], 4),
-        ("drawn data", ["substep_end", 7], 6),
+        ("drawn data", ["substep_end", 7], 6), ("schedule-free", ["step_end", 7], 6),
     ],
 )  # fmt: skip
 def test_killed_and_started_again(run, config, die, at_least):
@@ -73,6 +73,7 @@ def test_killed_and_started_again(run, config, die, at_least):
     assert found["report"] == reference["report"]
     assert losses == expected
     assert found["restored"][0] >= at_least - 1 and found["restored"][1] == "region", found
+    assert "TORN" not in found["dropped"]
 
 
 def test_training_goes_on_without_an_agent(warm, agent, tmp_path, run):

@@ -230,15 +230,16 @@ class Checkpointer:
 
     # ---- hooks of torch.optim
 
-    def before_update(self, optimizer: Any) -> None:
-        """An optimizer is about to step."""
+    def before_update(self, optimizer: Any, what: str = "step") -> None:
+        """An optimizer is about to step, or to switch to other weights."""
         if gate.capturing() and self._fired.replay(optimizer):
             self._guard(self._told, "UNGATED", _IN_GRAPH.format(type(optimizer).__name__))
         self._guard(self._gate)
 
-    def after_update(self, optimizer: Any) -> None:
-        """An optimizer has stepped."""
-        self._fired.note(optimizer)
+    def after_update(self, optimizer: Any, what: str = "step") -> None:
+        """An optimizer has stepped, or switched, which is no step of training."""
+        if what == "step":
+            self._fired.note(optimizer)
 
     # ---- inside
 

@@ -267,6 +267,48 @@ class Cooling(O.AdamW):
 optimizer_row("an optimizer with a state_dict() of its own", lambda p: Cooling(p), "optimizers' own state")
 
 
+class ScheduleFree(O.Optimizer):
+    """As schedulefree's: its parameters are one average while it trains and another one while it does not."""
+
+    def __init__(self, params: Any, lr: float) -> None:
+        super().__init__(params, {"lr": lr, "train_mode": False})
+
+    def train(self) -> None:
+        self._switch(True, 0.1)
+
+    def eval(self) -> None:
+        self._switch(False, 1 - 1 / 0.9)
+
+    def _switch(self, training: bool, weight: float) -> None:
+        for group in self.param_groups:
+            for p in group["params"] if group["train_mode"] != training else ():
+                if "z" in self.state[p]:
+                    p.data.lerp_(self.state[p]["z"], weight)
+            group["train_mode"] = training
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                z = self.state[p].setdefault("z", p.clone())
+                p.lerp_(z, 0.3).sub_(p.grad, alpha=0.4 * group["lr"])
+                z.sub_(p.grad, alpha=group["lr"])
+
+
+@row("a schedule-free optimizer, saved in its eval() mode", "gate", "optimizer state", "switches")
+def schedule_free() -> Loop:
+    model = Net()
+    optimizer = ScheduleFree(model.parameters(), lr=0.1)
+    update = updating(model, optimizer)
+
+    def train(batch):
+        loss = update(batch)
+        optimizer.eval()
+        return loss * model(batch[0]).sum()
+
+    return Loop({"model": model, "optim": optimizer}, train, before=lambda n: optimizer.train())
+
+
 @row("SAM: a half step that fires no hook", "lazy once a hook fired")
 def ascending() -> Loop:
     model = Net()

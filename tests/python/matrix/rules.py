@@ -42,12 +42,17 @@ def _gate() -> None:
     kind = checkpointer.Checkpointer
     after = kind.after_update
 
-    def too_late(self: Any, optimizer: Any) -> None:
+    def too_late(self: Any, optimizer: Any, what: str = "step") -> None:
         self._gate()
-        after(self, optimizer)
+        after(self, optimizer, what)
 
-    kind.before_update = lambda self, optimizer: None
+    kind.before_update = lambda self, optimizer, what="step": None
     kind.after_update = too_late
+
+
+@rule("switches", "an optimizer's train() and eval() wait for the copy as its step() does")
+def _switches() -> None:
+    gate.watch_switches = lambda kind: None
 
 
 @rule("lazy once a hook fired", "tensors of an optimizer that fires no hook are eager")

@@ -104,11 +104,11 @@ class Stager:
         self.synchronize_staging()
         gate.unwatch(self)
 
-    def before_update(self, optimizer: Any) -> None:
+    def before_update(self, optimizer: Any, what: str = "step") -> None:
         """A torch optimizer is about to step."""
         if self._pending:
             self.synchronize_staging()
             self._pending.clear()
 
-    def after_update(self, optimizer: Any) -> None:
+    def after_update(self, optimizer: Any, what: str = "step") -> None:
         """Nothing to do."""
