@@ -20,18 +20,10 @@ from .save import Save
 from .selfcheck import SelfCheck, torn_sentence
 from .session import PATHS, Session, error
 from .state import State, Table, extra_text
+from .underway import Underway
 
 _CLOSE_TIMEOUT = 600.0
 _MOST_DEFERRED = 1000  # steps; so many micro-batches of one update nobody has
-_IN_GRAPH = (
-    "the step() of {} is being captured into a CUDA graph, whose replays fire no hook: what it updates is captured "
-    "eagerly from now on; keep step() out of the graph to have it captured beside training"
-)
-_HOOKS_LOST = (
-    "torch.compile took the hooks of the optimizers away, as torch 2.1 and 2.2 do: what they update is captured eagerly "
-    "from now on; torch 2.3 and newer leave the hooks there"
-)
-_GATE_IN_GRAPH = "ck.gate() does nothing in a CUDA graph's replays; call it before each graph.replay() instead"
 _UNEXPORT_TIMEOUT = 30.0
 _PREPARING = "a copier is being prepared"  # of libckpt: no reason yet
 
@@ -84,6 +76,7 @@ class Checkpointer:
         self._restart = restart
         self._check = SelfCheck(selfcheck)
         self._fired = gate.FiredHooks()
+        self._underway = Underway()
         self._state = State(state, lazy, self._fired.has, eager_host_limit)
         self._document(self._state.survey())  # what cannot be saved is refused here, not at the first save
         where = place(rank, world_size)
@@ -150,6 +143,7 @@ class Checkpointer:
     def _finish_restore(self) -> int:
         """The second half: everything that was saved must be in `state` by now."""
         self.restored = self._restorer.finish()
+        self._underway.forget()
         self._versions = self._state.versions()
         if self.restored.step:
             for sentence in self._state.after_restart():
@@ -201,7 +195,7 @@ class Checkpointer:
         memory is waited for on the host.
         """
         if gate.capturing():
-            self._guard(self._told, "UNGATED", _GATE_IN_GRAPH)
+            self._guard(self._told, "UNGATED", gate.GATE_IN_GRAPH)
         self._fired.updates += 1
         self._guard(self._gate, stream)
 
@@ -232,12 +226,14 @@ class Checkpointer:
 
     def before_update(self, optimizer: Any, what: str = "step") -> None:
         """An optimizer is about to step, or to switch to other weights."""
+        self._underway.begin(optimizer, what)  # before the gate opens: what is saved behind it would be torn
         if gate.capturing() and self._fired.replay(optimizer):
-            self._guard(self._told, "UNGATED", _IN_GRAPH.format(type(optimizer).__name__))
+            self._guard(self._told, "UNGATED", gate.IN_GRAPH.format(type(optimizer).__name__))
         self._guard(self._gate)
 
     def after_update(self, optimizer: Any, what: str = "step") -> None:
         """An optimizer has stepped, or switched, which is no step of training."""
+        self._underway.end(optimizer, what)
         if what == "step":
             self._fired.note(optimizer)
 
@@ -264,7 +260,7 @@ class Checkpointer:
 
     def _mind_hooks(self) -> None:
         if self._fired.lost():
-            self._told("UNGATED", _HOOKS_LOST)
+            self._told("UNGATED", gate.HOOKS_LOST)
 
     def _updated_without_hook(self) -> bool:
         """Where hooks tell nothing: whether parameters may have been written, or there are no gradients to lose."""
@@ -299,6 +295,10 @@ class Checkpointer:
                 self._register()  # the agent prepares memory before the first save is due
             self._session.tick(n, flags=_lib.UNCHANGED if unchanged else 0)
             return
+        half_done = self._half_done(n)
+        if half_done:
+            self._told("REFUSED", half_done)
+            return
         document = self._collect()
         status = self._session.use_streams(device.current_streams(self._devices))
         self._session.tick(n, document if status == 0 else None)
@@ -314,6 +314,9 @@ class Checkpointer:
     def _start(self, n: int) -> tuple[int, str]:
         if not self._session.alive:
             return -35, "the checkpointer is closed, or this is a forked child"
+        half_done = self._half_done(n)
+        if half_done:
+            return -5, half_done
         self._mind_hooks()
         if self._postmortem and not self._rescue_told:
             self._review_rescue()
@@ -327,6 +330,14 @@ class Checkpointer:
             self._retired.captured()
             self._growth.ended()
         return status, _lib.sentence() if status else ""
+
+    def _half_done(self, n: int) -> str:
+        """Why step n cannot be captured now; empty unless an update is under way."""
+        if not self._underway.any():
+            return ""
+        if self._table is None:
+            self._register()
+        return self._underway.sentence(n, self._state, self._table)
 
     def _collect(self) -> bytes:
         """The extra document of now; registers first when there is no layout, or something moved."""

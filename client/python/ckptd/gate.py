@@ -23,6 +23,16 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+IN_GRAPH = (
+    "the step() of {} is being captured into a CUDA graph, whose replays fire no hook: what it updates is captured "
+    "eagerly from now on; keep step() out of the graph to have it captured beside training"
+)
+HOOKS_LOST = (
+    "torch.compile took the hooks of the optimizers away, as torch 2.1 and 2.2 do: what they update is captured eagerly "
+    "from now on; torch 2.3 and newer leave the hooks there"
+)
+GATE_IN_GRAPH = "ck.gate() does nothing in a CUDA graph's replays; call it before each graph.replay() instead"
+
 
 class Watcher(Protocol):
     """Who wants to know about optimizer steps. what: the method that changes parameters, "step", "train" or "eval"."""

@@ -23,7 +23,7 @@ from .batches import refuse_without_position
 from .ddp import unsorted_buckets
 from .device import HOST
 from .memory import identity, is_plain, refuse_unsupported
-from .optim import OptimizerPart, name_parameters, refuse_hidden_state, saved_through
+from .optim import OptimizerPart, inside, name_parameters, refuse_hidden_state, saved_through
 from .parts import Captured, ModulePart, Moved, ObjectPart, Part, Row, Survey, TreePart
 from .shards import Block, Leaf, Shard
 
@@ -115,6 +115,12 @@ class State:
     def optimizers(self) -> list[OptimizerPart]:
         """The torch optimizers of the state."""
         return [part for part in self.parts if isinstance(part, OptimizerPart)]
+
+    def path_of(self, optimizer: torch.optim.Optimizer) -> str:
+        """Where it stands, alone ("optim") or inside another one ("optim.inner"); empty if nowhere."""
+        owners = [(part.path, part.owner) for part in self.parts if isinstance(part.owner, torch.optim.Optimizer)]
+        owners += [(path + where, inner) for path, owner in owners for where, inner in inside(owner)]
+        return next((path for path, owner in owners if owner is optimizer), "")
 
     def versions(self) -> int:
         """A number that moves when parameters of the optimizers are written, though not with every kind of write."""
@@ -261,6 +267,10 @@ class Table:
         return sum(int(self._sizes[s]) for s in self._sources if s < self._stable_count) + sum(
             buffer.nbytes for column, buffer in self._buffers.items() if self._sources[column] >= self._stable_count
         )
+
+    def holds_any(self, tensors: list[_Tensor]) -> bool:
+        """Whether one of them is among those that the owners hold."""
+        return bool(np.isin(_numbers(id, tensors), self._ids).any())
 
     def refresh(self) -> str:
         """Finds every tensor again, fills the staging buffers, gives the text of the parts' plain values.
