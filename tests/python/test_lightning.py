@@ -9,9 +9,11 @@ import types
 import pytest
 import torch
 from ckptd import tree
+from ckptd.lightning import Callback
 from ckptd.lightning_base import pl
 from ckptd.lightning_state import TrainerState, packed, unpacked
 from ckptd.state import State
+from double import make  # noqa: F401
 from warm import Warm, agent_without_flushes
 
 # kind of the loop, and arguments of the Trainer
@@ -198,6 +200,16 @@ def test_what_hooks_change_in_a_checkpoint_is_given_back():
 
 def test_what_no_hook_looks_at_is_not_stored():
     assert list(state_of(Filtering())._of_hooks()["module"]) == ["more"]
+
+
+@pytest.mark.parametrize("hook", ["on_validation_start", "on_train_end"])
+def test_an_average_is_put_in_behind_a_gate(make, hook):  # noqa: F811
+    """Inside an accumulation no optimizer has stepped since the save."""
+    callback = Callback(job="j")
+    callback.checkpointer, double = make({"held": torch.zeros(1)})
+    for others, log in (([Witness()], []), ([Witness(), pl.callbacks.EMAWeightAveraging()], ["gate"])):
+        getattr(callback, hook)(types.SimpleNamespace(callbacks=[callback, *others]), None)
+        assert double.log == log
 
 
 def test_small_tensors_come_back_under_a_default_device_of_torch():

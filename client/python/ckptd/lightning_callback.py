@@ -129,6 +129,19 @@ class Callback(pl.Callback):
         if self._run is not None:
             self._run.merge_sums()
 
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """WeightAveraging, behind this one, puts the average into the module meanwhile."""
+        self._gate_of_average(trainer)
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """The same, for good."""
+        self._gate_of_average(trainer)
+
+    def _gate_of_average(self, trainer: Any) -> None:
+        kinds = getattr(pl.callbacks, "WeightAveraging", ())  # since 2.6
+        if self.checkpointer is not None and any(isinstance(item, kinds) for item in trainer.callbacks):
+            self.checkpointer.gate()
+
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Waits until the last save is on storage."""
         if stage == "fit" and self.checkpointer is not None:
