@@ -368,6 +368,117 @@ def test_two_modules_under_one_optimizer_have_full_names():
     assert {"optim.state.g.weight.momentum_buffer", "optim.state.d.weight.momentum_buffer"} <= names
 
 
+class Average(nn.Module):
+    """Averages in a dict that only its own state_dict() shows; `trains` makes it one with parameters of its own."""
+
+    def __init__(self, trains=False):
+        super().__init__()
+        self.averages, self.count = {"w": torch.zeros(3)}, 0
+        self.register_buffer("decay", torch.ones(()))
+        if trains:
+            self.scale = nn.Parameter(torch.ones(3))
+
+    def state_dict(self, *args, destination=None, prefix="", keep_vars=False):
+        found = super().state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)
+        found[prefix + "averages.w"], found[prefix + "count"] = self.averages["w"], self.count
+        return found
+
+    def load_state_dict(self, state):
+        self.averages["w"], self.count = state.pop("averages.w"), state.pop("count")
+        return super().load_state_dict(state)
+
+
+ADDS = "the state_dict\\(\\) of a Average also holds 'averages.w', which is no parameter and no buffer; "
+
+
+@pytest.mark.parametrize("trains, then", [(False, "give this module to `state` as well"), (True, "use register_buffer")])
+def test_a_state_dict_that_adds_entries_is_refused_where_it_is_not_asked(trains, then):
+    for state, path in (({"m": nn.Sequential(nn.Linear(1, 1), Average(trains))}, "m.1"), ({"m": Average(True)}, "m")):
+        with pytest.raises(TypeError, match=f"^{path}: {ADDS}{then if path == 'm.1' else 'use register_buffer'}"):
+            State(state)
+
+
+def test_an_extra_state_does_not_show_what_a_state_dict_adds():
+    class Both(Average):
+        def get_extra_state(self):
+            return 3
+
+        def set_extra_state(self, state):
+            pass
+
+    with pytest.raises(TypeError, match="^m.0: the state_dict.* of a Both also holds 'averages.w'"):
+        State({"m": nn.Sequential(Both())})
+
+
+def test_a_module_whose_state_dict_adds_entries_is_saved_by_it_under_a_key_of_its_own():
+    def net():
+        return nn.Sequential(nn.Linear(1, 1), nn.ModuleList([Average()]))
+
+    one, two = net(), net()
+    one[1][0].averages["w"], one[1][0].count, one[1][0].decay = torch.arange(3.0), 7, torch.tensor(0.5)
+    states = [{"m": each, "own": {"average": each[1][0]}} for each in (one, two)]
+    Image(states[0]).restore(states[1])
+    assert two[1][0].averages["w"].tolist() == [0, 1, 2] and two[1][0].count == 7 and two[1][0].decay == 0.5
+
+
+class Wrapper(nn.Module):
+    """As Fabric's: shows what it wraps, under the names of before."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def state_dict(self, *args, **kwargs):
+        return self.inner.state_dict(*args, **kwargs)
+
+
+class Renaming(nn.Linear):
+    def state_dict(self, *args, **kwargs):
+        return {"old." + name: value for name, value in super().state_dict(*args, **kwargs).items()}
+
+
+class Hiding(nn.Linear):
+    def state_dict(self, *args, **kwargs):
+        return {}
+
+
+class Gathering(nn.Linear):
+    """What it holds takes all ranks; so does a hook."""
+
+    def __init__(self):
+        super().__init__(1, 1)
+        self._register_state_dict_hook(lambda *_: pytest.fail("a hook was called"))
+
+    def _save_to_state_dict(self, destination, prefix, keep_vars):
+        assert not prefix, "asked as a child of another one"
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+
+    def state_dict(self, *args, **kwargs):
+        return super().state_dict(*args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Wrapper(Gathering()), lambda: Renaming(1, 1), lambda: Hiding(1, 1), lambda: nn.Sequential(Gathering())]
+)  # fmt: skip
+def test_a_state_dict_of_its_own_that_adds_nothing_is_no_matter(make):
+    one, two = make(), make()
+    Image({"m": one}).restore({"m": two})
+    assert_same(list(two.parameters()), list(one.parameters()))
+
+
+def test_states_of_torchmetrics():
+    metrics = pytest.importorskip("torchmetrics")
+    net, again = (nn.ModuleDict({"mean": metrics.MeanMetric()}) for _ in range(2))
+    assert not State({"m": net}).survey().columns, "not persistent: its own state_dict() leaves it out"
+    for each in (net, again):
+        each["mean"].persistent(True)
+    net["mean"].update(torch.tensor([1.0, 4.0]))
+    with pytest.raises(TypeError, match="^m.mean: .* of a MeanMetric also holds 'mean_value'"):
+        State({"m": net})
+    Image({"m": net, "mean": net["mean"]}).restore({"m": again, "mean": again["mean"]})
+    assert again["mean"].mean_value == net["mean"].mean_value and again["mean"].weight == 2
+
+
 def test_extra_state_of_modules():
     class Recipe(nn.Linear):
         scale = (1.0, 2)

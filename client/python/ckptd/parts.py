@@ -20,7 +20,11 @@ import torch
 
 from . import extra, fsdp, names, tree
 from .lazy import mark_of_module, mark_of_tensor
+from .memory import identity
 from .shards import Shard, is_wrapper
+
+
+_REGISTER = "use register_buffer, or get_extra_state and set_extra_state"
 
 
 class Moved(Exception):
@@ -132,10 +136,71 @@ def refuse_own_state(module: torch.nn.Module, path: str) -> None:
     module._save_to_state_dict(shown, "", True)
     more = sorted(set(shown) - set(module._parameters) - set(module._buffers) - {"_extra_state"})
     if more:
-        raise TypeError(
-            f"{path}: the state_dict() of a {type(module).__name__} also holds {more[0]!r}, which is no parameter and "
-            "no buffer; use register_buffer, or get_extra_state and set_extra_state"
-        )
+        raise TypeError(_holds_more(path, module, more[0]) + _REGISTER)
+
+
+def _holds_more(path: str, module: torch.nn.Module, entry: str) -> str:
+    kind = type(module).__name__
+    return f"{path}: the state_dict() of a {kind} also holds {entry!r}, which is no parameter and no buffer; "
+
+
+def saves_itself(module: torch.nn.Module) -> bool:
+    """Whether a module that is an entry of `state` is saved through its own `state_dict()`, like any object: no
+    optimizer updates it, and its class adds to what a module shows."""
+    return bool(_added_entries(module)) and not _trains(module)
+
+
+def _trains(module: torch.nn.Module) -> bool:
+    return any(parameter.requires_grad for parameter in module.parameters())
+
+
+def refuse_added_entries(parts: list[Part]) -> None:
+    """TypeError for a module inside another one whose class adds entries to `state_dict()`, which nobody asks for.
+
+    One that is an entry of its own as well is saved there.
+    """
+    saved = {id(module) for part in parts if _is_module_itself(part) for module in part.owner.modules()}
+    for part in parts:
+        if isinstance(part, ModulePart):
+            for name, module in part.owner.named_modules():
+                added = [] if id(module) in saved else _added_entries(module)
+                if added:
+                    raise TypeError(_holds_more(names.join(part.path, name), module, added[0]) + _way_out(module))
+
+
+def _is_module_itself(part: Part) -> bool:
+    """Not its `_extra_state` alone."""
+    is_object = isinstance(part, ObjectPart) and isinstance(part.owner, torch.nn.Module)
+    return is_object and part.load == part.owner.load_state_dict
+
+
+def _way_out(module: torch.nn.Module) -> str:
+    if _trains(module):
+        return _REGISTER
+    return "give this module to `state` as well, under a key of its own"
+
+
+def _added_entries(module: torch.nn.Module) -> list[str]:
+    """What the `state_dict()` of the module's class shows beside its parameters and buffers, under whatever names.
+
+    A stand-in without children and hooks is asked, for these may take all ranks. A class that asks its children, as
+    wrappers do, fails at that, and counts as one that adds nothing.
+    """
+    if type(module).state_dict is torch.nn.Module.state_dict:
+        return []
+    alone = object.__new__(type(module))
+    vars(alone).update(vars(module), _modules={}, _state_dict_hooks={}, _state_dict_pre_hooks={})
+    try:
+        shown = type(module).state_dict(alone).items()
+        held = {**module._parameters, **module._buffers}
+        own = {name for name in held if name not in module._non_persistent_buffers_set} | {"_extra_state"}
+        known = [identity(held[name]) for name in own if isinstance(held.get(name), torch.Tensor)]
+        return [
+            name for name, value in shown
+            if name not in own and not (isinstance(value, torch.Tensor) and identity(value) in known)
+        ]  # fmt: skip
+    except Exception:  # nothing is known
+        return []
 
 
 class TreePart(Part):

@@ -24,7 +24,18 @@ from .ddp import unsorted_buckets
 from .device import HOST
 from .memory import identity, is_plain, refuse_unsupported
 from .optim import OptimizerPart, inside, name_parameters, refuse_hidden_state, saved_through
-from .parts import Captured, ModulePart, Moved, ObjectPart, Part, Row, Survey, TreePart
+from .parts import (
+    Captured,
+    ModulePart,
+    Moved,
+    ObjectPart,
+    Part,
+    Row,
+    Survey,
+    TreePart,
+    refuse_added_entries,
+    saves_itself,
+)
 from .shards import Block, Leaf, Shard
 
 _Tensor = torch.Tensor
@@ -77,6 +88,7 @@ class State:
         for key, value in items:
             self._add(value, str(key), parts)
         refuse_hidden_state(parts)
+        refuse_added_entries(parts)
         self.parts = parts
 
     def _add(self, value: Any, path: str, parts: list[Part]) -> None:
@@ -98,7 +110,7 @@ class State:
             )
 
     def _object_parts(self, value: Any, path: str) -> list[Part]:
-        if isinstance(value, torch.nn.Module):
+        if isinstance(value, torch.nn.Module) and not saves_itself(value):
             return [ModulePart(path, value, self._is_lazy), *_extra_states(value, path)]
         if isinstance(value, torch.optim.Optimizer):
             through = saved_through(value)

@@ -107,6 +107,42 @@ def unusual() -> Loop:
     return plain(Net(Unusual(16, 16)))
 
 
+class Showing(nn.Module):
+    """As torchmetrics: state that its own state_dict() adds to the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen += 1
+        return x * (1 + 0.1 * self.seen)
+
+    def state_dict(self, *args, prefix="", **kwargs):
+        found = super().state_dict(*args, prefix=prefix, **kwargs)
+        found[prefix + "seen"] = self.seen
+        return found
+
+    def load_state_dict(self, state) -> None:
+        self.seen = state["seen"]
+
+
+@row(
+    "a module that overrides state_dict",
+    refused="model.extra.0: the state_dict() of a Showing also holds 'seen', which is no parameter and no buffer; "
+    "give this module to `state` as well, under a key of its own",
+)
+def showing() -> Loop:
+    return plain(Net(Showing()))
+
+
+@row("the same module, given under a key of its own too", "plain values")
+def shown() -> Loop:
+    loop = plain(Net(Showing()))
+    loop.state["shown"] = loop.state["model"].extra[0]
+    return loop
+
+
 def averaged(model: nn.Module, average, before: bool) -> Loop:
     """`average()` before or after the optimizer's step."""
     optimizer = adam(model)
