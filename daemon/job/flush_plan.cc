@@ -31,13 +31,14 @@ bool FlushPlan::Update(const FlushPolicy& policy, const std::vector<const v1::Ra
   const bool due = since_ >= policy.every || Asked(ranks, watermark, durable, busy);
   if (!due || (policy.newest_only && busy)) return false;
   target_ = watermark;
+  passed_ = false;
   since_ = 0;
   return true;
 }
 
-// Not durable yet, and no rank has said that it has it no more.
+// Not durable yet, no commit of it has failed, and no rank has said that it has it no more.
 bool FlushPlan::Busy(const std::vector<const v1::RankReport*>& ranks, const SnapshotId& durable) const {
-  if (target_.none() || durable >= target_) return false;
+  if (target_.none() || passed_ || durable >= target_) return false;
   return std::all_of(ranks.begin(), ranks.end(), [&](const v1::RankReport* rank) {
     return rank == nullptr || Lists(rank->sealed(), target_) || Lists(rank->persisted(), target_);
   });

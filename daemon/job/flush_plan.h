@@ -2,8 +2,8 @@
 // that all ranks write the same ones. A step that one rank flushes and another gives up would never be committed.
 //
 //   every N-th       the N-th step captured since the last choice is the next (durability.flush_every)
-//   newest only      and only when the one before is committed, or can not be any more (back_pressure replace-queued):
-//                    what was captured meanwhile waits in memory, where a newer one may take its place
+//   newest only      and only when the one before is committed, or can not be now or any more (back_pressure
+//                    replace-queued): what was captured meanwhile waits in memory, where a newer one may take its place
 //   wanted           somebody waits for this step, or a newer one, to be durable: it is the next
 //
 // First comes the snapshot that the attempt stands on. Pure.
@@ -33,6 +33,9 @@ class FlushPlan {
   bool Update(const FlushPolicy& policy, const std::vector<const v1::RankReport*>& ranks, const SnapshotId& watermark,
               const SnapshotId& durable);
 
+  // All ranks have written it, and its commit failed. It may be committed later, or never.
+  void NotCommitted(const SnapshotId& id) { passed_ = passed_ || id == target_; }
+
   [[nodiscard]] const SnapshotId& target() const { return target_; }
 
  private:
@@ -42,6 +45,7 @@ class FlushPlan {
 
   AttemptId attempt_ = 0;
   SnapshotId target_;
+  bool passed_ = false;  // nobody waits for target_
   SnapshotId captured_;  // newest
   uint64_t since_ = 0;   // captured since the target was chosen
 };

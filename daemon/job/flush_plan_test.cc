@@ -78,6 +78,19 @@ TEST_F(FlushPlanTest, WhatOneRankHasNoMoreIsNotWaitedFor) {
   EXPECT_EQ(plan_.target().step, 20u);
 }
 
+TEST_F(FlushPlanTest, WhatIsNotCommittedIsNotWaitedFor) {
+  Capture(10);
+  EXPECT_TRUE(Update(kNewest));
+  plan_.NotCommitted({2, 5});
+  Capture(20);
+  EXPECT_FALSE(Update(kNewest)) << "5 is not what is waited for";
+  plan_.NotCommitted({2, 10});
+  EXPECT_TRUE(Update(kNewest));
+  EXPECT_EQ(plan_.target().step, 20u);
+  Capture(30);
+  EXPECT_FALSE(Update(kNewest)) << "20 is being written";
+}
+
 TEST_F(FlushPlanTest, WhatOneRankHasWrittenIsWaitedFor) {
   Capture(10);
   EXPECT_TRUE(Update(kNewest));

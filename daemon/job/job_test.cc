@@ -72,6 +72,45 @@ TEST_F(JobTest, AStepThatCannotBeCommittedHoldsUpNone) {
   EXPECT_EQ(state_->durable().step(), 20u);
 }
 
+// Nothing else would be flushed in this attempt.
+TEST_F(JobTest, AStepThatCannotBeCommittedHoldsUpNoFlush) {
+  for (const ErrorCode code : {ErrorCode::CORRUPT, ErrorCode::NOT_FOUND, ErrorCode::STORAGE_IO}) {
+    Config config = MakeConfig();
+    config.flush.newest_only = true;
+    machine_ = Machine(std::move(config));
+    Feed(Started{});
+    Run();
+    Rank(v1::RankReport::RUN, {{1, 10}});
+    EXPECT_EQ(state_->flush().step(), 10u);
+    Rank(v1::RankReport::RUN, {{1, 10}}, {{1, 10}});
+    Feed(ManifestCreated{Last<CreateManifest>().op, Error(code, "/data/gpt/step-10/rank-1.json")});
+    EXPECT_THAT(machine_.view().last_error, HasSubstr("step 10 cannot be committed: /data/gpt/step-10/rank-1.json"));
+    EXPECT_EQ(CodeOf(machine_.view().trouble), code);
+    Rank(v1::RankReport::RUN, {{1, 10}, {1, 20}}, {{1, 10}});
+    EXPECT_EQ(state_->flush().step(), 20u) << InfoOf(code).name;
+  }
+}
+
+TEST_F(JobTest, AStepWhoseCommitFailsIsCommittedAfterTheNext) {
+  Run();
+  Rank(v1::RankReport::RUN, {{1, 10}}, {{1, 10}});
+  Feed(ManifestCreated{Last<CreateManifest>().op, Error(ErrorCode::STORAGE_IO, "rank-1.json")});
+  Rank(v1::RankReport::RUN, {{1, 20}}, {{1, 10}, {1, 20}});
+  EXPECT_FALSE(Has<CreateManifest>()) << "the storage has failed a moment ago";
+  Feed(TimerFired{TimerKind::kRetry, 1});
+  EXPECT_EQ(Last<CreateManifest>().id, (SnapshotId{1, 20}));
+  Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
+  Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
+  EXPECT_EQ(state_->durable().step(), 20u);
+  EXPECT_THAT(machine_.view().last_error, HasSubstr("step 10 cannot be committed")) << "not because of a later one";
+  EXPECT_EQ(Last<CreateManifest>().id, (SnapshotId{1, 10}));
+  Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
+  Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
+  EXPECT_EQ(state_->durable().step(), 20u);
+  EXPECT_EQ(machine_.view().last_error, "");
+  EXPECT_EQ(machine_.view().stored.size(), 2u);
+}
+
 TEST_F(JobTest, SeenIsPersistedBeforeItIsAnswered) {
   Run();
   auto state = std::make_shared<v1::State>();

@@ -146,7 +146,7 @@ struct View {
   bool protected_now = false;              // protected_ still is: no holder of it was lost since
   SnapshotId protecting;                   // what is copied now
   std::vector<Rank> unprotected;  // ranks whose copies of `protecting` are not complete; at most kMaxUnprotected
-  absl::Status trouble;           // what the storage refuses while the job runs, and it is tried again: a deletion
+  absl::Status trouble;           // while the job runs: a step that is not committed, or not deleted, and why
   std::string last_error;
 };
 

@@ -197,6 +197,7 @@ void Coordinator::On(const NewestChecked& event) {
 
 void Coordinator::OnCommit(Committer::Outcome outcome) {
   if (outcome == Committer::Outcome::kHigherAttempt) return HigherAttempt(attempt_ + 1, "the storage");
+  if (outcome == Committer::Outcome::kFailed) return flush_plan_.NotCommitted(committer_.id());
   if (outcome != Committer::Outcome::kDurable) return;
   StepEntry(committer_.id()).committed = true;
   deleter_.Committed();
@@ -297,7 +298,8 @@ void Coordinator::FillView(View* view) const {
   view->watermark = std::max(view->watermark, grants_.watermark());  // what its predecessor told holds
   view->floor = std::max(view->floor, grants_.floor());
   view->durable = committer_.durable();
-  view->trouble = deleter_.undeleted();
+  view->trouble = committer_.failure();
+  if (view->trouble.ok()) view->trouble = deleter_.undeleted();
   if (!view->trouble.ok()) view->last_error = std::string(view->trouble.message());
   FillProtection(view);
 }
