@@ -82,7 +82,9 @@ job::DecisionCreated JobStorage::operator()(const job::CreateDecision& request) 
 
 job::ManifestCreated JobStorage::operator()(const job::CreateManifest& request) const {
   auto step = ListStep(store_, job_, request.id);
-  if (!step.ok() || step->committed) return {request.op, step.status()};
+  if (!step.ok()) return {request.op, step.status()};
+  // Its name may not be durable: whoever gave it was killed before the fsync, or heard that it failed.
+  if (step->committed) return {request.op, store_.Confirm(InStep(job_, request.id, kManifestName))};
   return {request.op, CreateManifest(store_, job_, request.id, step->world)};
 }
 

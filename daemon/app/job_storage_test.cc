@@ -5,13 +5,16 @@
 
 #include <cerrno>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "daemon/base/errors.h"
 #include "daemon/format/paths.h"
 #include "daemon/format/records.h"
 #include "daemon/os/testing/files_around.h"
 #include "daemon/os/testing/sim_files.h"
+#include "daemon/persist/testing/saved_step.h"
 #include "daemon/storage/posix_store.h"
 
 namespace ckptd {
@@ -52,6 +55,16 @@ size_t DisksWithoutDecision(const SimFiles& files) {
   return without;
 }
 
+// The fsync of one directory fails.
+class FilesWithoutFsync final : public FilesAround {
+ public:
+  explicit FilesWithoutFsync(SimFiles& files) : FilesAround(files) {}
+  std::string broken;
+  absl::Status SyncDir(const std::string& path) override {
+    return path == broken ? Error(ErrorCode::STORAGE_IO, "fsync " + path) : FilesAround::SyncDir(path);
+  }
+};
+
 class JobStorageTest : public ::testing::Test {
  protected:
   JobStorageTest() {
@@ -84,6 +97,27 @@ TEST_F(JobStorageTest, ADecisionThatCannotBeMadeDurableIsAnError) {
   ASSERT_TRUE(storage(job::ReadNewest{1}).status.ok());
   files_.FailCall(files_.CallCount() - before - 1, EIO);  // its last call is the fsync
   EXPECT_EQ(CodeOf(storage(job::ReadNewest{1}).status), ErrorCode::STORAGE_IO);
+}
+
+// The manifest had its name when the fsync of its folder failed. Nobody knows whether the name is durable.
+TEST_F(JobStorageTest, AManifestThatCannotBeMadeDurableIsNoCommit) {
+  constexpr SnapshotId kId{1, 10};
+  std::vector<TestSlot> slots;
+  slots.emplace_back(std::vector<uint64_t>{8192}, 64 << 10, 1);
+  FilesWithoutFsync files(files_);
+  auto store = OpenStore(files);
+  const JobStorage storage(*store, metrics_, kJob);
+  ASSERT_TRUE(SaveRank(*store, FakeClock(), SourceOf(kJob, 0, 1, kId, slots[0]), slots[0]).ok());
+  files.broken = "/store/" + StepPath(kJob, kId);
+  const absl::Status refused = storage(job::CreateManifest{1, kId}).status;
+  EXPECT_EQ(CodeOf(refused), ErrorCode::STORAGE_IO) << refused;
+  ASSERT_TRUE(*Exists(files_, "/store/" + InStep(kJob, kId, kManifestName))) << "else this test proves nothing";
+  EXPECT_EQ(CodeOf(storage(job::CreateManifest{2, kId}).status), ErrorCode::STORAGE_IO);
+  auto successor = OpenStore(files);
+  EXPECT_EQ(CodeOf(JobStorage(*successor, metrics_, kJob)(job::CreateManifest{3, kId}).status), ErrorCode::STORAGE_IO);
+  files.broken.clear();
+  auto last = OpenStore(files);
+  EXPECT_TRUE(JobStorage(*last, metrics_, kJob)(job::CreateManifest{4, kId}).status.ok());
 }
 
 // Between the listing of the records and the reading of the newest, another agent opens the next attempt, loads, and

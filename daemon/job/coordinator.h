@@ -88,6 +88,7 @@ class Coordinator {
   void AdoptRecord(const NewestRead& event);
   void AfterListing();
   void NextLateCommit();
+  void LateCommitted(const absl::Status& status);
   void StartGather();
   void StoreFailed(const absl::Status& status, const std::string& doing);
 

@@ -111,6 +111,37 @@ TEST_F(JobTest, AStepWhoseCommitFailsIsCommittedAfterTheNext) {
   EXPECT_EQ(machine_.view().stored.size(), 2u);
 }
 
+// Whole, and not committed when its attempt ended.
+TEST_F(JobTest, ALateCommitThatFailsIsAFailureOfTheStorage) {
+  ListOneThatIsNotCommitted();
+  Feed(ManifestCreated{Last<CreateManifest>().op, Error(ErrorCode::STORAGE_IO, "fsync /data/gpt/step-10")});
+  EXPECT_EQ(Last<Refuse>().code, ErrorCode::STORAGE_IO);
+  EXPECT_THAT(Last<Refuse>().message, HasSubstr("job gpt: committing step 10: fsync /data/gpt/step-10"));
+  Rank(v1::RankReport::WAIT);
+  EXPECT_FALSE(Has<CreateDecision>()) << "of an older step, or none";
+  EXPECT_EQ(machine_.view().phase, Phase::kIdle);
+}
+
+TEST_F(JobTest, WhatNobodyCanCommitIsPassedOver) {
+  for (const ErrorCode code : {ErrorCode::CORRUPT, ErrorCode::NOT_FOUND}) {
+    machine_ = Machine(MakeConfig());
+    Feed(Started{});
+    ListOneThatIsNotCommitted();
+    Feed(ManifestCreated{Last<CreateManifest>().op, Error(code, "rank-1.json")});
+    EXPECT_EQ(machine_.view().phase, Phase::kGather) << InfoOf(code).name;
+  }
+}
+
+// As one that a newer ckptd committed: whoever wants to go on without it has to say so.
+TEST_F(JobTest, WhatOnlyANewerCkptdCanCommitIsRefused) {
+  ListOneThatIsNotCommitted();
+  Feed(ManifestCreated{Last<CreateManifest>().op, Error(ErrorCode::NEWER_VERSION, "rank-1.json: format 9 is newer")});
+  Rank(v1::RankReport::WAIT);
+  EXPECT_FALSE(Has<CreateDecision>());
+  ASSERT_EQ(state_->refusals_size(), 1);
+  EXPECT_EQ(static_cast<ErrorCode>(state_->refusals(0).code()), ErrorCode::NEWER_VERSION);
+}
+
 TEST_F(JobTest, SeenIsPersistedBeforeItIsAnswered) {
   Run();
   auto state = std::make_shared<v1::State>();

@@ -92,6 +92,23 @@ class JobTest : public testing::Test {
     Feed(join);
   }
 
+  // Attempt 2 opens, as far as the commit of step 10 of attempt 1.
+  void ListOneThatIsNotCommitted() {
+    v1::DecisionRecord before;
+    before.set_attempt(1);
+    JoinRankZero();
+    NewestRead read{Last<ReadNewest>().op, absl::OkStatus(), true, {}, true, before};
+    read.record.set_attempt(1);
+    read.record.set_coordinator("B");
+    Feed(read);
+    Feed(AttemptCreated{Last<CreateAttempt>().op, absl::OkStatus()});
+    StoredStep step;
+    step.id = {1, 10};
+    step.world_size = step.sidecars = 1;
+    Feed(Listed{Last<List>().op, absl::OkStatus(), {before}, {step}});
+    EXPECT_EQ(Last<CreateManifest>().id, step.id);
+  }
+
   // Attempt 1, started afresh, in RUN.
   void Run(std::vector<StoredStep> steps = {}, std::vector<v1::DecisionRecord> decisions = {}) {
     JoinRankZero();

@@ -164,6 +164,19 @@ void Coordinator::NextLateCommit() {
   op_ = context_.Request(request);
 }
 
+// One that the storage does not let be committed may be the newest: as one that it does not list, it is no reason to go
+// on from an older one. What only a newer ckptd can commit counts as if it had.
+void Coordinator::LateCommitted(const absl::Status& status) {
+  StoredStep& step = StepEntry(late_.back());
+  step.committed = status.ok();
+  step.newer = CodeOf(status) == ErrorCode::NEWER_VERSION;
+  if (!status.ok() && !step.newer && !NeverCommits(status)) {
+    return StoreFailed(status, absl::StrCat("committing step ", step.id.step));
+  }
+  late_.pop_back();
+  NextLateCommit();
+}
+
 void Coordinator::StartGather() {
   given_up_ = gather_over_ = surveying_ = false;
   reports_.Clear();

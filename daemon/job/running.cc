@@ -175,11 +175,7 @@ StoredStep& Coordinator::StepEntry(const SnapshotId& id) {
 }
 
 void Coordinator::On(const ManifestCreated& event) {
-  if (phase_ == Phase::kCommitting && event.op == op_) {
-    if (event.status.ok()) StepEntry(late_.back()).committed = true;
-    late_.pop_back();
-    return NextLateCommit();
-  }
+  if (phase_ == Phase::kCommitting && event.op == op_) return LateCommitted(event.status);
   if (Coordinates()) OnCommit(committer_.On(event, context_));
 }
 
