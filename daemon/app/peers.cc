@@ -124,10 +124,10 @@ absl::StatusOr<std::unique_ptr<membership::Source>> Peers::MakeEtcdSource(Loop& 
   membership::EtcdOptions options;
   options.endpoints = config_.etcd_endpoints;
   options.timeout = config_.etcd_ttl / 3;
-  CKPTD_ASSIGN_OR_RETURN(options.ca, membership::ReadPem(files, config_.etcd_ca));
-  CKPTD_ASSIGN_OR_RETURN(options.cert, membership::ReadPem(files, config_.etcd_cert));
-  CKPTD_ASSIGN_OR_RETURN(options.key, membership::ReadPem(files, config_.etcd_key));
-  CKPTD_ASSIGN_OR_RETURN(auto etcd, membership::ConnectEtcd(options));
+  options.ca = config_.etcd_ca;
+  options.cert = config_.etcd_cert;
+  options.key = config_.etcd_key;
+  CKPTD_ASSIGN_OR_RETURN(auto etcd, membership::ConnectEtcd(files, options));
   return std::make_unique<membership::EtcdSource>(
       loop, std::move(etcd), membership::EtcdSettings{self, config_.etcd_prefix, config_.etcd_ttl});
 }

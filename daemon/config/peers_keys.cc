@@ -44,7 +44,8 @@ void AddEtcdKeys(std::vector<Key>* keys) {
                            std::chrono::minutes(10),
                            "A node that etcd has not heard for so long is no member any more."));
   keys->push_back(Text("peers.etcd_ca", Key::kRestart, CKPTD_FIELD(peers.etcd_ca), "absolute path, or empty", path,
-                       "PEM file of who signed the servers' certificates; empty is the system's."));
+                       "PEM file of who signed the servers' certificates; empty is the system's. What is in this file "
+                       "and the next two may change at any time."));
   keys->push_back(Text("peers.etcd_cert", Key::kRestart, CKPTD_FIELD(peers.etcd_cert), "absolute path, or empty", path,
                        "PEM file of this node's certificate, where etcd wants one."));
   keys->push_back(Text("peers.etcd_key", Key::kRestart, CKPTD_FIELD(peers.etcd_key), "absolute path, or empty", path,

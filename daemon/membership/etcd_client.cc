@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "daemon/base/errors.h"
+#include "daemon/base/log.h"
 #include "daemon/base/mutex.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/membership/member.h"
@@ -41,12 +42,30 @@ struct Server {
   std::unique_ptr<pb::Watch::Stub> watch;
 };
 
-std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const EtcdEndpoint& endpoint, const EtcdOptions& options) {
-  if (!endpoint.tls) return grpc::InsecureChannelCredentials();
-  return grpc::SslCredentials({options.ca, options.key, options.cert});
+using Servers = std::vector<Server>;
+
+// Texts of the files.
+struct Pems {
+  std::string ca;
+  std::string cert;
+  std::string key;
+  bool operator==(const Pems&) const = default;
+};
+
+absl::StatusOr<Pems> ReadPems(Files& files, const EtcdOptions& options) {
+  Pems pems;
+  CKPTD_ASSIGN_OR_RETURN(pems.ca, ReadPem(files, options.ca));
+  CKPTD_ASSIGN_OR_RETURN(pems.cert, ReadPem(files, options.cert));
+  CKPTD_ASSIGN_OR_RETURN(pems.key, ReadPem(files, options.key));
+  return pems;
 }
 
-Server Connect(const EtcdEndpoint& endpoint, const EtcdOptions& options) {
+std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const EtcdEndpoint& endpoint, const Pems& pems) {
+  if (!endpoint.tls) return grpc::InsecureChannelCredentials();
+  return grpc::SslCredentials({pems.ca, pems.key, pems.cert});
+}
+
+Server Connect(const EtcdEndpoint& endpoint, const Pems& pems) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingEveryMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingTimeoutMs);
@@ -55,9 +74,16 @@ Server Connect(const EtcdEndpoint& endpoint, const EtcdOptions& options) {
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLongestPauseMs);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // pauses of one client are not another's
   arguments.SetMaxReceiveMessageSize(kMaxAnswer);
-  auto channel = grpc::CreateCustomChannel(endpoint.address, CredentialsOf(endpoint, options), arguments);
+  auto channel = grpc::CreateCustomChannel(endpoint.address, CredentialsOf(endpoint, pems), arguments);
   return {endpoint.address, channel, pb::KV::NewStub(channel), pb::Lease::NewStub(channel),
           pb::Watch::NewStub(channel)};
+}
+
+std::shared_ptr<const Servers> ConnectAll(const std::vector<EtcdEndpoint>& endpoints, const Pems& pems) {
+  auto servers = std::make_shared<Servers>();
+  servers->reserve(endpoints.size());
+  for (const EtcdEndpoint& endpoint : endpoints) servers->push_back(Connect(endpoint, pems));
+  return servers;
 }
 
 ErrorCode RowOf(grpc::StatusCode code) {
@@ -98,7 +124,13 @@ EtcdNews NewsOf(const pb::WatchResponse& response) {
 
 class EtcdClient final : public Etcd {
  public:
-  EtcdClient(std::vector<Server> servers, Nanos timeout) : servers_(std::move(servers)), timeout_(timeout) {}
+  EtcdClient(Files& files, EtcdOptions options, std::vector<EtcdEndpoint> endpoints, Pems pems)
+      : files_(files),
+        options_(std::move(options)),
+        endpoints_(std::move(endpoints)),
+        timeout_(options_.timeout),
+        pems_(std::move(pems)),
+        servers_(ConnectAll(endpoints_, pems_)) {}
 
   absl::StatusOr<EtcdLease> Grant(int64_t ttl_seconds) override {
     pb::LeaseGrantRequest request;
@@ -244,6 +276,7 @@ class EtcdClient final : public Etcd {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + timeout);
     context.set_wait_for_ready(connection == Connection::kAwaited);
+    const std::shared_ptr<const Servers> servers = Current();
     size_t index = 0;
     {
       MutexLock lock(mutex_);
@@ -251,14 +284,34 @@ class EtcdClient final : public Etcd {
       open_.insert(&context);
       index = current_;
     }
-    const grpc::Status status = attempt(servers_[index], &context);
-    const std::string why = status.ok() ? "" : Why(servers_[index], status);
+    const Server& server = (*servers)[index];
+    const grpc::Status status = attempt(server, &context);
+    const std::string why = status.ok() ? "" : Why(server, status);
     MutexLock lock(mutex_);
     open_.erase(&context);
     if (status.ok()) return absl::OkStatus();
+    failed_ = true;
     const ErrorCode row = RowOf(status.error_code());
-    if (row == ErrorCode::TIMEOUT && current_ == index) current_ = (index + 1) % servers_.size();
-    return Error(row, absl::StrCat("etcd at ", servers_[index].name, ", ", what, ": ", why));
+    if (row == ErrorCode::TIMEOUT && current_ == index) current_ = (index + 1) % servers->size();
+    const std::string also =
+        unreadable_.ok() ? "" : absl::StrCat("; its certificates were not read again: ", unreadable_.message());
+    return Error(row, absl::StrCat("etcd at ", server.name, ", ", what, ": ", why, also));
+  }
+
+  // Behind a call that failed, with the certificates that there are now. Calls that are open keep what they have.
+  std::shared_ptr<const Servers> Current() {
+    {
+      MutexLock lock(mutex_);
+      if (!std::exchange(failed_, false)) return servers_;
+    }
+    absl::StatusOr<Pems> pems = ReadPems(files_, options_);
+    MutexLock lock(mutex_);
+    unreadable_ = pems.status();
+    if (!pems.ok() || *pems == pems_) return servers_;
+    Log(kInfo, "etcd.certificates").Field("state", "changed");
+    pems_ = *std::move(pems);
+    servers_ = ConnectAll(endpoints_, pems_);
+    return servers_;
   }
 
   // A call that waited for a connection in vain says only that its time is over; one that does not wait is told why
@@ -280,12 +333,21 @@ class EtcdClient final : public Etcd {
   static std::string Reason(const grpc::Status& status) {
     std::string text = status.error_message().substr(0, 300);
     for (char& c : text) c = absl::ascii_isprint(static_cast<unsigned char>(c)) ? c : '?';
+    // gRPC's words where it cannot even begin.
+    if (absl::StartsWith(text, "empty address list"))
+      return "no connection can be made: is peers.etcd_key the key of peers.etcd_cert?";
     return text;
   }
 
-  const std::vector<Server> servers_;
+  Files& files_;
+  const EtcdOptions options_;
+  const std::vector<EtcdEndpoint> endpoints_;
   const Nanos timeout_;
   Mutex mutex_;
+  Pems pems_ CKPTD_GUARDED_BY(mutex_);
+  std::shared_ptr<const Servers> servers_ CKPTD_GUARDED_BY(mutex_);
+  bool failed_ CKPTD_GUARDED_BY(mutex_) = false;  // a call, since the files were read
+  absl::Status unreadable_ CKPTD_GUARDED_BY(mutex_);
   bool cancelled_ CKPTD_GUARDED_BY(mutex_) = false;
   size_t current_ CKPTD_GUARDED_BY(mutex_) = 0;
   std::set<grpc::ClientContext*> open_ CKPTD_GUARDED_BY(mutex_);
@@ -322,14 +384,12 @@ absl::StatusOr<std::string> ReadPem(Files& files, const std::string& path) {
   return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat(path, ": not a PEM file"));
 }
 
-absl::StatusOr<std::unique_ptr<Etcd>> ConnectEtcd(const EtcdOptions& options) {
+absl::StatusOr<std::unique_ptr<Etcd>> ConnectEtcd(Files& files, const EtcdOptions& options) {
   CKPTD_ASSIGN_OR_RETURN(std::vector<EtcdEndpoint> endpoints, ParseEndpoints(options.endpoints));
   if (options.cert.empty() != options.key.empty())
     return Error(ErrorCode::INVALID_ARGUMENT, "etcd: a certificate and its key are of use together only");
-  std::vector<Server> servers;
-  servers.reserve(endpoints.size());
-  for (const EtcdEndpoint& endpoint : endpoints) servers.push_back(Connect(endpoint, options));
-  return std::make_unique<EtcdClient>(std::move(servers), options.timeout);
+  CKPTD_ASSIGN_OR_RETURN(Pems pems, ReadPems(files, options));
+  return std::make_unique<EtcdClient>(files, options, std::move(endpoints), std::move(pems));
 }
 
 }  // namespace ckptd::membership

@@ -3,6 +3,9 @@
 // Several endpoints are servers of one etcd: calls go to one of them, and to the next after one that did not answer.
 // gRPC connects, and connects again after growing pauses, by itself. https: the server's certificate must be right for
 // the host in its endpoint, and a client certificate is shown where one is given; http is for a trusted network.
+//
+// The files of certificates are read again behind a call that failed, and connections made anew where they changed: a
+// connection that stands is left alone, so that files may be exchanged before etcd's own or after them.
 #ifndef CKPTD_DAEMON_MEMBERSHIP_ETCD_CLIENT_H_
 #define CKPTD_DAEMON_MEMBERSHIP_ETCD_CLIENT_H_
 
@@ -30,7 +33,7 @@ struct EtcdEndpoint {
 
 struct EtcdOptions {
   std::string endpoints;
-  std::string ca;  // PEM text; empty = the system's authorities
+  std::string ca;  // paths of PEM files; empty = the system's authorities
   std::string cert;
   std::string key;
   Nanos timeout{0};  // of a call
@@ -39,8 +42,9 @@ struct EtcdOptions {
 // PEM files of at most 1 MiB, as they are now; "" gives "".
 [[nodiscard]] absl::StatusOr<std::string> ReadPem(Files& files, const std::string& path);
 
-// Connects later, when it is used: only what is wrong with the options is an error.
-[[nodiscard]] absl::StatusOr<std::unique_ptr<Etcd>> ConnectEtcd(const EtcdOptions& options);
+// Connects later, when it is used: only what is wrong with the options, or their files, is an error. `files` outlives
+// it; any thread uses them.
+[[nodiscard]] absl::StatusOr<std::unique_ptr<Etcd>> ConnectEtcd(Files& files, const EtcdOptions& options);
 
 }  // namespace ckptd::membership
 

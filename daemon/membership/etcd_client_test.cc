@@ -6,21 +6,16 @@
 #include <grpc/grpc.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "daemon/base/errors.h"
-#include "daemon/membership/etcd_source.h"
-#include "daemon/membership/membership.h"
-#include "daemon/membership/testing/etcd_server.h"
-#include "daemon/membership/testing/process.h"
+#include "daemon/membership/etcd_fixture.h"
 #include "daemon/os/posix_files.h"
 #include "daemon/os/testing/mounted_dir.h"
 #include "daemon/os/testing/own_threads.h"
@@ -33,14 +28,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-constexpr char kPrefix[] = "/ckptd/test/";
-constexpr int kTtl = 4;  // seconds
-constexpr seconds kLong{60};
-
-std::string Beside(const std::string& program) {
-  return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / program).string();
-}
 
 // The number that a line of etcd_member says behind `word`.
 uint64_t GenerationIn(const std::string& line) {
@@ -65,66 +52,6 @@ class GrpcEnds final : public ::testing::Environment {
   long threads_ = 0;
 };
 [[maybe_unused]] const auto* const kGrpcEnds = ::testing::AddGlobalTestEnvironment(new GrpcEnds);
-
-class EtcdTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (EtcdProgram().empty()) GTEST_SKIP() << kNoEtcd;
-    server_ = std::make_unique<EtcdServer>();
-    loop_ = *Loop::Create(SystemClock(), 64);
-    ASSERT_TRUE(UntilAnswers(*server_));
-  }
-
-  static EtcdOptions Options(const std::string& endpoints) {
-    return {endpoints, "", "", "", milliseconds(kTtl * 1000 / 3)};
-  }
-  static std::unique_ptr<Etcd> Client(const EtcdOptions& options) {
-    auto client = ConnectEtcd(options);
-    EXPECT_TRUE(client.ok()) << client.status();
-    return *std::move(client);
-  }
-
-  std::unique_ptr<Membership> Join(const std::string& name, const EtcdOptions& options, Labels domains = {}) {
-    EtcdSettings settings{{name, "", 9465, std::move(domains), 0}, kPrefix, seconds(kTtl)};
-    auto source = std::make_unique<EtcdSource>(*loop_, Client(options), settings);
-    auto membership = std::make_unique<Membership>(SystemClock(), std::move(source));
-    EXPECT_TRUE(membership->Start().ok());
-    return membership;
-  }
-  std::unique_ptr<Membership> Join(const std::string& name) { return Join(name, Options(server_->endpoint())); }
-
-  // A member in a process of its own.
-  std::unique_ptr<Process> Run(const std::string& name) const {
-    return std::make_unique<Process>(
-        std::vector<std::string>{Beside("etcd_member"), server_->endpoint(), kPrefix, name, absl::StrCat(kTtl)},
-        "/dev/stderr");
-  }
-
-  template <typename Condition>
-  [[nodiscard]] bool Until(Condition condition, Nanos patience = kLong) {
-    const Nanos deadline = SystemClock().Monotonic() + patience;
-    while (!condition() && SystemClock().Monotonic() < deadline) EXPECT_TRUE(loop_->RunOnce(milliseconds(50)).ok());
-    return condition();
-  }
-  [[nodiscard]] bool UntilAnswers(const EtcdServer& server) {
-    auto client = Client(Options(server.endpoint()));
-    return Until([&] { return client->Newest().ok(); });
-  }
-  [[nodiscard]] bool UntilNames(const Membership& membership, const std::vector<std::string>& names) {
-    return Until([&] { return membership.view()->source.ok() && Names(membership) == names; });
-  }
-  [[nodiscard]] bool UntilWell(const Membership& membership) {
-    return Until([&] { return membership.self().status.ok() && membership.view()->source.ok(); });
-  }
-  static std::vector<std::string> Names(const Membership& membership) {
-    std::vector<std::string> names;
-    for (const Member& member : membership.view()->members) names.push_back(member.name);
-    return names;
-  }
-
-  std::unique_ptr<EtcdServer> server_;
-  std::unique_ptr<Loop> loop_;
-};
 
 TEST_F(EtcdTest, ThreeMembersSeeEachOtherWithTheirDomains) {
   auto a = Join("a", Options(server_->endpoint()), {{"rack", "r1"}, {"zone", "z"}});
@@ -318,7 +245,8 @@ TEST(EtcdOptionsTest, EndpointsAreParsed) {
   std::string many = "http://a:1";
   for (size_t i = 0; i < kMaxEndpoints; ++i) many += ",http://a:1";
   EXPECT_THAT(ParseEndpoints(many).status().message(), HasSubstr("more than 16"));
-  EXPECT_EQ(CodeOf(ConnectEtcd({"http://a:1", "", "cert", "", seconds(1)}).status()), ErrorCode::INVALID_ARGUMENT);
+  EXPECT_EQ(CodeOf(ConnectEtcd(PosixFiles(), {"http://a:1", "", "cert", "", seconds(1)}).status()),
+            ErrorCode::INVALID_ARGUMENT);
 }
 
 TEST(EtcdPemTest, MayBeALink) {
@@ -326,78 +254,6 @@ TEST(EtcdPemTest, MayBeALink) {
   std::ofstream(dir.path() + "/ca.pem") << "-----BEGIN CERTIFICATE-----\n";
   const MountedDir mounted({"ca.pem"}, dir.path());
   EXPECT_EQ(ReadPem(PosixFiles(), mounted.PathOf("ca.pem")).value_or(""), "-----BEGIN CERTIFICATE-----\n");
-}
-
-// Certificates made for the test: an authority, a server's for 127.0.0.1, a client's, and an authority nobody knows.
-class EtcdTlsTest : public EtcdTest {
- protected:
-  void SetUp() override {
-    if (EtcdProgram().empty()) GTEST_SKIP() << kNoEtcd;
-    if (access(kOpenssl, X_OK) != 0) GTEST_SKIP() << "skipped: no " << kOpenssl << " (package openssl)";
-    std::string name = "/dev/shm/ckptd-certs-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    dir_ = name;
-    MakeAuthority("ca");
-    MakeAuthority("stranger");
-    Sign("server", "subjectAltName=IP:127.0.0.1");
-    Sign("client", "extendedKeyUsage=clientAuth");
-    loop_ = *Loop::Create(SystemClock(), 64);
-    server_ = std::make_unique<EtcdServer>(
-        std::vector<std::string>{"--cert-file=" + File("server.pem"), "--key-file=" + File("server.key"),
-                                 "--client-cert-auth", "--trusted-ca-file=" + File("ca.pem")});
-  }
-  void TearDown() override {
-    server_.reset();
-    std::error_code ignored;
-    std::filesystem::remove_all(dir_, ignored);
-  }
-
-  static constexpr char kOpenssl[] = "/usr/bin/openssl";
-
-  [[nodiscard]] std::string File(const std::string& name) const { return dir_ + "/" + name; }
-  void Openssl(const std::string& arguments) const {
-    const std::string command = absl::StrCat("cd ", dir_, " && ", kOpenssl, " ", arguments, " 2>> log");
-    ASSERT_EQ(std::system(command.c_str()), 0) << command;  // NOLINT(cert-env33-c): of constants
-  }
-  void MakeAuthority(const std::string& name) const {
-    Openssl(absl::StrCat("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=", name,
-                         " -keyout ", name, ".key -out ", name, ".pem"));
-  }
-  void Sign(const std::string& name, const std::string& extension) const {
-    Openssl(absl::StrCat("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=", name, " -keyout ", name,
-                         ".key -out ", name, ".csr"));
-    std::ofstream(File(name + ".ext")) << extension << "\n";
-    Openssl(absl::StrCat("x509 -req -in ", name, ".csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ",
-                         name, ".ext -out ", name, ".pem"));
-  }
-  [[nodiscard]] EtcdOptions With(const std::string& ca, const std::string& client) const {
-    EtcdOptions options = Options(server_->endpoint());
-    options.ca = *ReadPem(PosixFiles(), File(ca));
-    options.cert = client.empty() ? "" : *ReadPem(PosixFiles(), File(client + ".pem"));
-    options.key = client.empty() ? "" : *ReadPem(PosixFiles(), File(client + ".key"));
-    return options;
-  }
-
-  std::string dir_;
-};
-
-TEST_F(EtcdTlsTest, OnlyWhoIsKnownToBothSidesIsServed) {
-  auto known = Client(With("ca.pem", "client"));
-  ASSERT_TRUE(Until([&] { return known->Newest().ok(); })) << known->Newest().status();
-  EXPECT_FALSE(Client(With("ca.pem", ""))->Newest().ok()) << "etcd wants a certificate";
-  const absl::Status strange = Client(With("stranger.pem", "client"))->Newest().status();
-  EXPECT_EQ(CodeOf(strange), ErrorCode::TIMEOUT) << "a server that a stranger signed";
-  EXPECT_THAT(strange.message(), HasSubstr("failed to connect"));
-  EtcdOptions plain = Options("http" + server_->endpoint().substr(5));
-  EXPECT_FALSE(Client(plain)->Newest().ok());
-  auto a = Join("a", With("ca.pem", "client"));
-  ASSERT_TRUE(UntilWell(*a));
-}
-
-TEST_F(EtcdTlsTest, AFileThatIsNoCertificateIsSaid) {
-  EXPECT_EQ(CodeOf(ReadPem(PosixFiles(), File("log")).status()), ErrorCode::INVALID_ARGUMENT);
-  EXPECT_EQ(CodeOf(ReadPem(PosixFiles(), File("nothing")).status()), ErrorCode::NOT_FOUND);
-  EXPECT_EQ(*ReadPem(PosixFiles(), ""), "");
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "daemon/membership/etcd_source.h"
 #include "daemon/membership/membership.h"
 #include "daemon/os/loop.h"
+#include "daemon/os/posix_files.h"
 
 namespace ckptd::membership {
 namespace {
@@ -36,7 +37,7 @@ int Run(char** argv) {
   int64_t seconds = 0;
   if (!absl::SimpleAtoi(argv[4], &seconds)) return 2;
   const Nanos ttl = std::chrono::seconds(seconds);
-  auto etcd = ConnectEtcd({argv[1], "", "", "", ttl / 3});
+  auto etcd = ConnectEtcd(PosixFiles(), {argv[1], "", "", "", ttl / 3});
   auto loop = Loop::Create(SystemClock(), 16);
   if (!etcd.ok() || !loop.ok()) return 2;
   const EtcdSettings settings{{argv[3], "", 9465, {}, 0}, argv[2], ttl};

@@ -1,0 +1,120 @@
+// The etcd source where both sides show certificates.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/base/errors.h"
+#include "daemon/membership/etcd_fixture.h"
+
+namespace ckptd::membership {
+namespace {
+
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+// Certificates made for the test: an authority, a server's for 127.0.0.1, a client's, and an authority nobody knows.
+class EtcdTlsTest : public EtcdTest {
+ protected:
+  void SetUp() override {
+    if (EtcdProgram().empty()) GTEST_SKIP() << kNoEtcd;
+    if (access(kOpenssl, X_OK) != 0) GTEST_SKIP() << "skipped: no " << kOpenssl << " (package openssl)";
+    std::string name = "/dev/shm/ckptd-certs-XXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    dir_ = name;
+    MakeAuthority("ca");
+    MakeAuthority("stranger");
+    Sign("server", "subjectAltName=IP:127.0.0.1");
+    Sign("client", "extendedKeyUsage=clientAuth");
+    loop_ = *Loop::Create(SystemClock(), 64);
+    server_ = std::make_unique<EtcdServer>(
+        std::vector<std::string>{"--cert-file=" + File("server.pem"), "--key-file=" + File("server.key"),
+                                 "--client-cert-auth", "--trusted-ca-file=" + File("ca.pem")});
+  }
+  void TearDown() override {
+    server_.reset();
+    std::error_code ignored;
+    std::filesystem::remove_all(dir_, ignored);
+  }
+
+  static constexpr char kOpenssl[] = "/usr/bin/openssl";
+
+  [[nodiscard]] std::string File(const std::string& name) const { return dir_ + "/" + name; }
+  void Openssl(const std::string& arguments) const {
+    const std::string command = absl::StrCat("cd ", dir_, " && ", kOpenssl, " ", arguments, " 2>> log");
+    ASSERT_EQ(std::system(command.c_str()), 0) << command;  // NOLINT(cert-env33-c): of constants
+  }
+  void MakeAuthority(const std::string& name) const {
+    Openssl(absl::StrCat("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=", name,
+                         " -keyout ", name, ".key -out ", name, ".pem"));
+  }
+  void Sign(const std::string& name, const std::string& extension) const {
+    Openssl(absl::StrCat("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=", name, " -keyout ", name,
+                         ".key -out ", name, ".csr"));
+    std::ofstream(File(name + ".ext")) << extension << "\n";
+    Openssl(absl::StrCat("x509 -req -in ", name, ".csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ",
+                         name, ".ext -out ", name, ".pem"));
+  }
+  [[nodiscard]] EtcdOptions With(const std::string& ca, const std::string& client) const {
+    EtcdOptions options = Options(server_->endpoint());
+    options.ca = File(ca);
+    options.cert = client.empty() ? "" : File(client + ".pem");
+    options.key = client.empty() ? "" : File(client + ".key");
+    return options;
+  }
+
+  std::string dir_;
+};
+
+TEST_F(EtcdTlsTest, OnlyWhoIsKnownToBothSidesIsServed) {
+  auto known = Client(With("ca.pem", "client"));
+  ASSERT_TRUE(Until([&] { return known->Newest().ok(); })) << known->Newest().status();
+  EXPECT_FALSE(Client(With("ca.pem", ""))->Newest().ok()) << "etcd wants a certificate";
+  const absl::Status strange = Client(With("stranger.pem", "client"))->Newest().status();
+  EXPECT_EQ(CodeOf(strange), ErrorCode::TIMEOUT) << "a server that a stranger signed";
+  EXPECT_THAT(strange.message(), HasSubstr("failed to connect"));
+  EtcdOptions plain = Options("http" + server_->endpoint().substr(5));
+  EXPECT_FALSE(Client(plain)->Newest().ok());
+  auto a = Join("a", With("ca.pem", "client"));
+  ASSERT_TRUE(UntilWell(*a));
+}
+
+// Everything by a new authority. The member's key comes first; what is missing, or does not belong together, is said.
+TEST_F(EtcdTlsTest, FilesThatAreExchangedAreReadWithoutARestart) {
+  auto a = Join("a", With("ca.pem", "client"));
+  ASSERT_TRUE(UntilWell(*a));
+  const auto move = [this](const char* from, const char* to) { std::filesystem::rename(File(from), File(to)); };
+  MakeAuthority("ca");
+  Sign("server", "subjectAltName=IP:127.0.0.1");
+  move("client.pem", "old.pem");
+  Sign("client", "extendedKeyUsage=clientAuth");
+  move("client.pem", "new.pem");
+  EXPECT_FALSE(Until([&] { return !a->self().status.ok(); }, seconds(kTtl))) << "its connection stands";
+  server_->Kill();
+  server_->Start();
+  ASSERT_TRUE(Until([&] { return CodeOf(a->self().status) == ErrorCode::FENCED; }));
+  EXPECT_TRUE(Until([&] { return absl::StrContains(a->view()->source.message(), "client.pem: No such file"); }))
+      << a->view()->source;
+  move("old.pem", "client.pem");
+  EXPECT_TRUE(Until([&] { return absl::StrContains(a->view()->source.message(), "is peers.etcd_key the key of "); }))
+      << a->view()->source;
+  EXPECT_FALSE(a->self().status.ok());
+  move("new.pem", "client.pem");
+  ASSERT_TRUE(UntilWell(*a)) << a->self().status;
+  EXPECT_TRUE(UntilNames(*a, {"a"}));
+}
+
+TEST_F(EtcdTlsTest, AFileThatIsNoCertificateIsSaid) {
+  EXPECT_EQ(CodeOf(ReadPem(PosixFiles(), File("log")).status()), ErrorCode::INVALID_ARGUMENT);
+  EXPECT_EQ(CodeOf(ReadPem(PosixFiles(), File("nothing")).status()), ErrorCode::NOT_FOUND);
+  EXPECT_EQ(*ReadPem(PosixFiles(), ""), "");
+  EXPECT_EQ(CodeOf(ConnectEtcd(PosixFiles(), With("nothing", "")).status()), ErrorCode::NOT_FOUND);
+}
+
+}  // namespace
+}  // namespace ckptd::membership
