@@ -29,6 +29,20 @@ TEST_F(GateTest, UngatedCaptureIsHeldBackAndThenDropped) {
   EXPECT_EQ(agent.bell_slot(1).word, CaptureWord(second, CaptureState::kComplete));
 }
 
+// The gate that comes later says nothing of the update before it.
+TEST_F(GateTest, AStepWithoutAGateDropsWhatIsHeld) {
+  Start({200'000});
+  uint64_t epoch = agent.Grant(0);
+  ASSERT_EQ(trainer->Save(1), 0);
+  ASSERT_TRUE(AllChunks(0, epoch));
+  ASSERT_EQ(ckpt_step(trainer->handle, 2, nullptr, 0, nullptr, CKPT_UNCHANGED, nullptr), 0);
+  EXPECT_EQ(trainer->Poll(1).code, 0) << "nothing was updated";
+  ASSERT_EQ(ckpt_step(trainer->handle, 3, nullptr, 0, nullptr, 0, nullptr), 0);
+  EXPECT_EQ(trainer->Poll(1).code, CKPT_E_UNGATED);
+  ASSERT_EQ(ckpt_gate(trainer->handle, 0), 0);
+  EXPECT_EQ(agent.bell_slot(0).word, CaptureWord(epoch, CaptureState::kAbandoned));
+}
+
 // Waiting is no gate: it has no deadline but its own, gives nothing up, and vouches for no capture but this one.
 TEST_F(GateTest, WhoWaitsStillSealsWhatIsHeldAndNothingElse) {
   Start({200'000});

@@ -333,8 +333,8 @@ int32_t SetCallerStream(State& state, int32_t ordinal, void* stream) {
   return 0;
 }
 
-// Who trains a step without a gate may be replaying a CUDA graph: then the next save waits for a gate of its own, and
-// nothing is left for a rescue.
+// Who trains a step without a gate may be replaying a CUDA graph: what was being captured may have changed, the next
+// save waits for a gate of its own, and nothing is left for a rescue.
 int32_t PassStep(State& state, const SaveRequest& request) {
   uint64_t now = MonotonicNs();
   Rescuing rescuing;
@@ -342,7 +342,10 @@ int32_t PassStep(State& state, const SaveRequest& request) {
     MutexLock lock(state.mutex);
     NoteStep(state, now);
     if ((request.flags & CKPT_UNCHANGED) != 0) return 0;
-    if (!state.gated_step) state.gating_trusted = false;
+    if (!state.gated_step) {
+      RefuseUngated(state);
+      state.gating_trusted = false;
+    }
     rescuing = FindRescue(state, request);
     state.gated_step = false;
   }
