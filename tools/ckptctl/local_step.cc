@@ -88,6 +88,16 @@ std::string RanksWithoutFile(const std::vector<RankFile>& files) {
                       more == 0 ? "" : absl::StrCat(" and ", more, " more"));
 }
 
+// Agents write sidecars, or a directory of this name; `ckptctl restore` and `salvage` write neither.
+bool IsOfStorage(Files& files, const std::string& dir) {
+  if (ParseStepDirectoryName(std::filesystem::path(dir).lexically_normal().filename().string())) return true;
+  const auto entries = files.ReadDir(dir, kMaxFiles);
+  return entries.ok() && std::any_of(entries->begin(), entries->end(), [](const DirEntry& entry) {
+           const auto file = ParseRankFileName(entry.name);
+           return file && file->sidecar;
+         });
+}
+
 // The check of one directory.
 class Checker {
  public:
@@ -115,7 +125,7 @@ class Checker {
     return absl::OkStatus();
   }
 
-  // Of a directory without a manifest. Files that are no rank's are nobody's step.
+  // Of a step's directory without a manifest. Files that are no rank's are nobody's step.
   void NoteUncommitted(const std::vector<std::string>& names) {
     std::vector<RankFile> files;
     for (const std::string& name : names) {
@@ -238,7 +248,7 @@ absl::StatusOr<LocalCheck> VerifyPath(Files& files, const std::string& path, con
     CKPTD_RETURN_IF_ERROR(checker.CheckCommitted(*manifest));
   } else {
     CKPTD_ASSIGN_OR_RETURN(auto names, ImagesIn(files, place));
-    if (place.file.empty()) checker.NoteUncommitted(names);
+    if (place.file.empty() && IsOfStorage(files, place.dir)) checker.NoteUncommitted(names);
     CKPTD_RETURN_IF_ERROR(CheckFiles(checker, names));
   }
   checker.check().result.set_done(true);

@@ -159,17 +159,25 @@ TEST_F(LocalStepTest, AStepWithoutAManifestWasNeverCommitted) {
 }
 
 TEST_F(LocalStepTest, AStepWithoutAManifestNamesTheRanksWithoutFiles) {
+  const std::string step = "step-0000000010.a0001/";
+  std::filesystem::create_directory(dir_ + "/" + step);
+  for (Rank rank : {0, 2}) Write(step + ImageFileName(rank, 4, 0), bytes_);
+  Write(step + ImageFileName(2, 4, 1), bytes_);
+  EXPECT_THAT(Verify("/" + step)->result.damage(0).reason(), HasSubstr("; no file is here of ranks 1, 3"));
+  for (const auto& image : {ImageFileName(0, 4, 0), ImageFileName(2, 4, 0), ImageFileName(2, 4, 1)})
+    std::filesystem::remove(dir_ + "/" + step + image);
+  Write(step + ImageFileName(0, 40, 0), bytes_);
+  EXPECT_THAT(Verify("/" + step)->result.damage(0).reason(), HasSubstr(" 15, 16 and 23 more"));
+}
+
+// As `ckptctl restore --rank` writes it.
+TEST_F(LocalStepTest, WhatWasRestoredToPlainFilesIsNoStep) {
   std::filesystem::remove(dir_ + "/" + kManifestName);
   std::filesystem::remove(dir_ + "/" + sidecar_);
-  std::filesystem::remove(dir_ + "/" + image_);
-  for (Rank rank : {0, 2}) Write(ImageFileName(rank, 4, 0), bytes_);
-  Write(ImageFileName(2, 4, 1), bytes_);
-  EXPECT_THAT(Verify()->result.damage(0).reason(), HasSubstr("; no file is here of ranks 1, 3"));
-  Write(ImageFileName(0, 40, 0), bytes_);
-  std::filesystem::remove(dir_ + "/" + ImageFileName(0, 4, 0));
-  for (const char* name : {"2-of-00004", "2-of-00004.part-01"})
-    std::filesystem::remove(dir_ + "/rank-0000" + name + ".safetensors");
-  EXPECT_THAT(Verify()->result.damage(0).reason(), HasSubstr(" 15, 16 and 23 more"));
+  auto check = Verify();
+  ASSERT_TRUE(check.ok()) << check.status();
+  EXPECT_FALSE(check->uncommitted);
+  EXPECT_EQ(check->result.damage_size(), 0);
 }
 
 TEST_F(LocalStepTest, FilesOfNoRankAreNobodysStep) {
