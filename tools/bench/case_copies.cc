@@ -1,5 +1,6 @@
 // An image from one agent to another over loopback, by each way the transport has, beside what the machine can do: a
 // memcpy of the same bytes, and the programs that measure networks, where they are installed. All of them in turn.
+// With --ranks so many parts of it at once, each by a transfer and a connection of its own, as those of a node's ranks.
 #include <unistd.h>
 
 #include <cstring>
@@ -67,13 +68,14 @@ constexpr OurKind kOurs[] = {{"copies.plain", false, BytesBy::kGrpc},
                              {"copies.ucx", false, BytesBy::kUcx}};
 
 // Where UCX is not installed it says so.
-absl::StatusOr<std::vector<Way>> OurWays(const CopyMemory& memory, uint64_t chunk_bytes) {
+absl::StatusOr<std::vector<Way>> OurWays(const CopyMemory& memory, const Options& asked) {
   std::vector<Way> ways;
   for (const OurKind& kind : kOurs) {
     CopiesPairOptions options;
     options.certificates = kind.certificates;
     options.by = kind.by;
-    options.chunk_bytes = chunk_bytes;
+    options.chunk_bytes = asked.chunk != 0 ? asked.chunk : kChunkBytes;
+    options.ranks = asked.ranks;
     absl::StatusOr<Way> way = OurWay(kind.name, memory, options);
     if (kind.by == BytesBy::kUcx && CodeOf(way.status()) == ErrorCode::REFUSED)
       way = Way{kind.name, "", nullptr, std::string(way.status().message())};
@@ -82,7 +84,7 @@ absl::StatusOr<std::vector<Way>> OurWays(const CopyMemory& memory, uint64_t chun
   return ways;
 }
 
-std::vector<Way> Limits(const CopyMemory& memory) {
+std::vector<Way> Limits(const CopyMemory& memory, uint32_t ranks) {
   std::vector<Way> ways;
   ways.push_back({"memcpy", kMemcpy,
                   [&memory]() -> absl::StatusOr<double> {
@@ -94,7 +96,7 @@ std::vector<Way> Limits(const CopyMemory& memory) {
                   ""});
   for (const NetworkLimit& limit : kNetworkLimits) {
     const bool there = Installed(limit.program);
-    ways.push_back({limit.name, limit.what, limit.measure,
+    ways.push_back({limit.name, limit.what, [&limit, ranks] { return limit.measure(ranks); },
                     there ? "" : absl::StrCat(limit.program, " is not installed (package ", limit.package, ")")});
   }
   return ways;
@@ -132,8 +134,8 @@ absl::StatusOr<Lines> Copies(const Options& options) {
     return Lines{line};
   }
   CKPTD_ASSIGN_OR_RETURN(const auto memory, CopyMemory::Make(options, bytes));
-  CKPTD_ASSIGN_OR_RETURN(std::vector<Way> ours, OurWays(*memory, options.chunk != 0 ? options.chunk : kChunkBytes));
-  std::vector<Way> limits = Limits(*memory);
+  CKPTD_ASSIGN_OR_RETURN(std::vector<Way> ours, OurWays(*memory, options));
+  std::vector<Way> limits = Limits(*memory, options.ranks);
   CKPTD_RETURN_IF_ERROR(Repeat(options.RoundsOr(kRounds), [&](bool counts) -> absl::Status {
     CKPTD_RETURN_IF_ERROR(MeasureAll(ours, counts));
     return MeasureAll(limits, counts);

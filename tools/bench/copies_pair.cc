@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -34,6 +35,7 @@ constexpr char kCluster[] = "bench";
 constexpr char kSender[] = "a";
 constexpr char kKeeper[] = "b";
 constexpr std::chrono::seconds kPatience{120};
+constexpr uint64_t kPage = 4096;
 
 // Mapped, populated as slots are, and without a name.
 absl::StatusOr<std::unique_ptr<File>> MakeFile(const Options& options, uint64_t bytes, Mapping* mapping) {
@@ -48,22 +50,33 @@ absl::StatusOr<std::unique_ptr<File>> MakeFile(const Options& options, uint64_t 
   return file;
 }
 
-// Of one rank's snapshot.
-v1::CopyName NameOf() {
+// What one rank has of the memory: whole pages, the last one the rest.
+struct Part {
+  uint64_t begin = 0;
+  uint64_t bytes = 0;
+};
+
+Part PartOf(uint32_t rank, uint32_t ranks, uint64_t bytes) {
+  const uint64_t each = bytes / ranks / kPage * kPage;
+  return {rank * each, rank + 1 == ranks ? bytes - rank * each : each};
+}
+
+v1::CopyName NameOf(uint32_t rank) {
   v1::CopyName name;
   name.set_job("bench");
+  name.set_rank(rank);
   name.mutable_snapshot()->set_attempt(1);
   name.mutable_snapshot()->set_step(1);
   return name;
 }
 
-v1::OfferRequest OfferOf(uint64_t bytes, uint64_t chunk_bytes) {
+v1::OfferRequest OfferOf(uint32_t rank, uint64_t bytes, const CopiesPairOptions& options) {
   v1::OfferRequest offer;
-  *offer.mutable_copy() = NameOf();
+  *offer.mutable_copy() = NameOf(rank);
   offer.set_user("0");
-  offer.set_world_size(1);
+  offer.set_world_size(options.ranks);
   offer.set_attempt(1);
-  offer.mutable_layout()->set_chunk_bytes(chunk_bytes);
+  offer.mutable_layout()->set_chunk_bytes(options.chunk_bytes);
   offer.mutable_layout()->set_slot_bytes(bytes);
   v1::ImageSize* image = offer.mutable_layout()->add_images();
   image->set_bytes(bytes);
@@ -71,16 +84,17 @@ v1::OfferRequest OfferOf(uint64_t bytes, uint64_t chunk_bytes) {
   return offer;
 }
 
-// As room app is to the transport: one copy, received into memory that is there.
+// As room app is to the transport: a copy of each rank, received into memory that is there.
 class Keeper final : public transport::CopyHost {
  public:
-  Keeper(const CopyMemory& memory, uint64_t chunk_bytes) : memory_(memory), chunk_bytes_(chunk_bytes) {}
+  Keeper(const CopyMemory& memory, const CopiesPairOptions& options) : memory_(memory), options_(options) {}
 
-  void Offer(const std::string& peer, const v1::OfferRequest&,
+  void Offer(const std::string& peer, const v1::OfferRequest& offer,
              transport::CopyAnswer<v1::OfferResponse> answer) override {
     const transport::TransferToken token = transport::RandomToken();
     const Nanos now = SystemClock().Monotonic();
-    const absl::Status issued = tokens_.Issue(token, {peer, "bench", 0, {1, 1}, 0}, now + kPatience, now);
+    const absl::Status issued =
+        tokens_.Issue(token, {peer, "bench", offer.copy().rank(), {1, 1}, 0}, now + kPatience, now);
     if (!issued.ok()) return answer(issued);
     v1::OfferResponse response;
     response.set_token(transport::BytesOf(token));
@@ -97,10 +111,11 @@ class Keeper final : public transport::CopyHost {
     CKPTD_RETURN_IF_ERROR(tokens_.Redeem(hello.token, hello.name, SystemClock().Monotonic()));
     transport::BulkEnd end;
     end.name = hello.name;
-    end.image_bytes = memory_.into().size();
-    end.chunk_bytes = chunk_bytes_;
+    const Part part = PartOf(hello.name.rank, options_.ranks, memory_.into().size());
+    end.image_bytes = part.bytes;
+    end.chunk_bytes = options_.chunk_bytes;
     transport::ServedReceive receive;
-    receive.target.bytes = memory_.into().bytes();
+    receive.target.bytes = memory_.into().bytes().subspan(part.begin, part.bytes);
     receive.target.keep = std::make_shared<int>(0);  // each time another transfer
     end.end = std::move(receive);
     return end;
@@ -108,7 +123,7 @@ class Keeper final : public transport::CopyHost {
 
  private:
   const CopyMemory& memory_;
-  const uint64_t chunk_bytes_;
+  const CopiesPairOptions options_;
   transport::TokenTable tokens_;
 };
 
@@ -255,7 +270,7 @@ class Pair final : public CopiesPair {
   Pair(const CopyMemory& memory, const CopiesPairOptions& options)
       : memory_(memory),
         options_(options),
-        keeper_(memory, options.chunk_bytes),
+        keeper_(memory, options),
         sends_(kSender, nullptr),
         keeps_(kKeeper, &keeper_) {}
 
@@ -268,69 +283,86 @@ class Pair final : public CopiesPair {
     CKPTD_RETURN_IF_ERROR(keeps_.Start(shown ? certificates_.Of(kKeeper) : plain, options_.by));
     sends_.Know(keeps_.node());
     keeps_.Know(sends_.node());
-    return Sum();
+    Sum();
+    return absl::OkStatus();
   }
 
   absl::StatusOr<double> Send() override {
     const uint64_t before = keeps_.made();
-    Ending ending;
-    std::unique_ptr<transport::CopyMove> move;
-    TimePoint begin;
-    const auto offered = [&](const absl::StatusOr<v1::OfferResponse>& offer) {
-      absl::StatusOr<transport::TransferToken> token =
-          offer.ok() ? transport::TokenOf(offer->token()) : absl::StatusOr<transport::TransferToken>(offer.status());
-      if (!token.ok()) return ending.Set(token.status());
-      begin = Now();
-      absl::StatusOr<std::unique_ptr<transport::CopyMove>> sending = Begin(*token, ending);
-      if (!sending.ok()) return ending.Set(sending.status());
-      move = *std::move(sending);
-      for (uint32_t chunk = 0; chunk < crcs_.size(); ++chunk) (void)move->ChunkReady(chunk, crcs_[chunk]);
-    };
+    std::vector<Sending> all(options_.ranks);
     sends_.Do([&] {
-      sends_.copies().Offer(kKeeper, OfferOf(memory_.from().size(), options_.chunk_bytes), kPatience, offered);
+      for (uint32_t rank = 0; rank < all.size(); ++rank) Offer(rank, all[rank]);
     });
-    const absl::Status ended = ending.Wait();
-    const double seconds = SecondsSince(begin);
-    sends_.Do([&] { move.reset(); });
+    absl::Status ended;
+    for (Sending& sending : all) ended.Update(sending.ending.Wait());
+    const TimePoint end = Now();
+    sends_.Do([&] {
+      for (Sending& sending : all) sending.move.reset();
+    });
     CKPTD_RETURN_IF_ERROR(ended);
-    if (options_.by != BytesBy::kGrpc && keeps_.made() == before)
-      return Error(ErrorCode::INTERNAL, "the bytes went over gRPC");
-    return seconds;
+    if (options_.by != BytesBy::kGrpc && keeps_.made() < before + options_.ranks)
+      return Error(ErrorCode::INTERNAL, "bytes went over gRPC");
+    TimePoint begin = end;
+    for (const Sending& sending : all) begin = std::min(begin, sending.begin);
+    return std::chrono::duration<double>(end - begin).count();
   }
 
  private:
+  // A rank's; `move` and `begin` on the sender's loop until it has ended.
+  struct Sending {
+    std::unique_ptr<transport::CopyMove> move;
+    TimePoint begin;
+    Ending ending;
+  };
+
   // Of every chunk, as the capture makes them; no part of what is measured.
-  [[nodiscard]] absl::Status Sum() {
-    const std::span<const std::byte> all = memory_.from().bytes();
-    for (uint64_t at = 0; at < all.size(); at += options_.chunk_bytes)
-      crcs_.push_back(Crc32c(0, all.data() + at, std::min<uint64_t>(options_.chunk_bytes, all.size() - at)));
-    return absl::OkStatus();
+  void Sum() {
+    for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+      const Part part = PartOf(rank, options_.ranks, memory_.from().size());
+      const std::span<const std::byte> all = memory_.from().bytes().subspan(part.begin, part.bytes);
+      std::vector<uint32_t>& crcs = crcs_.emplace_back();
+      for (uint64_t at = 0; at < all.size(); at += options_.chunk_bytes)
+        crcs.push_back(Crc32c(0, all.data() + at, std::min<uint64_t>(options_.chunk_bytes, all.size() - at)));
+    }
   }
-  [[nodiscard]] absl::StatusOr<std::unique_ptr<transport::CopyMove>> Begin(const transport::TransferToken& token,
-                                                                           Ending& ending) {
+  void Offer(uint32_t rank, Sending& sending) {
+    const uint64_t bytes = PartOf(rank, options_.ranks, memory_.from().size()).bytes;
+    sends_.copies().Offer(kKeeper, OfferOf(rank, bytes, options_), kPatience,
+                          [this, rank, &sending](const auto& offer) {
+                            absl::StatusOr<transport::TransferToken> token =
+                                offer.ok() ? transport::TokenOf(offer->token())
+                                           : absl::StatusOr<transport::TransferToken>(offer.status());
+                            const absl::Status begun = token.ok() ? Begin(rank, *token, sending) : token.status();
+                            if (!begun.ok()) sending.ending.Set(begun);
+                          });
+  }
+  [[nodiscard]] absl::Status Begin(uint32_t rank, const transport::TransferToken& token, Sending& sending) {
+    sending.begin = Now();
+    const Part part = PartOf(rank, options_.ranks, memory_.from().size());
     transport::BulkSource source;
-    source.read = [this](uint64_t offset, std::span<std::byte> into) {
-      const absl::StatusOr<size_t> got = memory_.source().PRead(offset, into);
+    source.read = [this, part](uint64_t offset, std::span<std::byte> into) {
+      const absl::StatusOr<size_t> got = memory_.source().PRead(part.begin + offset, into);
       if (got.ok() && *got == into.size()) return absl::OkStatus();
       return got.ok() ? Error(ErrorCode::CORRUPT, "the file is short") : got.status();
     };
-    source.file = {memory_.source().fd(), 0};
+    source.file = {memory_.source().fd(), part.begin};
     transport::MoveOrder order{
-        kKeeper,
-        {kKeeper, "bench", 0, {1, 1}, 0},
-        memory_.from().size(),
-        options_.chunk_bytes,
-        token,
-        [](const auto& answer) { answer(Error(ErrorCode::REFUSED, "a benchmark connects once")); }};
+        kKeeper,    {kKeeper, "bench", rank, {1, 1}, 0},
+        part.bytes, options_.chunk_bytes,
+        token,      [](const auto& answer) { answer(Error(ErrorCode::REFUSED, "a benchmark connects once")); }};
     transport::SenderLimits limits;
     limits.deadline = SystemClock().Monotonic() + kPatience;
-    return sends_.copies().Send(std::move(order), std::move(source), limits,
-                                [&ending](const absl::Status& status) { ending.Set(status); });
+    CKPTD_ASSIGN_OR_RETURN(
+        sending.move, sends_.copies().Send(std::move(order), std::move(source), limits,
+                                           [&sending](const absl::Status& status) { sending.ending.Set(status); }));
+    for (uint32_t chunk = 0; chunk < crcs_[rank].size(); ++chunk)
+      (void)sending.move->ChunkReady(chunk, crcs_[rank][chunk]);
+    return absl::OkStatus();
   }
 
   const CopyMemory& memory_;
   const CopiesPairOptions options_;
-  std::vector<uint32_t> crcs_;
+  std::vector<std::vector<uint32_t>> crcs_;  // of each rank's chunks
   Certificates certificates_;
   Keeper keeper_;
   End sends_;

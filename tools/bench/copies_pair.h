@@ -39,6 +39,7 @@ struct CopiesPairOptions {
   bool certificates = false;  // gRPC by mutual TLS, with an authority made for it; kTls needs them
   BytesBy by = BytesBy::kGrpc;
   uint64_t chunk_bytes = 0;
+  uint32_t ranks = 1;  // whose images are sent at once, each a part of the memory and a transfer of its own
 };
 
 class CopiesPair {
@@ -47,7 +48,7 @@ class CopiesPair {
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<CopiesPair>> Make(const CopyMemory& memory,
                                                                         const CopiesPairOptions& options);
   virtual ~CopiesPair() = default;
-  // All of the image, from Send to its end, every chunk verified by the receiver. Seconds.
+  // All of the images, from the first Send to the last end, every chunk verified by the receiver. Seconds.
   [[nodiscard]] virtual absl::StatusOr<double> Send() = 0;
 };
 

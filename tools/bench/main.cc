@@ -92,7 +92,7 @@ void PrintHelp() {
       "  --bytes SIZE     state of one rank, \"256MiB\" (by default each case has its own, up to 4 GiB;\n"
       "                   gpu-...: 12 GiB, or what GPU, memory and tmpfs have room for)\n"
       "  --tensors N      tensors of one rank\n"
-      "  --ranks N        trainers of the job (1)\n"
+      "  --ranks N        trainers of the job (1); copies: parts that are sent at once\n"
       "  --chunk SIZE     unit of checksums and flushes, the agent's region.chunk_bytes (auto)\n"
       "  --n N            measurements of each (5; gpu-...: 9, gpu-blocked: 30)\n"
       "  --dir DIR        on the disk to measure (/var/tmp)\n"

@@ -37,19 +37,20 @@ absl::StatusOr<double> MeasureUcx(const std::vector<std::string>& environment) {
 
 }  // namespace
 
-absl::StatusOr<double> MeasureIperf() {
+absl::StatusOr<double> MeasureIperf(uint32_t streams) {
   CKPTD_ASSIGN_OR_RETURN(const int port, FreePort());
   const std::string at = absl::StrCat(port);
   CKPTD_ASSIGN_OR_RETURN(const auto server,
                          Program::Start({kIperf, "-s", "-1", "--forceflush", "-B", kHere, "-p", at}));
   CKPTD_RETURN_IF_ERROR(server->Await("Server listening", kPatience));
-  CKPTD_ASSIGN_OR_RETURN(const auto client, Program::Start({kIperf, "-c", kHere, "-p", at, "-t", "1", "-J"}));
+  CKPTD_ASSIGN_OR_RETURN(const auto client,
+                         Program::Start({kIperf, "-c", kHere, "-p", at, "-t", "1", "-P", absl::StrCat(streams), "-J"}));
   CKPTD_ASSIGN_OR_RETURN(const std::string json, client->Finish(kPatience));
   return ParseIperf(json);
 }
 
-absl::StatusOr<double> MeasureUcxTcp() { return MeasureUcx({"UCX_TLS=tcp,self", "UCX_NET_DEVICES=lo"}); }
-absl::StatusOr<double> MeasureUcxShared() { return MeasureUcx({"UCX_TLS=all"}); }
+absl::StatusOr<double> MeasureUcxTcp(uint32_t) { return MeasureUcx({"UCX_TLS=tcp,self", "UCX_NET_DEVICES=lo"}); }
+absl::StatusOr<double> MeasureUcxShared(uint32_t) { return MeasureUcx({"UCX_TLS=all"}); }
 
 absl::StatusOr<double> ParseIperf(absl::string_view json) {
   constexpr absl::string_view kKey = "\"bits_per_second\":";

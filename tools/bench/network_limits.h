@@ -2,6 +2,7 @@
 #ifndef CKPTD_TOOLS_BENCH_NETWORK_LIMITS_H_
 #define CKPTD_TOOLS_BENCH_NETWORK_LIMITS_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -14,23 +15,25 @@ struct NetworkLimit {
   const char* what;     // for the report
   const char* program;  // as $PATH has it
   const char* package;
-  absl::StatusOr<double> (*measure)();  // GB/s
+  absl::StatusOr<double> (*measure)(uint32_t streams);  // GB/s
 };
 
 inline constexpr char kIperf[] = "iperf3";
 inline constexpr char kUcxPerf[] = "ucx_perftest";
 
-// One stream of iperf3 for a second, as its receiver counts it.
-[[nodiscard]] absl::StatusOr<double> MeasureIperf();
-// Messages of 1 MiB by ucp, tagged, over TCP, either end sleeping while it has nothing to do, as an agent does.
-[[nodiscard]] absl::StatusOr<double> MeasureUcxTcp();
+// So many streams of one iperf3 for a second, as its receiver counts them.
+[[nodiscard]] absl::StatusOr<double> MeasureIperf(uint32_t streams);
+// Messages of 1 MiB by ucp, tagged, over TCP, either end sleeping while it has nothing to do, as an agent does. It
+// knows one stream only.
+[[nodiscard]] absl::StatusOr<double> MeasureUcxTcp(uint32_t streams);
 // The same over what UCX chooses within one machine: shared memory.
-[[nodiscard]] absl::StatusOr<double> MeasureUcxShared();
+[[nodiscard]] absl::StatusOr<double> MeasureUcxShared(uint32_t streams);
 
 inline constexpr NetworkLimit kNetworkLimits[] = {
-    {"iperf3", "iperf3, one TCP stream over loopback", kIperf, "iperf3", MeasureIperf},
-    {"ucx-tcp", "ucx_perftest tag_bw of 1 MiB over TCP, loopback", kUcxPerf, "ucx-utils", MeasureUcxTcp},
-    {"ucx-shm", "ucx_perftest tag_bw of 1 MiB over shared memory", kUcxPerf, "ucx-utils", MeasureUcxShared},
+    {"iperf3", "iperf3, as many TCP streams over loopback as ranks", kIperf, "iperf3", MeasureIperf},
+    {"ucx-tcp", "ucx_perftest tag_bw of 1 MiB, one stream, over TCP, loopback", kUcxPerf, "ucx-utils", MeasureUcxTcp},
+    {"ucx-shm", "ucx_perftest tag_bw of 1 MiB, one stream, over shared memory", kUcxPerf, "ucx-utils",
+     MeasureUcxShared},
 };
 
 // Out of what the programs print. INTERNAL when it is something else.
