@@ -80,6 +80,7 @@ class Coordinator {
  private:
   // opening.cc
   void Begin();
+  void LeaveDeletion();
   void CreateNext(AttemptId newest);
   void AskList();
   void Overtaken(const v1::AttemptRecord& record);

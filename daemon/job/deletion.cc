@@ -280,9 +280,8 @@ void Deleter::Rested(TimerKind kind) {
 
 absl::Status Deleter::undeleted() const { return undeleted_.empty() ? absl::OkStatus() : undeleted_.begin()->second; }
 
-void Deleter::Stop(const absl::Status& why, Context& context) {
-  for (const Asked& asked : asked_) context.Emit(DeleteEnded{asked.request, why});
-  asked_.clear();
+void Deleter::Leave(const absl::Status& why, Context& context) {
+  for (const Asked& asked : std::exchange(asked_, {})) context.Emit(DeleteEnded{asked.request, why});
 }
 
 }  // namespace ckptd::job

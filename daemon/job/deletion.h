@@ -49,6 +49,7 @@ class Deleter {
  public:
   enum class Outcome { kNothing, kHigherAttempt };
 
+  // After Leave(): nobody is answered here.
   void Reset(AttemptId attempt);
 
   // Operator's request. Answered by DeleteEnded, at once when it is refused.
@@ -71,8 +72,8 @@ class Deleter {
   // The timer kPins or kUndeleted has fired.
   void Rested(TimerKind kind);
   void Retry() { failure_ = absl::OkStatus(); }
-  // Requests under way end with an error.
-  void Stop(const absl::Status& why, Context& context);
+  // The attempt is left: requests end with an error.
+  void Leave(const absl::Status& why, Context& context);
 
   // Not OK: the storage failed, and nothing goes on before Retry().
   [[nodiscard]] const absl::Status& failure() const { return failure_; }

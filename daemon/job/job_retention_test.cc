@@ -102,6 +102,23 @@ TEST_F(JobTest, AStepThatCannotBeDeletedIsToldUntilItIs) {
   EXPECT_EQ(machine_.view().last_error, "");
 }
 
+// The command would wait for its ten minutes.
+TEST_F(JobTest, WhoAskedIsToldThatTheJobBeganAnew) {
+  Run();
+  for (const StepId step : {10, 20}) {
+    Rank(v1::RankReport::RUN, {{1, step}}, {{1, step}});
+    Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
+    Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
+  }
+  Feed(DeleteRequested{5, {1, 10}});
+  EXPECT_FALSE(Has<DeleteEnded>()) << "step 20 is being read back";
+  Feed(Reaped{0, 70});
+  JoinRankZero(8, 71);
+  EXPECT_EQ(Last<DeleteEnded>().request, 5u);
+  EXPECT_EQ(CodeOf(Last<DeleteEnded>().status), ErrorCode::REFUSED);
+  EXPECT_THAT(std::string(Last<DeleteEnded>().status.message()), testing::HasSubstr("Ask again when it trains"));
+}
+
 TEST_F(JobTest, TheLastGoodStepCannotBeRemovedByHand) {
   Run();
   Rank(v1::RankReport::RUN, {{1, 10}}, {{1, 10}});

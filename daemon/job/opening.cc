@@ -29,6 +29,7 @@ void Coordinator::Open(const Join& join) {
 }
 
 void Coordinator::Begin() {
+  LeaveDeletion();
   reopening_ = surveying_ = false;
   state_ = brief_ = nullptr;
   To(Trigger::kOpen);
@@ -46,6 +47,11 @@ void Coordinator::On(const NewestRead& event) {
   if (reopening_ && event.found && event.record.attempt() >= attempt_) return Overtaken(event.record);
   To(Trigger::kNewestForeign);
   CreateNext(event.found ? event.record.attempt() : 0);
+}
+
+void Coordinator::LeaveDeletion() {
+  const std::string why = absl::StrCat("job ", context_.config.job, ": it began anew. Ask again when it trains");
+  deleter_.Leave(Error(ErrorCode::REFUSED, why), context_);
 }
 
 bool Coordinator::SameUser(const v1::AttemptRecord& record) const {

@@ -122,6 +122,7 @@ void Coordinator::LoadFailed(const v1::RankReport& facts) {
 }
 
 void Coordinator::Reopen() {
+  LeaveDeletion();
   reopening_ = true;
   resuming_ = false;
   To(Trigger::kLoadFailed);
@@ -267,7 +268,7 @@ void Coordinator::HigherAttempt(AttemptId attempt, const std::string& where) {
   const std::string why = absl::StrCat(
       Prefix(), where, " knows the higher attempt ", attempt,
       ": rank 0 began anew, or this storage is not the one that it ran on; the next restore() goes beyond it");
-  deleter_.Stop(Error(ErrorCode::FENCED, why), context_);
+  deleter_.Leave(Error(ErrorCode::FENCED, why), context_);
   member_.Refuse(ticket_, ErrorCode::FENCED, why);
 }
 
