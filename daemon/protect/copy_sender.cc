@@ -333,10 +333,10 @@ void CopySender::Ended(const Key& to, const SnapshotId& id, const absl::Status& 
     Log(kWarning, "copy.failed").Job(job_).Rank(to.rank).Snapshot(id).Field("holder", to.agent).Error(status);
   if (!IsWaiting(status) && (moved || !status.ok())) handler_.ended(status, bytes);
   plan_.Ended(to, id, status, clock_.Monotonic(), had_room);
-  const bool refuses = IsRefusal(status) || plan_.IsOverdue(to);
-  if (refuses) refused_.insert(to);
+  if (IsRefusal(status)) refused_.insert(to);
   if (status.ok()) refused_.erase(to);
-  if (refuses) TellRefused();
+  if (plan_.IsOverdue(to)) handler_.refused(plan_.target());
+  if (IsRefusal(status)) TellRefused();
   Work();
 }
 

@@ -145,7 +145,7 @@ class CopySender {
   std::map<Key, Sending> sendings_;
   Turn turns_ = 0;
   std::map<Key, Failure> failures_;  // of early ones
-  std::set<Key> refused_;            // when they were asked last
+  std::set<Key> refused_;            // when they were asked last, in a way that does not pass by asking again
   std::optional<Loop::TimerId> wake_;
   CallbackScope scope_;
 };

@@ -137,7 +137,8 @@ TEST_F(CopySenderTest, AHolderThatHasNoMemoryKeepsNoStep) {
   EXPECT_THAT(refused_, ElementsAre(10, 20)) << "it has some now";
 }
 
-// For ever busy, or its memory is never ready: it is as one that refuses, until it takes one.
+// For ever busy, or its memory is never ready: of each step it is as one that refuses, once it has said so, until it
+// takes one.
 TEST_F(CopySenderTest, AHolderThatHasNoRoomForLongKeepsNoStepEither) {
   sealed_[20] = sealed_[30] = {7};
   Protect(10);
@@ -149,9 +150,13 @@ TEST_F(CopySenderTest, AHolderThatHasNoRoomForLongKeepsNoStepEither) {
   EXPECT_EQ(CodeOf(sender_->plan().last_error()), ErrorCode::LAYOUT_PREPARING) << "status names it";
   EXPECT_GE(clock_.Monotonic(), seconds(30));
   Protect(20);
-  EXPECT_THAT(refused_, ElementsAre(10, 20));
   Take(calls_.offers).answer(Error(ErrorCode::LAYOUT_PREPARING, "memory is prepared"));  // of step 10
   Settle();
+  EXPECT_THAT(refused_, ElementsAre(10)) << "it may have room by now";
+  Take(calls_.offers).answer(Error(ErrorCode::LAYOUT_PREPARING, "memory is prepared"));
+  Settle();
+  EXPECT_THAT(refused_, ElementsAre(10, 20)) << "training has waited already";
+  Pass(seconds(1));
   const FakeCopyCalls::Moved sent = Begin();
   sent.done(absl::OkStatus());
   Take(calls_.seals).answer(v1::SealResponse());
@@ -159,6 +164,27 @@ TEST_F(CopySenderTest, AHolderThatHasNoRoomForLongKeepsNoStepEither) {
   EXPECT_TRUE(sender_->plan().last_error().ok());
   Protect(30);
   EXPECT_THAT(refused_, ElementsAre(10, 20)) << "it has taken one";
+}
+
+// One that was away, or whose memory was long in the making.
+TEST_F(CopySenderTest, AHolderThatHasRoomAgainIsWaitedForAgain) {
+  sealed_[20] = {7};
+  Protect(10);
+  for (Nanos passed(0); refused_.empty() && passed < seconds(60); passed += seconds(1)) {
+    if (!calls_.offers.empty()) Take(calls_.offers).answer(Error(ErrorCode::AGENT_UNREACHABLE, "node b is silent"));
+    Pass(seconds(1));
+  }
+  EXPECT_THAT(refused_, ElementsAre(10));
+  Protect(20);
+  Pass(seconds(10));
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_FALSE(calls_.offers.empty());
+    const FakeCopyCalls::Moved sent = Begin();
+    Pass(seconds(10));
+    sent.done(Error(ErrorCode::BUSY, "4 transfers are under way here; dial again later"));
+    Pass(seconds(1));
+  }
+  EXPECT_THAT(refused_, ElementsAre(10));
 }
 
 // Others' copies have its threads: each offer gets a token, and each connection is turned away.

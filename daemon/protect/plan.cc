@@ -20,10 +20,11 @@ void Plan::SetTarget(const SnapshotId& snapshot, std::set<CopyKey> owed, bool co
   if (snapshot != target_) {
     last_error_ = absl::OkStatus();
     for (auto& [key, copy] : copies_) {
-      copy.failing_since.reset();
-      copy.unserved_since.reset();
+      copy.late = copy.late || copy.overdue;
+      if (!copy.late) copy.failing_since = copy.unserved_since = std::nullopt;
       copy.taken = copy.overdue = false;
-      if (copy.state == State::kWaiting && copy.only_waits) copy = {};  // a holder may have room for this one
+      const bool asks_at_once = copy.only_waits || copy.late;  // the holder may have room for this one
+      if (copy.state == State::kWaiting && asks_at_once) copy = Anew(copy);
     }
   }
   target_ = snapshot;
@@ -35,6 +36,20 @@ void Plan::SetTarget(const SnapshotId& snapshot, std::set<CopyKey> owed, bool co
   for (auto& [key, copy] : copies_) {
     if (copy.state == State::kDone && copy.snapshot != target_) copy = {};
   }
+}
+
+// For another step.
+Plan::Copy Plan::Anew(const Copy& copy) {
+  Copy anew;
+  anew.failing_since = copy.failing_since;
+  anew.unserved_since = copy.unserved_since;
+  anew.late = copy.late;
+  return anew;
+}
+
+void Plan::ShowsRoom(Copy& copy) {
+  copy.failing_since.reset();
+  copy.late = false;
 }
 
 bool IsWaiting(const absl::Status& status) {
@@ -57,7 +72,8 @@ void Plan::Ended(const CopyKey& to, const SnapshotId& snapshot, const absl::Stat
     return;
   }
   if (snapshot != target_) {
-    copy = {};
+    if (HasTurnToCome(status, had_room)) ShowsRoom(copy);
+    copy = status.ok() ? Copy() : Anew(copy);
     return;
   }
   if (status.ok()) return Taken(to, copy, now);
@@ -74,7 +90,7 @@ void Plan::Taken(const CopyKey& to, Copy& copy, Nanos now) {
   copy.state = State::kDone;
   copy.pause = Nanos(0);
   copy.not_before = now + pauses_.longest;
-  copy.failing_since.reset();
+  ShowsRoom(copy);
   copy.unserved_since.reset();
   copy.overdue = false;
   last_error_ = absl::OkStatus();
@@ -83,7 +99,7 @@ void Plan::Taken(const CopyKey& to, Copy& copy, Nanos now) {
 void Plan::Failed(const CopyKey& to, Copy& copy, const absl::Status& status, Nanos now, bool had_room) {
   if (!copy.unserved_since) copy.unserved_since = now;
   if (!copy.failing_since) copy.failing_since = now;
-  if (HasTurnToCome(status, had_room)) copy.failing_since.reset();
+  if (HasTurnToCome(status, had_room)) ShowsRoom(copy);
   const Nanos failing = now - copy.failing_since.value_or(now);
   const Nanos unserved = now - *copy.unserved_since;
   copy.overdue = failing >= pauses_.patience || unserved >= pauses_.turn;

@@ -86,7 +86,7 @@ class Plan {
   };
   [[nodiscard]] Count count() const;
   // At its last Ended() it had failed, for `patience`, or not had its `turn`; until it succeeds, or another step is the
-  // target.
+  // target. Then it is so again with the first failure: it was waited for already.
   [[nodiscard]] bool IsOverdue(const CopyKey& to) const;
   // Why the last copy of the target that failed did so; OK when none has since the last that did not. IsWaiting() only
   // when it is overdue.
@@ -102,13 +102,16 @@ class Plan {
     Nanos pause{0};                      // the last one
     bool only_waits = false;             // its last failure was none
     bool taken = false;                  // once, of the target
-    std::optional<Nanos> failing_since;  // the target's copy
+    std::optional<Nanos> failing_since;  // the target's copy; of one that is late, those before it
     std::optional<Nanos> unserved_since;
     bool overdue = false;
+    bool late = false;  // it was overdue for a step before, and its holder has shown no room since
   };
 
   [[nodiscard]] bool Wanted(const CopyKey& key) const;
   [[nodiscard]] bool Startable(const Copy& copy) const;
+  [[nodiscard]] static Copy Anew(const Copy& copy);
+  static void ShowsRoom(Copy& copy);
   void Taken(const CopyKey& to, Copy& copy, Nanos now);
   void Failed(const CopyKey& to, Copy& copy, const absl::Status& status, Nanos now, bool had_room);
 

@@ -36,6 +36,17 @@ std::vector<std::string> Told(Plan& plan, Nanos now = Nanos(0)) {
 
 absl::Status Broken() { return Error(ErrorCode::TIMEOUT, "node b is silent"); }
 
+// In milliseconds for seconds: 30 without room, 600 with it.
+Plan PlanOfRoom() { return Plan({milliseconds(1), milliseconds(1), milliseconds(30), milliseconds(600)}); }
+constexpr bool kHadRoom = true;
+
+// One try, that ends so; whether it is overdue then.
+bool EndsOverdue(Plan& plan, const CopyKey& to, const absl::Status& status, int at, bool had_room) {
+  (void)plan.Next(milliseconds(at));
+  plan.Ended(to, plan.target(), status, milliseconds(at), had_room);
+  return plan.IsOverdue(to);
+}
+
 TEST(Plan, EachRankGoesToEachHolderOnce) {
   Plan plan;
   EXPECT_THAT(Told(plan), IsEmpty());
@@ -122,20 +133,51 @@ TEST(Plan, AHolderThatHasNoRoomForLongIsOverdueUntilItTakesOneOrTheNextIsWanted)
   plan.SetTarget(kTwenty, Owed({"b", "c"}, {0}), false);
   EXPECT_FALSE(plan.IsOverdue({0, "b"}));
   plan.Ended({0, "b"}, kTen, busy, now);
+  EXPECT_FALSE(plan.IsOverdue({0, "b"})) << "of another step";
   (void)plan.Next(now);
   plan.Ended({0, "b"}, kTwenty, busy, now);
-  EXPECT_FALSE(plan.IsOverdue({0, "b"})) << "its time begins anew";
+  EXPECT_TRUE(plan.IsOverdue({0, "b"})) << "it still has no room, and was waited for already";
 }
 
-// In milliseconds for seconds: 30 without room, 600 with it.
-Plan PlanOfRoom() { return Plan({milliseconds(1), milliseconds(1), milliseconds(30), milliseconds(600)}); }
-constexpr bool kHadRoom = true;
+TEST(Plan, TheTimeOfOneThatWasNotOverdueBeginsAnewWithTheNextStep) {
+  Plan plan = PlanOfRoom();
+  const absl::Status busy = Error(ErrorCode::BUSY, "no slot is free yet");
+  plan.SetTarget(kTen, Owed({"b"}, {0}), false);
+  EXPECT_FALSE(EndsOverdue(plan, {0, "b"}, busy, 10, !kHadRoom));
+  EXPECT_FALSE(EndsOverdue(plan, {0, "b"}, busy, 39, !kHadRoom));
+  plan.SetTarget(kTwenty, Owed({"b"}, {0}), false);
+  EXPECT_FALSE(EndsOverdue(plan, {0, "b"}, busy, 45, !kHadRoom));
+  EXPECT_FALSE(EndsOverdue(plan, {0, "b"}, busy, 74, !kHadRoom));
+  EXPECT_TRUE(EndsOverdue(plan, {0, "b"}, busy, 75, !kHadRoom));
+}
 
-// One try, that ends so; whether it is overdue then.
-bool EndsOverdue(Plan& plan, const CopyKey& to, const absl::Status& status, int at, bool had_room) {
-  (void)plan.Next(milliseconds(at));
-  plan.Ended(to, plan.target(), status, milliseconds(at), had_room);
-  return plan.IsOverdue(to);
+// Somebody else's copy was refused first.
+TEST(Plan, OneThatWasOverdueIsSoAgainAfterStepsForWhichItWasNotHeard) {
+  Plan plan = PlanOfRoom();
+  plan.SetTarget(kTen, Owed({"b"}, {0}), false);
+  EXPECT_FALSE(EndsOverdue(plan, {0, "b"}, Broken(), 10, !kHadRoom));
+  EXPECT_TRUE(EndsOverdue(plan, {0, "b"}, Broken(), 40, !kHadRoom));
+  plan.SetTarget(kTwenty, Owed({"b"}, {0}), false);
+  plan.SetTarget({1, 30}, Owed({"b"}, {0}), false);
+  EXPECT_EQ(plan.wake(), Nanos(0)) << "training waits until it is heard";
+  EXPECT_TRUE(EndsOverdue(plan, {0, "b"}, Broken(), 50, !kHadRoom));
+  plan.SetTarget({1, 40}, Owed({"b"}, {0}), false);
+  EXPECT_THAT(Told(plan, milliseconds(60)), ElementsAre("start 0 to b step 40"));
+  plan.SetTarget({1, 50}, Owed({"b"}, {0}), false);
+  plan.Ended({0, "b"}, {1, 40}, Error(ErrorCode::CANCELLED, "cancelled"), milliseconds(70), kHadRoom);
+  EXPECT_FALSE(EndsOverdue(plan, {0, "b"}, Broken(), 80, !kHadRoom)) << "it had room when it was given up here";
+}
+
+TEST(Plan, OneThatWasOverdueAndHasRoomIsGivenTimeAgain) {
+  Plan plan = PlanOfRoom();
+  const absl::Status busy = Error(ErrorCode::BUSY, "no slot is free yet");
+  plan.SetTarget(kTen, Owed({"b"}, {0}), false);
+  EXPECT_FALSE(EndsOverdue(plan, {0, "b"}, Broken(), 10, !kHadRoom));
+  EXPECT_TRUE(EndsOverdue(plan, {0, "b"}, Broken(), 40, !kHadRoom));
+  plan.SetTarget(kTwenty, Owed({"b"}, {0}), false);
+  EXPECT_FALSE(EndsOverdue(plan, {0, "b"}, busy, 50, kHadRoom));
+  EXPECT_FALSE(EndsOverdue(plan, {0, "b"}, busy, 60, !kHadRoom));
+  EXPECT_TRUE(EndsOverdue(plan, {0, "b"}, busy, 90, !kHadRoom));
 }
 
 TEST(Plan, AHolderThatHasRoomIsGivenTimeUntilItTakesNoneForLong) {
