@@ -226,13 +226,15 @@ void CopyKeeper::Seal(const std::string& peer, const v1::SealRequest& request,
   }
   const SnapshotId id = ToId(request.copy().snapshot());
   if (IsComplete(request.copy().job(), request.copy().rank(), id)) return answer(v1::SealResponse());
-  const auto found = incoming_.find({request.copy().job(), request.copy().rank(), id, peer});
+  const Key key{request.copy().job(), request.copy().rank(), id, peer};
+  const auto found = incoming_.find(key);
   if (found == incoming_.end())
     return answer(
         Error(ErrorCode::NOT_FOUND, absl::StrCat("job ", request.copy().job(), " rank ", request.copy().rank(),
                                                  ": nothing of this step is on its way here")));
   CKPTD_FP("copy.seal");
   const absl::Status sealed = region_.peers().Complete(*found->second.fill, SealOf(request));
+  if (CodeOf(sealed) == ErrorCode::CORRUPT) Failed(key, found->second.number, sealed);  // it went early
   if (!sealed.ok()) return answer(sealed);
   incoming_.erase(found);
   CKPTD_FP("copy.sealed");

@@ -241,8 +241,10 @@ absl::Status ParityKeeper::Seal(const std::string& peer, const v1::SealRequest& 
   if (!this_one || found->second.work == nullptr || piece == found->second.pieces.end() || piece->second.peer != peer)
     return Error(ErrorCode::NOT_FOUND, absl::StrCat("job ", key.first, " rank ", request.copy().rank(),
                                                     ": nothing of step ", id.step, " is on its way into parity here"));
-  CKPTD_RETURN_IF_ERROR(SealPiece(found->second, piece->second, request));
-  return Complete(key, found->second);
+  const absl::Status sealed = SealPiece(found->second, piece->second, request);
+  if (sealed.ok()) return Complete(key, found->second);
+  (void)DropIfContradicted(key, request.copy().rank());
+  return sealed;
 }
 
 absl::Status ParityKeeper::SealPiece(Making& making, Piece& piece, const v1::SealRequest& request) const {
@@ -316,6 +318,15 @@ void ParityKeeper::Drop(const Key& key, const absl::Status& why) {
   if (!aborted.ok()) Log(kWarning, "parity.abort").Job(key.first).Error(aborted);
 }
 
+// A capture went early, and is not what was sealed in the end.
+bool ParityKeeper::DropIfContradicted(const Key& key, Rank rank) {
+  const Making& making = making_.at(key);
+  if (making.work == nullptr || !making.work->contradicted()) return false;
+  Log(kWarning, "parity.contradicted").Job(key.first).Rank(rank).Snapshot(making.id);
+  Drop(key, NotWanted(key.first, absl::StrCat("of rank ", rank, " it has other bytes; all come again")));
+  return true;
+}
+
 // --------------------------------------------------------------------------------------------------------- the bytes
 
 std::optional<transport::BulkEnd> ParityKeeper::Redeem(const transport::TransferName& name) {
@@ -376,6 +387,7 @@ void ParityKeeper::MoveEnded(const Key& key, Rank rank, uint32_t number, const a
   piece->second.scratch.reset();
   if (status.ok()) return;
   Log(kWarning, "parity.not_received").Job(key.first).Rank(rank).Snapshot(found->second.id).Error(status);
+  if (DropIfContradicted(key, rank)) return;
   piece->second.number = handler_.number();
 }
 

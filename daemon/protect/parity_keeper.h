@@ -106,6 +106,7 @@ class ParityKeeper {
   [[nodiscard]] absl::Status SealPiece(Making& making, Piece& piece, const v1::SealRequest& request) const;
   [[nodiscard]] absl::Status Complete(const Key& key, Making& making);
   void Drop(const Key& key, const absl::Status& why);
+  [[nodiscard]] bool DropIfContradicted(const Key& key, Rank rank);
   void MoveEnded(const Key& key, Rank rank, uint32_t number, const absl::Status& status);
   [[nodiscard]] transport::BulkEnd EndOf(const Key& key, Making& making, const transport::TransferName& name);
 

@@ -144,15 +144,63 @@ TEST_F(ParityKeeperTest, ASealMustBeOfWhatCame) {
   v1::SealRequest other = SealRequestOf(0, kStep10);
   other.mutable_record()->set_chunk_crc(0, other.record().chunk_crc(0) + 1);
   EXPECT_EQ(CodeOf(Seal(other)), ErrorCode::CORRUPT) << "the root checksum is of another list";
-  const std::vector<uint32_t> crcs(other.record().chunk_crc().begin(), other.record().chunk_crc().end());
-  other.set_root_crc(region::RootCrc(crcs));
-  EXPECT_EQ(CodeOf(Seal(other)), ErrorCode::CORRUPT) << "of a chunk that came otherwise";
   other = SealRequestOf(0, kStep10);
   other.set_header_crc(9);
   EXPECT_EQ(CodeOf(Seal(other)), ErrorCode::CORRUPT);
   other = SealRequestOf(0, kStep20);
   EXPECT_EQ(CodeOf(Seal(other)), ErrorCode::NOT_FOUND);
   EXPECT_TRUE(Seal(SealRequestOf(0, kStep10)).ok());
+}
+
+// A piece that came early is not of the image that was sealed in the end. It cannot be taken out of the parity again,
+// so all pieces come again.
+TEST_F(ParityKeeperTest, AParityOfBytesThatNobodySealedIsBegunAnew) {
+  const auto early = OfferAll(kStep10);
+  for (const Rank rank : {0, 2, 3}) Arrive(rank, kStep10, *early.at(rank));
+  EXPECT_TRUE(Seal(SealRequestOf(2, kStep10)).ok());
+  v1::SealRequest other = SealRequestOf(0, kStep10);
+  other.mutable_record()->set_chunk_crc(0, other.record().chunk_crc(0) + 1);
+  const std::vector<uint32_t> crcs(other.record().chunk_crc().begin(), other.record().chunk_crc().end());
+  other.set_root_crc(region::RootCrc(crcs));
+  EXPECT_EQ(CodeOf(Seal(other)), ErrorCode::CORRUPT) << "of a chunk that came otherwise";
+  EXPECT_EQ(CodeOf(Seal(SealRequestOf(3, kStep10))), ErrorCode::NOT_FOUND);
+  ASSERT_NO_FATAL_FAILURE(Store(kStep10));
+  EXPECT_THAT(Complete(), ElementsAre(kStep10));
+}
+
+// The early transfer was cut off, so that its chunk comes a second time.
+TEST_F(ParityKeeperTest, AParityInWhichAChunkIsAnotherOneIsBegunAnew) {
+  const auto early = OfferAll(kStep10);
+  auto end = Dial(0, kStep10, early.at(0)->token(), early.at(0)->slot());
+  ASSERT_TRUE(end.ok()) << end.status();
+  ASSERT_TRUE(std::get<transport::ServedReceive>(end->end).target.verified(0, 9).ok());
+  end->done(Error(ErrorCode::CANCELLED, "its sender begins anew"));
+  const auto again = Offer(OfferOf(0, kStep10));
+  ASSERT_TRUE(again->has_value() && (*again)->ok());
+  end = Dial(0, kStep10, (**again)->token(), (**again)->slot());
+  ASSERT_TRUE(end.ok()) << end.status();
+  const uint32_t crc = region::CrcsOf(ImageOf(0, kStep10))[BlockOf(0).begin / kTestChunkBytes];
+  const absl::Status folded = std::get<transport::ServedReceive>(end->end).target.verified(0, crc);
+  EXPECT_EQ(CodeOf(folded), ErrorCode::CORRUPT) << folded;
+  end->done(folded);
+  end = absl::CancelledError();
+  ASSERT_NO_FATAL_FAILURE(Store(kStep10));
+  EXPECT_THAT(Complete(), ElementsAre(kStep10));
+}
+
+// Bytes that were damaged on their way were never folded.
+TEST_F(ParityKeeperTest, ADamagedTransferLeavesTheParityAsItIs) {
+  const auto said = OfferAll(kStep10);
+  for (const Rank rank : {2, 3}) Arrive(rank, kStep10, *said.at(rank));
+  auto end = Dial(0, kStep10, said.at(0)->token(), said.at(0)->slot());
+  ASSERT_TRUE(end.ok()) << end.status();
+  end->done(Error(ErrorCode::CORRUPT, "chunk 0 did not match its checksum after 4 attempts"));
+  for (const Rank rank : {2, 3}) EXPECT_TRUE(Seal(SealRequestOf(rank, kStep10)).ok());
+  const auto again = Offer(OfferOf(0, kStep10));
+  ASSERT_TRUE(again->has_value() && (*again)->ok());
+  Arrive(0, kStep10, ***again);
+  EXPECT_TRUE(Seal(SealRequestOf(0, kStep10)).ok());
+  EXPECT_THAT(Complete(), ElementsAre(kStep10));
 }
 
 TEST_F(ParityKeeperTest, ANewerStepTakesThePlaceOfWhatIsUnderWay) {

@@ -100,6 +100,7 @@ absl::Status ParityWork::Fold(uint32_t data, uint32_t chunk, uint32_t crc, std::
   if (data >= crcs_.size() || chunk >= crcs_[data].size())
     return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat(name, ": member ", data, " gives no chunk ", chunk));
   std::optional<uint32_t>& in = crcs_[data][chunk];
+  contradicted_ = contradicted_ || (in && *in != crc);
   if (in && *in != crc)
     return Error(ErrorCode::CORRUPT, absl::StrCat(name, ": chunk ", chunk, " of member ", data,
                                                   " came twice, and is "
@@ -125,10 +126,16 @@ absl::Status ParityWork::CheckBlock(uint32_t data, std::span<const uint32_t> crc
   for (size_t i = 0; i < crcs.size(); ++i) {
     const std::optional<uint32_t>& in = crcs_[data][i];
     if (!in) return Error(ErrorCode::REFUSED, absl::StrCat(name, ": chunk ", i, " of member ", data, " is missing"));
+    contradicted_ = contradicted_ || *in != crcs[i];
     if (*in != crcs[i])
       return Error(ErrorCode::CORRUPT, absl::StrCat(name, ": chunk ", i, " of member ", data, " is not its record's"));
   }
   return absl::OkStatus();
+}
+
+bool ParityWork::contradicted() {
+  MutexLock lock(mutex_);
+  return contradicted_;
 }
 
 size_t ParityWork::folded() {

@@ -61,6 +61,8 @@ class ParityWork {
       CKPTD_EXCLUDES(mutex_);
   // Every chunk of the block is in, and has these checksums. REFUSED, CORRUPT.
   [[nodiscard]] absl::Status CheckBlock(uint32_t data, std::span<const uint32_t> crcs) CKPTD_EXCLUDES(mutex_);
+  // What is in is not what came, or was sealed, later: it cannot be taken out, and nothing will come of this parity.
+  [[nodiscard]] bool contradicted() CKPTD_EXCLUDES(mutex_);
   // So many chunks are in: grows with progress.
   [[nodiscard]] size_t folded() CKPTD_EXCLUDES(mutex_);
 
@@ -82,6 +84,7 @@ class ParityWork {
   std::vector<std::vector<std::optional<uint32_t>>> crcs_ CKPTD_GUARDED_BY(mutex_);  // of what is in, by data member
   std::vector<uint32_t> sums_ CKPTD_GUARDED_BY(mutex_);                              // of the slot's chunks
   size_t folded_ CKPTD_GUARDED_BY(mutex_) = 0;
+  bool contradicted_ CKPTD_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace ckptd::protect
