@@ -30,6 +30,8 @@ constexpr char kNextPeer[] =
     "see that ckptd runs there and that its port may be reached from here; a node that is gone for good leaves "
     "peers.members";
 
+constexpr char kNextFenced[] = "of one name the process that was started last is believed, see the sentence above";
+
 bool IsAddress(const std::string& host) {
   in6_addr room{};
   return inet_pton(AF_INET, host.c_str(), &room) == 1 || inet_pton(AF_INET6, host.c_str(), &room) == 1;
@@ -268,7 +270,7 @@ std::vector<Peers::Problem> PeerLinks::Problems() const {
     if (!Unreached(peer, clock_.Monotonic()) || ++unreached > kMostNamed) continue;
     problems.push_back({Error(CodeOf(peer.last_error),
                               absl::StrCat("peers: node ", peer.name, " is not reached: ", peer.last_error.message())),
-                        kNextPeer});
+                        CodeOf(peer.last_error) == ErrorCode::FENCED ? kNextFenced : kNextPeer});
   }
   if (unreached > kMostNamed)
     problems.push_back(

@@ -9,10 +9,16 @@
 namespace ckptd::membership {
 namespace {
 
-absl::Status OutOfDate(const std::string& name, uint64_t generation, absl::string_view why) {
-  return Error(ErrorCode::FENCED, absl::StrCat("node ", Shown(name), ", generation ", generation, ": ", why,
-                                               "; it must register again before it is believed"));
+absl::Status OutOfDate(const std::string& name, uint64_t generation, absl::string_view why,
+                       absl::string_view next = "it must register again before it is believed") {
+  return Error(ErrorCode::FENCED,
+               absl::StrCat("node ", Shown(name), ", generation ", generation, ": ", why, "; ", next));
 }
+
+// The two cannot be told apart from here, and an old process must not come back by itself.
+constexpr char kNextOfOlder[] =
+    "stop it, if it is an older process of that name; if its clock was behind when it started without its "
+    "agent.state_dir, set the clock and restart it";
 
 }  // namespace
 
@@ -52,7 +58,8 @@ absl::Status Fence::WouldClaim(const std::string& name, uint64_t generation) con
   if (found == records_.end() || !found->second.present)
     return Error(ErrorCode::NOT_FOUND, absl::StrCat("node ", Shown(name), " is not a member"));
   if (generation < found->second.claimed)
-    return OutOfDate(name, generation, absl::StrCat("generation ", found->second.claimed, " was here already"));
+    return OutOfDate(name, generation, absl::StrCat("generation ", found->second.claimed, " was here already"),
+                     kNextOfOlder);
   return absl::OkStatus();
 }
 

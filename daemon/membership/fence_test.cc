@@ -41,7 +41,9 @@ TEST(Fence, WhereTheSourceKnowsNoneTheClaimsCount) {
   EXPECT_TRUE(fence.Claimed("a", 3).ok());
   EXPECT_TRUE(fence.Claimed("a", 3).ok());
   EXPECT_TRUE(fence.Claimed("a", 4).ok());
-  EXPECT_EQ(CodeOf(fence.Claimed("a", 3)), ErrorCode::FENCED) << "it was paused while 4 was started";
+  const absl::Status older = fence.Claimed("a", 3);
+  EXPECT_EQ(CodeOf(older), ErrorCode::FENCED) << "it was paused while 4 was started";
+  EXPECT_THAT(older.message(), HasSubstr("generation 4 was here already; stop it, if it is an older process"));
   fence.Left("a");
   EXPECT_EQ(CodeOf(fence.Claimed("a", 4)), ErrorCode::NOT_FOUND);
   ASSERT_TRUE(fence.Named("a", 0).ok());

@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
 
 #include "tests/integration/cluster.h"
 
@@ -61,6 +64,45 @@ TEST_F(NodesTest, AJobOnTwoNodesGoesOnFromMemory) {
   KillAll(ranks);
   const uint64_t captured = LastOf(ranks, "CAPTURED");
   EXPECT_GE(TrainToTheEnd({0, 1, 0, 1}, LastOf(ranks, "STEP") + 30, kRegion), captured);
+}
+
+// The number of node a's next start will be above this.
+void SetStarts(Node& node, uint64_t number) {
+  char name[40];
+  (void)std::snprintf(name, sizeof name, "incarnation-%020lu", number);
+  std::filesystem::remove_all(node.base() + "/state");
+  std::filesystem::create_directory(node.base() + "/state");
+  std::ofstream(node.base() + "/state/" + name).flush();
+}
+
+// Its disk is lost and its clock is behind: the same as a number ahead of the clock that is lost. Nobody can tell it
+// from an old process that wakes up, so an operator must.
+TEST_F(NodesTest, ANodeThatForgotItsNumberAndTheTimeIsRefusedAndToldWhatToDo) {
+  cluster_ = std::make_unique<Cluster>(ClusterOptions{});
+  Node& node = cluster_->node(0);
+  SetStarts(node, 10'000'000'000);
+  ASSERT_TRUE(cluster_->Start()) << cluster_->Logs();
+  Ranks ranks = TrainUntilCaptured({0, 1});
+  KillAll(ranks);
+  ASSERT_EQ(node.StopAgent(), 0);
+  std::filesystem::remove_all(node.base() + "/state");
+  ASSERT_TRUE(node.StartAgent()) << cluster_->Logs();
+  Ranks refused = cluster_->Train({0, 1}, "--job other --restore-ms 30000 --steps 5");
+  const Said said = cluster_->AwaitStatus(0, [](const Said& each) { return each.Has("was here already"); });
+  EXPECT_TRUE(
+      said.Has("generation 10000000001 was here already; stop it, if it is an older process of that name; "
+               "if its clock was behind when it started without its agent.state_dir, set the clock and"))
+      << said << cluster_->Logs();
+  EXPECT_TRUE(said.Has("of one name the process that was started last is believed")) << said;
+  EXPECT_EQ(said.code, 1) << said;
+  KillAll(refused);
+  ASSERT_EQ(node.StopAgent(), 0);
+  SetStarts(node, 10'000'000'001);  // as a clock that is right again
+  ASSERT_TRUE(node.StartAgent()) << cluster_->Logs();
+  ranks = TrainUntilCaptured({0, 1});
+  EXPECT_TRUE(
+      cluster_->AwaitStatus(0, [](const Said& each) { return each.Has("linked to 1\n"); }).Has("linked to 1\n"));
+  KillAll(ranks);
 }
 
 TEST_F(NodesTest, EveryNodeTellsOfTheJobWhatItsCoordinatorKnows) {

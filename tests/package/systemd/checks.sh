@@ -33,6 +33,9 @@ check_units() {
   exposure=$(inside systemd-analyze security --offline=true --threshold=20 --no-pager \
     /usr/lib/systemd/system/ckptd.service) || fail "its exposure is above 2.0"
   tail -n 1 <<<"$exposure"
+  # Behind it where it is waited for; nobody waits for it because of this unit.
+  has "its order" "$(show After)" "(^| )time-sync.target( |$)"
+  ! grep -q time-sync <<<"$(show Wants) $(show Requires)" || fail "the unit pulls time-sync.target in"
 }
 
 check_start() {
