@@ -17,7 +17,8 @@ int32_t PassGateOnStream(State& state, void* handle, uint64_t timeout_ns);
 // INVALID_ARGUMENT with the way out for a stream that is being captured into a graph.
 int32_t RefuseCapturing(const Lane& lane, DeviceStream stream);
 
-// A save begins, or a step has passed, and the save before saw no gate: gives that one up if it can still be, and tells. With the mutex held.
+// A save begins, or a step has passed, and the save before saw no gate: gives that one up if it can still be, and
+// tells. With the mutex held.
 void RefuseUngated(State& state);
 
 }  // namespace ckptd
