@@ -1,5 +1,6 @@
 // The effects of the job machine, one overload each. Storage operations run on the record executor (those of deletion
 // on the chore executor) and answer with the event named in room job.
+#include <atomic>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -23,12 +24,12 @@ constexpr bool kWrites = std::is_same_v<Request, job::CreateAttempt> || std::is_
 struct JobEffects {
   JobRunner& runner;
 
-  // The answer is an event with a `status` and an `op`.
+  // The answer is an event with a `status` and an `op`. When `ended` turns true, nobody waits for it.
   template <typename Request>
-  void Ask(Executor& executor, Store& store, const Request& request) const {
+  void Ask(Executor& executor, Store& store, const Request& request, JobRunner::EndedFlag ended = nullptr) const {
     JobRunner* self = &runner;
     Services& services = runner.services_;
-    JobStorage storage(store, services.metrics, self->name());
+    JobStorage storage(store, services.metrics, self->name(), ended.get());
     using Answer = decltype(storage(request));
     using Result = absl::StatusOr<Answer>;
     auto answered = self->scope_.Bind([self](Answer answer) {
@@ -37,9 +38,11 @@ struct JobEffects {
     });
     ++*self->asking_;
     RunAsync<Result>(
-        services.loop, executor, [storage = std::move(storage), request]() -> Result { return storage(request); },
-        [&services, answered, asking = self->asking_, op = request.op](Result ran) mutable {
+        services.loop, executor,
+        [storage = std::move(storage), request, ended]() -> Result { return storage(request); },
+        [&services, answered, asking = self->asking_, op = request.op, ended](Result ran) mutable {
           --*asking;
+          if (ended != nullptr && *ended) return;
           Answer answer;
           if (ran.ok())
             answer = *std::move(ran);
@@ -116,7 +119,13 @@ struct JobEffects {
   }
 
   // What nobody waits for: deletion, which an attempt must never stand behind.
-  void operator()(const job::VerifyStep& e) const { Chore(e); }
+  // One of a job: it reads a whole step, and there are few threads for the chores of all jobs.
+  void operator()(const job::VerifyStep& e) const {
+    runner.EndVerification();
+    runner.verification_ended_ = std::make_shared<std::atomic<bool>>(false);
+    Ask(runner.services_.chore_work, runner.services_.store, e, runner.verification_ended_);
+  }
+  void operator()(const job::EndVerification&) const { runner.EndVerification(); }
   void operator()(const job::PutMarker& e) const { Chore(e); }
   void operator()(const job::DeleteStep& e) const { Chore(e); }
   void operator()(const job::LookAtPin& e) const { Chore(e); }

@@ -97,8 +97,14 @@ void JobRunner::SweepLeftovers() {
       });
 }
 
+// It ends between two pieces of what it reads.
+void JobRunner::EndVerification() {
+  if (verification_ended_ != nullptr) *verification_ended_ = true;
+}
+
 void JobRunner::Stop() {
   stopped_ = true;
+  EndVerification();
   sender_.Stop();
   for (auto& [rank, runner] : ranks_) runner->Stop();
   const auto deletions = std::move(deletions_);

@@ -7,6 +7,7 @@
 #ifndef CKPTD_DAEMON_APP_JOB_RUNNER_H_
 #define CKPTD_DAEMON_APP_JOB_RUNNER_H_
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -89,12 +90,14 @@ class JobRunner {
   friend struct JobEffects;  // job_effects.cc: one overload per effect
   using RankItem = std::pair<Rank, snapshot::Event>;
   using Item = std::variant<job::Event, RankItem, std::function<void()>>;
+  using EndedFlag = std::shared_ptr<std::atomic<bool>>;
 
   absl::StatusOr<RankRunner*> ObtainRank(Rank rank);
   absl::StatusOr<RankRunner*> EnterRank(Rank rank);
   void RoomNeeded(Rank rank, bool on);
   [[nodiscard]] region::Shrinkable ShrinkableBeside(Rank rank) const;
   void SweepLeftovers();
+  void EndVerification();
   void Push(Item item);
   void Work(Item item);
   void Execute(const job::Effects& effects);
@@ -121,6 +124,7 @@ class JobRunner {
   uint64_t next_request_ = 1;
   std::map<uint64_t, DeleteDone> deletions_;
   const std::shared_ptr<uint64_t> asking_ = std::make_shared<uint64_t>(0);
+  EndedFlag verification_ended_;  // of the last VerifyStep; null before the first
   std::set<Loop::TimerId> timers_;
   std::map<Rank, Loop::TimerId> join_timers_;  // of these, the newest of each rank
   CallbackScope scope_;

@@ -94,6 +94,7 @@ job::NewestChecked JobStorage::operator()(const job::CheckNewest& request) const
 }
 
 job::StepVerified JobStorage::operator()(const job::VerifyStep& request) const {
+  if (cancel_ != nullptr && *cancel_) return {request.op, Error(ErrorCode::CANCELLED, "nobody waits for it")};
   CheckedReadOptions options;
   options.cancel = cancel_;
   absl::Status status = CheckStep(store_, job_, request.id, options);

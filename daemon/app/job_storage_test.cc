@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cerrno>
 #include <memory>
 #include <string>
@@ -170,6 +171,15 @@ TEST_F(JobStorageTest, APinIsLookedAt) {
   EXPECT_FALSE(storage(look).pinned);
   files_.FailCall(0, EIO);
   EXPECT_EQ(CodeOf(storage(look).status), ErrorCode::STORAGE_IO);
+}
+
+TEST_F(JobStorageTest, WhatNobodyWaitsForIsNotReadBack) {
+  auto store = OpenStore(files_);
+  const std::atomic<bool> ended = true;
+  const size_t before = files_.CallCount();
+  const JobStorage storage(*store, metrics_, kJob, &ended);
+  EXPECT_EQ(CodeOf(storage(job::VerifyStep{1, {1, 10}}).status), ErrorCode::CANCELLED);
+  EXPECT_EQ(files_.CallCount(), before);
 }
 
 TEST_F(JobStorageTest, AListingNamesTheDecisionsThatAreDamaged) {

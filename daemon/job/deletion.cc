@@ -179,10 +179,11 @@ std::optional<SnapshotId> Deleter::On(const PinLooked& event) {
 void Deleter::On(const StepVerified& event, Context& context) {
   if (event.op != op_ || op_ == 0) return;
   op_ = 0;
+  const SnapshotId read = std::exchange(successor_, {});
   if (event.status.ok()) {
-    verified_.insert(successor_);
+    verified_.insert(read);
   } else if (CodeOf(event.status) == ErrorCode::CORRUPT) {
-    damaged_.insert(successor_);  // an older one may be whole; nothing behind a damaged one was deleted
+    damaged_.insert(read);  // an older one may be whole; nothing behind a damaged one was deleted
   } else {
     StorageFailed(event.status, context);
   }
@@ -282,6 +283,10 @@ absl::Status Deleter::undeleted() const { return undeleted_.empty() ? absl::OkSt
 
 void Deleter::Leave(const absl::Status& why, Context& context) {
   for (const Asked& asked : std::exchange(asked_, {})) context.Emit(DeleteEnded{asked.request, why});
+  if (successor_.none()) return;
+  context.Emit(EndVerification{});
+  successor_ = {};
+  op_ = 0;
 }
 
 }  // namespace ckptd::job

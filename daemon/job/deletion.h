@@ -72,7 +72,7 @@ class Deleter {
   // The timer kPins or kUndeleted has fired.
   void Rested(TimerKind kind);
   void Retry() { failure_ = absl::OkStatus(); }
-  // The attempt is left: requests end with an error.
+  // The attempt is left: requests end with an error, and what is read back is not read on.
   void Leave(const absl::Status& why, Context& context);
 
   // Not OK: the storage failed, and nothing goes on before Retry().
@@ -106,7 +106,7 @@ class Deleter {
   AttemptId attempt_ = 0;
   OpId op_ = 0;  // under way; 0 = none
   SnapshotId victim_;
-  SnapshotId successor_;  // being verified
+  SnapshotId successor_;  // being verified; none = op_ is another thing
   std::set<SnapshotId> verified_;
   std::set<SnapshotId> damaged_;
   std::set<SnapshotId> marked_;  // by this deleter, and not gone: what is left of them is no checkpoint

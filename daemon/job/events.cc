@@ -114,6 +114,7 @@ struct Printer {
   }
   std::string operator()(const CheckNewest& e) const { return absl::StrCat("CheckNewest #", e.op); }
   std::string operator()(const VerifyStep& e) const { return absl::StrCat("VerifyStep #", e.op, " ", ToString(e.id)); }
+  std::string operator()(const EndVerification&) const { return "EndVerification"; }
   std::string operator()(const PutMarker& e) const {
     return absl::StrCat("PutMarker #", e.op, " ", ToString(e.id), " by a", e.attempt);
   }

@@ -305,6 +305,8 @@ struct VerifyStep {
   OpId op = 0;
   SnapshotId id;
 };
+// [sync] nobody waits any more for the answer to the last VerifyStep: it may end early, and need not be fed
+struct EndVerification {};
 // [async: MarkerPut] `deleting` with the deleter's attempt
 struct PutMarker {
   OpId op = 0;
@@ -334,7 +336,7 @@ struct DeleteEnded {
 
 using Effect = std::variant<PersistSeen, PersistMarks, ForwardState, SendState, SendReport, Refuse, AcceptJoin,
                             StartTimer, ReadNewest, CreateAttempt, List, CreateDecision, CreateManifest, CheckNewest,
-                            VerifyStep, PutMarker, DeleteStep, LookAtPin, PruneRecords, DeleteEnded>;
+                            VerifyStep, EndVerification, PutMarker, DeleteStep, LookAtPin, PruneRecords, DeleteEnded>;
 using Effects = std::vector<Effect>;
 
 [[nodiscard]] std::string ToString(const Event& event);

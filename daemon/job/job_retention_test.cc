@@ -1,4 +1,5 @@
 // One agent, and what it deletes: behind a successor that was read back, never a step that is pinned or the last one.
+#include <memory>
 #include <vector>
 
 #include "daemon/base/errors.h"
@@ -114,9 +115,28 @@ TEST_F(JobTest, WhoAskedIsToldThatTheJobBeganAnew) {
   EXPECT_FALSE(Has<DeleteEnded>()) << "step 20 is being read back";
   Feed(Reaped{0, 70});
   JoinRankZero(8, 71);
+  EXPECT_TRUE(Has<EndVerification>());
   EXPECT_EQ(Last<DeleteEnded>().request, 5u);
   EXPECT_EQ(CodeOf(Last<DeleteEnded>().status), ErrorCode::REFUSED);
   EXPECT_THAT(std::string(Last<DeleteEnded>().status.message()), testing::HasSubstr("Ask again when it trains"));
+}
+
+TEST_F(JobTest, AHigherAttemptEndsWhatIsReadBack) {
+  Run();
+  for (const StepId step : {10, 20}) {
+    Rank(v1::RankReport::RUN, {{1, step}}, {{1, step}});
+    Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
+    Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
+  }
+  const OpId op = Last<VerifyStep>().op;
+  auto state = std::make_shared<v1::State>();
+  state->set_attempt(9);
+  state->set_coordinator("B");
+  state->set_user("1000");
+  Feed(StateReceived{state});
+  EXPECT_TRUE(Has<EndVerification>());
+  Feed(StepVerified{op, Error(ErrorCode::CANCELLED, "read cancelled")});
+  EXPECT_FALSE(Has<StartTimer>()) << "nobody waits for it";
 }
 
 TEST_F(JobTest, TheLastGoodStepCannotBeRemovedByHand) {

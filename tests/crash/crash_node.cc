@@ -85,6 +85,7 @@ struct NodeEffects {
     if (retry) node.retries_.push_back(e);
   }
   void operator()(const job::DeleteEnded&) const {}
+  void operator()(const job::EndVerification&) const {}
   template <typename Request>
   void operator()(const Request& request) const {
     node.requests_.push_back(request);
