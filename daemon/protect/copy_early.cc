@@ -18,7 +18,8 @@ void CopySender::Captured(const Filling& filling) {
     if (sending == nullptr) {
       StartEarly(to, filling);
     } else if (sending->early()) {
-      sending->crcs.assign(filling.crcs.begin(), filling.crcs.end());
+      const auto known = static_cast<ptrdiff_t>(std::min(sending->crcs.size(), filling.crcs.size()));
+      sending->crcs.insert(sending->crcs.end(), filling.crcs.begin() + known, filling.crcs.end());
       const absl::Status told = sending->move == nullptr ? absl::OkStatus() : TellReady(*sending);
       if (!told.ok()) FailedEarly(to, told);
     }

@@ -182,6 +182,17 @@ TEST_F(CopyEarlyTest, OtherChecksumsThanThoseOfTheRecordAreSentAnew) {
   ComesInFull(20);
 }
 
+// What the holder was told counts, not what is said of those chunks now.
+TEST_F(CopyEarlyTest, AChecksumThatIsToldOtherwiseLaterIsNotTheOneThatWasSent) {
+  Counted();
+  Capture(20, {9});
+  const FakeCopyCalls::Moved sent = Begin();
+  Capture(20, {1, 2});
+  EXPECT_THAT(sent.move->ready, ElementsAre(std::pair(0, 9), std::pair(1, 2)));
+  Seal(20);
+  ComesInFull(20);
+}
+
 // It was sealed while nobody knew yet whether all ranks have it.
 TEST_F(CopyEarlyTest, AnOlderStepThatIsToBeProtectedGoesFirst) {
   Counted();

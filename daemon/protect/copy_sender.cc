@@ -57,6 +57,7 @@ void CopySender::Stop() {
   if (wake_) loop_.CancelTimer(*wake_);
   wake_.reset();
   state_.reset();
+  holders_.clear();
   groups_.clear();
   sendings_.clear();
   failures_.clear();
@@ -64,7 +65,11 @@ void CopySender::Stop() {
 
 void CopySender::OnState(StatePtr state) {
   state_ = std::move(state);
+  holders_ = HoldersOf(GroupsOf(*state_), agent_, state_->copies());
   groups_ = RankGroupsOf(*state_);
+  std::erase_if(groups_, [this](const RankGroup& group) {
+    return std::find(group.agents.begin(), group.agents.end(), agent_) == group.agents.end();
+  });
   DropEarly([this](const Key& to, const Sending& sending) {
     return sending.id.attempt != state_->attempt() || OwedBy({to.rank}).count(to) == 0;
   });
@@ -90,7 +95,7 @@ void CopySender::Refresh() {
 
 std::set<CopySender::Key> CopySender::OwedBy(const std::set<Rank>& ranks) const {
   std::set<Key> owed;
-  for (const std::string& holder : HoldersOf(GroupsOf(*state_), agent_, state_->copies())) {
+  for (const std::string& holder : holders_) {
     for (const Rank rank : ranks) owed.insert({rank, holder});
   }
   for (const RankGroup& group : groups_) AddPieces(group, state_->parity(), agent_, ranks, owed);

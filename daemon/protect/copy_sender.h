@@ -139,7 +139,9 @@ class CopySender {
   const std::string agent_;
   const Handler handler_;
   StatePtr state_;
-  std::vector<RankGroup> groups_;  // of state_, where there is parity
+  // Of state_, where captures look at it chunk by chunk.
+  std::vector<std::string> holders_;
+  std::vector<RankGroup> groups_;  // those of this agent, where there is parity
   Plan plan_;
   bool counted_ = false;  // the coordinator knows of all copies of the plan's target, if there is one
   std::map<Key, Sending> sendings_;
