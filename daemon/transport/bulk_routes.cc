@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/strip.h"
 
 namespace ckptd::transport {
@@ -15,6 +16,7 @@ std::string HostOf(absl::string_view grpc_peer) {
   if (!six) return std::string(host);
   if (!absl::ConsumePrefix(&host, "[") && !absl::ConsumePrefix(&host, "%5B")) return "";
   if (!absl::ConsumeSuffix(&host, "]") && !absl::ConsumeSuffix(&host, "%5D")) return "";
+  if (absl::StrContains(host, '%')) return "";
   return std::string(host);
 }
 

@@ -44,7 +44,8 @@ class BulkRoutes {
   std::map<Key, Rest> rests_;
 };
 
-// "ipv4:10.0.0.7:9465", "ipv6:[::1]:9465", "ipv6:%5B::1%5D:9465". Empty for anything else.
+// "ipv4:10.0.0.7:9465", "ipv6:[::1]:9465", "ipv6:%5B::1%5D:9465". Empty for anything else, also an address that is of
+// one link (fe80::1%eth0): gRPC goes there, the other ways do not.
 [[nodiscard]] std::string HostOf(absl::string_view grpc_peer);
 
 }  // namespace ckptd::transport

@@ -9,6 +9,8 @@ TEST(BulkRoutesTest, TheHostOfAnAnswer) {
   EXPECT_EQ(HostOf("ipv4:10.0.0.7:9465"), "10.0.0.7");
   EXPECT_EQ(HostOf("ipv6:[::1]:9465"), "::1");
   EXPECT_EQ(HostOf("ipv6:%5Bfe80::1%5D:1"), "fe80::1");
+  EXPECT_EQ(HostOf("ipv6:%5Bfe80::1%25eth0%5D:9465"), "") << "of one link";
+  EXPECT_EQ(HostOf("ipv6:[fe80::1%eth0]:9465"), "");
   for (const char* none : {"", "ipv4:", "ipv4:1", "ipv6:::1:2", "ipv6:[::1:2", "unix:/run/x", "10.0.0.7:1"})
     EXPECT_EQ(HostOf(none), "") << none;
 }
