@@ -60,7 +60,7 @@ const std::vector<Mutant>& Mutants() {
        [](Rules* r) { r->copies_frozen = r->orders_fenced = r->job.holders_know_target = false; }, Worlds::kStrikes},
       {"a coordinator that restarted asks before it tells", "D", 20000,
        [](Rules* r) { r->job.survey_after_restart = false; }, Worlds::kStrikes},
-      {"marks of protection outlive agents", "I9", 800000, [](Rules* r) { r->job.persist_marks = false; },
+      {"marks of protection outlive agents", "I9", 10000000, [](Rules* r) { r->job.persist_marks = false; },
        Worlds::kCopies},
       {"protected only what all owners keep", "D", 20000, [](Rules* r) { r->job.target_before_protected = false; },
        Worlds::kStrikes},
