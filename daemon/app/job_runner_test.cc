@@ -121,10 +121,33 @@ class JobRunnerTest : public ::testing::Test {
         protect::CopyKeeper::Handler{[](const std::string&) { return nullptr; }, {}, {}});
     flusher_ = std::make_unique<Flusher>(*store_, SystemClock(), inline_, [](const FlushOutcome&) {});
     watch_ = std::make_unique<StorageWatch>(*loop_, SystemClock(), *store_, calls_, inline_, config_.storage.timeout);
-    services_.reset(new Services{config_,  SystemClock(), *loop_,   *region_,   *store_,  *store_,   calls_,
-                                 inline_,  inline_,       inline_,  chores_,    inline_,  *flusher_, server_,
-                                 claims_,  *watch_,       copiers_, registrar_, rescuer_, *links_,   *keeper_,
-                                 metrics_, "n1",          5,        {},         {}});
+    services_.reset(new Services{config_,
+                                 SystemClock(),
+                                 *loop_,
+                                 *region_,
+                                 *store_,
+                                 *store_,
+                                 calls_,
+                                 inline_,
+                                 inline_,
+                                 inline_,
+                                 chores_,
+                                 inline_,
+                                 *flusher_,
+                                 server_,
+                                 claims_,
+                                 *watch_,
+                                 copiers_,
+                                 registrar_,
+                                 rescuer_,
+                                 *links_,
+                                 *keeper_,
+                                 metrics_,
+                                 "n1",
+                                 5,
+                                 std::make_shared<job::ReportNumbers>(),
+                                 {},
+                                 {}});
     runner_ = std::make_unique<JobRunner>(*services_, **region_->OpenJob("gpt", geteuid()));
     runner_->Start(nullptr);
   }
