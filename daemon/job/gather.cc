@@ -11,6 +11,9 @@
 namespace ckptd::job {
 namespace {
 
+// No job restarts so often: whoever says so is not believed, and attempts never wrap.
+constexpr AttemptId kNoAttempt = 1'000'000'000'000;
+
 bool InRestore(v1::RankReport::Load load) {
   return load == v1::RankReport::WAIT || load == v1::RankReport::LOADED || load == v1::RankReport::FAILED;
 }
@@ -19,7 +22,7 @@ bool InRestore(v1::RankReport::Load load) {
 
 void Coordinator::On(const ReportReceived& event) {
   const v1::Report& report = *event.report;
-  heard_ = std::max(heard_, report.seen());
+  if (report.seen() < kNoAttempt) heard_ = std::max(heard_, report.seen());
   if (report.seen() > attempt_) HigherAttempt(report.seen(), report.agent());
   if (report.lacks() != 0) return SendWhole(report);
   if (!Coordinates() || report.seen() != attempt_) return;
