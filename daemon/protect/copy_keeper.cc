@@ -22,12 +22,6 @@ transport::TransferName NameOf(const std::string& peer, const v1::CopyName& copy
   return {peer, copy.job(), copy.rank(), ToId(copy.snapshot()), number};
 }
 
-// What is let go of on the transport's threads goes home first.
-std::shared_ptr<void> OnLoop(Loop& loop, std::shared_ptr<void> held) {
-  auto box = std::make_shared<std::shared_ptr<void>>(std::move(held));
-  return {box.get(), [&loop, box](void*) mutable { (void)loop.Post([box] { box->reset(); }); }};
-}
-
 }  // namespace
 
 CopyKeeper::CopyKeeper(Loop& loop, const Clock& clock, region::Region& region, Executor& work, Handler handler)
@@ -36,6 +30,9 @@ CopyKeeper::CopyKeeper(Loop& loop, const Clock& clock, region::Region& region, E
       region_(region),
       work_(work),
       handler_(std::move(handler)),
+      reads_(loop, clock,
+             {[this](const std::string& job, Rank rank, const SnapshotId& id) { return Open(job, rank, id); },
+              [this](const transport::TransferName& name) { return Issue(name); }, [this] { return ++last_number_; }}),
       parity_(loop, clock, region, work,
               {handler_.changed, [this](const transport::TransferName& name) { return Issue(name); },
                [this] { return ++last_number_; }}) {
@@ -247,52 +244,21 @@ void CopyKeeper::Seal(const std::string& peer, const v1::SealRequest& request,
 
 void CopyKeeper::Describe(const std::string& peer, const v1::DescribeRequest& request,
                           transport::CopyAnswer<v1::DescribeResponse> answer) {
-  answer(Give(peer, request));
-}
-
-// Each is remembered for a while.
-absl::Status CopyKeeper::MayHaveMore(const Key& key) const {
-  size_t ranges = 0;
-  for (auto at = outgoing_.lower_bound({key}); at != outgoing_.end() && at->first.key == key; ++at) ++ranges;
-  if (ranges < kMostRanges) return absl::OkStatus();
-  return Error(ErrorCode::BUSY, absl::StrCat("job ", key.job, " rank ", key.rank, " step ", key.id.step, ": node ",
-                                             key.peer, " has asked for ", ranges, " ranges of chunks already"));
-}
-
-absl::StatusOr<v1::DescribeResponse> CopyKeeper::Give(const std::string& peer, const v1::DescribeRequest& request) {
-  const v1::CopyName& copy = request.copy();
-  CKPTD_RETURN_IF_ERROR(MayAsk(peer, copy, request.attempt(), request.user(), true));
-  if (request.has_parity()) return parity_.Describe(peer, request);
-  const OutKey key{{copy.job(), copy.rank(), ToId(copy.snapshot()), peer}, request.first_chunk(), request.chunks()};
-  auto found = outgoing_.find(key);
-  if (found == outgoing_.end()) {
-    CKPTD_RETURN_IF_ERROR(MayHaveMore(key.key));
-    CKPTD_ASSIGN_OR_RETURN(HeldSnapshot held, Open(key.key.job, key.key.rank, key.key.id));
-    CKPTD_ASSIGN_OR_RETURN(const ChunkRange range, RangeOf(request, *held.record));
-    found = outgoing_.emplace(key, Outgoing{++last_number_, range, std::move(held), Nanos(0), {}}).first;
-  }
-  Outgoing& outgoing = found->second;
-  outgoing.touched = clock_.Monotonic();
-  CKPTD_ASSIGN_OR_RETURN(const auto token, Issue(NameOf(peer, copy, outgoing.number)));
-  v1::DescribeResponse response;
-  response.set_world_size(outgoing.held.head.block.world);
-  *response.mutable_layout() = LayoutOf(outgoing.held.head);
-  *response.mutable_record() = RecordOf(*outgoing.held.record);
-  response.set_token(token.data(), token.size());
-  response.set_slot(outgoing.number);
-  return response;
+  const absl::Status may = MayAsk(peer, request.copy(), request.attempt(), request.user(), true);
+  if (!may.ok()) return answer(may);
+  answer(request.has_parity() ? parity_.Describe(peer, request) : reads_.Describe(peer, request));
 }
 
 // ----------------------------------------------------------------------------------------------------------- the bytes
 
 absl::StatusOr<transport::BulkEnd> CopyKeeper::Redeem(const std::string& peer, const transport::Hello& hello) {
   CKPTD_RETURN_IF_ERROR(tokens_.Redeem(hello.token, hello.name, clock_.Monotonic()));
+  if (hello.name.peer != peer)
+    return Error(ErrorCode::PERMISSION, absl::StrCat(transport::ToString(hello.name), ": asked for by node ", peer));
   const Key key{hello.name.job, hello.name.rank, hello.name.snapshot, peer};
   const auto in = incoming_.find(key);
   if (in != incoming_.end() && in->second.number == hello.name.slot) return EndOf(hello.name, in->second);
-  for (auto out = outgoing_.lower_bound({key}); out != outgoing_.end() && out->first.key == key; ++out) {
-    if (out->second.number == hello.name.slot) return EndOf(hello.name, out->second);
-  }
+  if (auto out = reads_.Redeem(hello.name)) return *std::move(out);
   if (auto parity = parity_.Redeem(hello.name)) return *std::move(parity);
   return Error(ErrorCode::FENCED, absl::StrCat(transport::ToString(hello.name), ": is not wanted any more"));
 }
@@ -322,47 +288,11 @@ transport::BulkEnd CopyKeeper::EndOf(const transport::TransferName& name, Incomi
   return end;
 }
 
-transport::BulkEnd CopyKeeper::EndOf(const transport::TransferName& name, Outgoing& outgoing) {
-  outgoing.touched = clock_.Monotonic();
-  transport::BulkEnd end;
-  end.name = name;
-  const region::SlotRecord& record = *outgoing.held.record;
-  const ChunkRange& range = outgoing.range;
-  const uint64_t begin = range.first_chunk * record.chunk_bytes;
-  end.image_bytes = std::min(begin + range.chunks * record.chunk_bytes, record.slot_bytes) - begin;
-  end.chunk_bytes = record.chunk_bytes;
-  transport::ServedSend send;
-  send.source.read = [file = outgoing.held.file, begin](uint64_t offset, std::span<std::byte> into) {
-    return file->Read(begin + offset, into);
-  };
-  send.source.keep = outgoing.moving.lock();
-  if (send.source.keep == nullptr) outgoing.moving = send.source.keep = OnLoop(loop_, outgoing.held.keep);
-  send.source.file = {outgoing.held.file->read_fd(), begin};
-  send.limits.deadline = clock_.Monotonic() + transport::kLongestTransfer;
-  const auto crcs = record.chunk_crcs.begin() + static_cast<ptrdiff_t>(range.first_chunk);
-  send.chunk_crcs.assign(crcs, crcs + static_cast<ptrdiff_t>(range.chunks));
-  end.end = std::move(send);
-  end.done = scope_.Bind([this, number = outgoing.number](const absl::Status& status) {
-    if (status.ok()) WasRead(number);
-  });
-  return end;
-}
-
-// Its slot may be waited for, by a newer copy or by the rank itself.
-void CopyKeeper::WasRead(uint32_t number) {
-  std::erase_if(outgoing_, [&](const auto& entry) { return entry.second.number == number; });
-}
-
-// Whoever asked and does not come, or came and left in the middle, holds nothing for ever. What still moves keeps its
-// number: whoever reads it asks under that for the next connection.
+// Whoever asked and does not come, or came and left in the middle, holds nothing for ever.
 void CopyKeeper::Sweep() {
   sweep_ = loop_.After(kSweepEvery, [this] { Sweep(); });
+  reads_.Sweep();
   parity_.Sweep();
-  const Nanos now = clock_.Monotonic();
-  for (auto& [key, outgoing] : outgoing_) {
-    if (!outgoing.moving.expired()) outgoing.touched = now;
-  }
-  std::erase_if(outgoing_, [&](const auto& entry) { return now - entry.second.touched > kAbandoned; });
   for (auto at = incoming_.begin(); at != incoming_.end();) {
     at = IsAbandoned(at->first, at->second) ? incoming_.erase(at) : std::next(at);
   }

@@ -8,8 +8,6 @@
 //                 group of ranks that STATE makes one
 //   Describe      who has any rank of the job in it, while ranks load: a rebuild reads the images of other ranks
 //
-// Describe may name a range of chunks: the transfer then has these only, and counts them from 0.
-//
 // A node that has not heard of that attempt says BUSY, and is asked again. What stays and what may be given up is
 // decided by what the coordinator told this node, never by the marks in an Offer: a step that nobody told would shut
 // out other ranks' copies, and give up those that protect the job. Where the owner has heard of later steps, and the
@@ -35,20 +33,14 @@
 #include "daemon/base/executor.h"
 #include "daemon/os/loop.h"
 #include "daemon/protect/copy_messages.h"
+#include "daemon/protect/copy_reads.h"
+#include "daemon/protect/held_snapshot.h"
 #include "daemon/protect/parity_keeper.h"
 #include "daemon/region/region.h"
 #include "daemon/transport/copies.h"
 #include "proto/ckptd/v1/job.pb.h"
 
 namespace ckptd::protect {
-
-// A snapshot in this node's memory, wherever it lies. Its bytes stay as long as this does.
-struct HeldSnapshot {
-  region::CtlHead head;
-  std::shared_ptr<const region::SlotRecord> record;
-  std::shared_ptr<region::SlotFile> file;
-  std::shared_ptr<void> keep;  // let go of on the loop's thread
-};
 
 class CopyKeeper final : public transport::CopyHost {
  public:
@@ -105,19 +97,6 @@ class CopyKeeper final : public transport::CopyHost {
     Nanos touched{0};    // asked for, or a chunk came
     size_t missing = 0;  // chunks, when it was looked at last
   };
-  struct OutKey {
-    Key key;
-    uint64_t first_chunk = 0;
-    uint64_t chunks = 0;
-    auto operator<=>(const OutKey&) const = default;
-  };
-  struct Outgoing {
-    uint32_t number = 0;
-    ChunkRange range;
-    HeldSnapshot held;
-    Nanos touched{0};
-    std::weak_ptr<void> moving;  // a transport's end, as long as it has one
-  };
 
   [[nodiscard]] absl::Status MayAsk(const std::string& peer, const v1::CopyName& copy, AttemptId attempt,
                                     const std::string& user, bool reads = false) const;
@@ -128,15 +107,11 @@ class CopyKeeper final : public transport::CopyHost {
   [[nodiscard]] absl::StatusOr<Incoming*> Begin(const Key& key, const region::PeerSpec& spec,
                                                 const v1::CopyMarks& marks);
   [[nodiscard]] absl::StatusOr<transport::TransferToken> Issue(const transport::TransferName& name);
-  [[nodiscard]] absl::StatusOr<v1::DescribeResponse> Give(const std::string& peer, const v1::DescribeRequest& request);
-  [[nodiscard]] absl::Status MayHaveMore(const Key& key) const;
   [[nodiscard]] size_t CountComplete(const Key& key) const;
   [[nodiscard]] bool IsComplete(const std::string& job, Rank rank, const SnapshotId& id) const;
   [[nodiscard]] transport::BulkEnd EndOf(const transport::TransferName& name, Incoming& incoming);
-  [[nodiscard]] transport::BulkEnd EndOf(const transport::TransferName& name, Outgoing& outgoing);
   void Verify(const region::PeerEntry& entry);
   void Failed(const Key& key, uint32_t number, const absl::Status& why);
-  void WasRead(uint32_t number);
   void Sweep();
   [[nodiscard]] bool IsAbandoned(const Key& key, Incoming& incoming);
 
@@ -147,8 +122,8 @@ class CopyKeeper final : public transport::CopyHost {
   const Handler handler_;
   transport::TokenTable tokens_;
   std::map<Key, Incoming> incoming_;
-  std::map<OutKey, Outgoing> outgoing_;
   uint32_t last_number_ = 0;
+  CopyReads reads_;
   ParityKeeper parity_;
   Loop::TimerId sweep_ = 0;
   CallbackScope scope_;

@@ -197,6 +197,16 @@ TEST_F(CopyKeeperTest, WhatWasReadIsLetGoOfAtOnceAndWhatBrokeOffIsNot) {
   EXPECT_FALSE(Held(kTen));
 }
 
+TEST_F(CopyKeeperTest, ATokenIsOfUseToNobodyElse) {
+  ASSERT_NO_FATAL_FAILURE(Bring(kTen));
+  const auto described = Describe(kTen);
+  ASSERT_TRUE(described.ok()) << described.status();
+  transport::Hello hello;
+  hello.token = *TokenOf(described->token());
+  hello.name = {"a", "gpt", 7, kTen, described->slot()};
+  EXPECT_EQ(CodeOf(keeper_->Redeem("c", hello).status()), ErrorCode::PERMISSION);
+}
+
 TEST_F(CopyKeeperTest, ARangeOfItsChunksIsATransferOfItsOwn) {
   ASSERT_NO_FATAL_FAILURE(Bring(kTen));
   const auto whole = Describe(kTen);
