@@ -73,6 +73,9 @@ void CopyKeeper::Heard(const v1::State& state) {
   if (!told.ok()) Log(kDebug, "copy.marks").Job(state.job()).Error(told);
   const SnapshotId durable = ToId(state.durable());
   if (!durable.none()) region_.peers().MarkDurable(state.job(), durable);
+  if (state.phase() != v1::State::RUN) return;
+  reads_.HaveLoaded(state.job());
+  parity_.HaveLoaded(state.job());
 }
 
 std::vector<v1::HeldCopies> CopyKeeper::CopiesOf(const std::string& job) const {

@@ -60,7 +60,7 @@ class CopyKeeper final : public transport::CopyHost {
 
   // What a predecessor left is read, once: what is bad is offered to nobody any more.
   void VerifyAdopted();
-  // STATE of a job: what is fenced and what stays (region::PeerMarks).
+  // STATE of a job: what is fenced and what stays (region::PeerMarks), and whether anybody still reads.
   void Heard(const v1::State& state);
   // The complete copies of the job, for REPORT.
   [[nodiscard]] std::vector<v1::HeldCopies> CopiesOf(const std::string& job) const;

@@ -93,6 +93,11 @@ class CopyKeeperTest : public region::PeerStoreTest {
     *state->mutable_protected_() = marks.protected_();
     state_ = state;
   }
+  void Tell(v1::State::Phase phase) {
+    v1::State state = *state_;
+    state.set_phase(phase);
+    keeper_->Heard(state);
+  }
   absl::StatusOr<v1::OfferResponse> OfferOnce(const v1::OfferRequest& request, const std::string& peer = "a") {
     absl::StatusOr<v1::OfferResponse> said = Error(ErrorCode::INTERNAL, "no answer");
     keeper_->Offer(peer, request, [&](auto answer) { said = std::move(answer); });

@@ -181,6 +181,20 @@ TEST_F(CopyKeeperTest, WhatIsDescribedStaysUntilItWasRead) {
   EXPECT_EQ(CodeOf(Dial(kTen, *described).status()), ErrorCode::PERMISSION) << "the token is too old";
 }
 
+// The next copy needs the slot.
+TEST_F(CopyKeeperTest, WhatWasOnlyLookedAtIsLetGoOfWhenAllHaveLoaded) {
+  ASSERT_NO_FATAL_FAILURE(Bring(kTen));
+  ASSERT_TRUE(Describe(kTen).ok());
+  Tell(v1::State::LOAD);
+  EXPECT_TRUE(Held(kTen));
+  Tell(v1::State::RUN);
+  EXPECT_FALSE(Held(kTen));
+  const auto described = Describe(kTen);
+  const auto end = Dial(kTen, *described);
+  Tell(v1::State::RUN);
+  EXPECT_TRUE(Held(kTen)) << "it is being read";
+}
+
 TEST_F(CopyKeeperTest, WhatWasReadIsLetGoOfAtOnceAndWhatBrokeOffIsNot) {
   ASSERT_NO_FATAL_FAILURE(Bring(kTen));
   const auto read = [&](const absl::Status& status) {

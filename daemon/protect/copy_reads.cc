@@ -101,6 +101,11 @@ void CopyReads::WasRead(uint32_t number) {
   std::erase_if(readings_, [&](const auto& entry) { return entry.second.number == number; });
 }
 
+void CopyReads::HaveLoaded(const std::string& job) {
+  std::erase_if(readings_,
+                [&](const auto& entry) { return entry.first.image.job == job && entry.second.moving.expired(); });
+}
+
 // What still moves keeps its number: whoever reads it asks under that for the next connection.
 void CopyReads::Sweep() {
   const Nanos now = clock_.Monotonic();

@@ -35,12 +35,14 @@ class CopyReads {
   // Both outlive it.
   CopyReads(Loop& loop, const Clock& clock, Handler handler);
 
-  // The snapshot stays until it was read, or nobody has come for a minute. NOT_FOUND, INVALID_ARGUMENT; BUSY when the
-  // peer has asked for too many ranges.
+  // The snapshot stays until it was read, all ranks have loaded, or nobody has come for a minute. NOT_FOUND,
+  // INVALID_ARGUMENT; BUSY when the peer has asked for too many ranges.
   [[nodiscard]] absl::StatusOr<v1::DescribeResponse> Describe(const std::string& peer,
                                                               const v1::DescribeRequest& request);
   // Nothing when the transfer is none of these.
   [[nodiscard]] std::optional<transport::BulkEnd> Redeem(const transport::TransferName& name);
+  // All ranks of the job have loaded: what is not read now will not be, and its slot is wanted for the next copy.
+  void HaveLoaded(const std::string& job);
   // A few times a minute: what nobody reads any more is let go of.
   void Sweep();
 

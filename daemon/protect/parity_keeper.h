@@ -64,6 +64,8 @@ class ParityKeeper {
 
   // Complete parity of the job, for REPORT.
   [[nodiscard]] std::vector<v1::HeldParity> HeldOf(const std::string& job) const;
+  // All ranks of the job have loaded.
+  void HaveLoaded(const std::string& job) { reads_.HaveLoaded(job); }
   // A few times a minute: what nobody works on any more is let go of.
   void Sweep();
 

@@ -46,6 +46,24 @@ TEST_F(ParityKeeperTest, WhoRebuildsReadsBytesAndRecord) {
   EXPECT_EQ(read, ParityOf(kStep10));
 }
 
+TEST_F(ParityKeeperTest, WhatNobodyReadsIsLetGoOfWhenAllHaveLoaded) {
+  Store(kStep10);
+  const auto told = Describe(2, kStep10);
+  ASSERT_TRUE(told.ok()) << told.status();
+  v1::State state = *state_;
+  state.set_phase(v1::State::LOAD);
+  keeper_->Heard(state);
+  {
+    const auto end = Dial(2, kStep10, told->token(), told->slot());
+    ASSERT_TRUE(end.ok()) << end.status();
+    state.set_phase(v1::State::RUN);
+    keeper_->Heard(state);
+    EXPECT_TRUE(store().List().at(0).held) << "it is being read";
+  }
+  keeper_->Heard(state);
+  EXPECT_FALSE(store().List().at(0).held);
+}
+
 TEST_F(ParityKeeperTest, ARangeOfChunksIsRead) {
   Store(kStep10);
   const auto told = Describe(0, kStep10, 1, 1);

@@ -141,6 +141,12 @@ std::optional<transport::BulkEnd> ParityReads::Redeem(const transport::TransferN
   return end;
 }
 
+void ParityReads::HaveLoaded(const std::string& job) {
+  std::erase_if(readings_, [&](const auto& entry) {
+    return entry.second.name.job == job && entry.second.held.keep.use_count() == 1;
+  });
+}
+
 void ParityReads::Sweep() {
   const Nanos now = clock_.Monotonic();
   for (auto& [number, reading] : readings_) {

@@ -46,6 +46,8 @@ class ParityReads {
                                                 const SnapshotId& id) const;
   // Nothing when the transfer is none of these.
   [[nodiscard]] std::optional<transport::BulkEnd> Redeem(const transport::TransferName& name);
+  // All ranks of the job have loaded: what is not read now will not be, and its slot is wanted for the next parity.
+  void HaveLoaded(const std::string& job);
   // A few times a minute: what nobody reads any more is let go of.
   void Sweep();
 

@@ -19,6 +19,11 @@ TEST_F(CopiesTest, ALostNodeComesBackFromItsCopies) {
 }
 
 // Between the first two over UCX; the third has it not, and all work together.
+TEST_F(CopiesTest, WhoCameBackIsProtectedAgainAtOnce) {
+  ASSERT_NO_FATAL_FAILURE(Make(3));
+  ASSERT_NO_FATAL_FAILURE(IsProtectedAgainAtOnceWithout(2, 1));
+}
+
 TEST_F(CopiesTest, OverUcxTooAndWithANodeThatHasItNot) {
   ClusterOptions options{3, MemoryOnly(), [](size_t number) {
                            std::map<std::string, std::string> more{{"peers.bulk_network", Quoted("trusted")}};

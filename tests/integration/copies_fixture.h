@@ -4,6 +4,7 @@
 #define CKPTD_TESTS_INTEGRATION_COPIES_FIXTURE_H_
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -95,6 +96,22 @@ class CopiesTest : public testing::Test {
                     Args("--world " + std::to_string(where.size()) + " --rank " + std::to_string(i) + " " + line)));
     }
     return rest;
+  }
+  // The slots of what was read to restore are free for what is held next.
+  void IsProtectedAgainAtOnceWithout(size_t ranks, size_t lost) {
+    std::vector<size_t> where;
+    for (size_t i = 0; i < ranks; ++i) where.push_back(i);
+    Ranks running = TrainUntilProtected(where);
+    if (HasFailure()) return;
+    LoseNode(lost);
+    KillAll(running);
+    where[lost] = ranks;
+    running = cluster_->Train(where, kForever);
+    for (const auto& rank : running) EXPECT_NE(NumberField(Restored(*rank), "source"), kStorage);
+    const auto began = std::chrono::steady_clock::now();
+    AwaitProtected(running, 4);
+    EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(8)) << cluster_->Logs();
+    KillAll(running);
   }
   // Of a job with a rank on each of the first `ranks` nodes; `lost` is replaced by the next node.
   void ComesBackWithout(size_t ranks, size_t lost) {

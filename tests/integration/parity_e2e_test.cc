@@ -47,6 +47,11 @@ TEST_F(ParityTest, ALostNodeIsRebuilt) {
   ASSERT_NO_FATAL_FAILURE(RebuildsWithout(4, {2}));
 }
 
+TEST_F(ParityTest, WhoCameBackIsProtectedAgainAtOnce) {
+  ASSERT_NO_FATAL_FAILURE(MakeWithParity(5, 3, 1));
+  ASSERT_NO_FATAL_FAILURE(IsProtectedAgainAtOnceWithout(4, 2));
+}
+
 // Chunk by chunk, while it is captured.
 TEST_F(ParityTest, ACaptureIsFoldedBeforeItIsSealed) {
   std::map<std::string, std::string> settings = Settings(2, 1);
