@@ -19,6 +19,7 @@
 #include "daemon/membership/incarnation.h"
 #include "daemon/os/group.h"
 #include "daemon/os/posix_files.h"
+#include "daemon/protect/held_here.h"
 #include "daemon/storage/posix_store.h"
 
 namespace ckptd {
@@ -242,6 +243,12 @@ void Agent::MakeKeeper() {
                                    },
                                    [this](const std::string& job) {
                                      if (JobRunner* runner = FindJob(job)) runner->OnCopies();
+                                   },
+                                   [this](const std::string& job) {
+                                     const JobRunner* runner = FindJob(job);
+                                     const auto state = runner == nullptr ? nullptr : runner->last_state();
+                                     return state == nullptr ? std::set<region::PeerKey>()
+                                                             : protect::HeldHere(agent_id_, *state);
                                    }});
 }
 

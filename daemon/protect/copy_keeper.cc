@@ -35,7 +35,10 @@ CopyKeeper::CopyKeeper(Loop& loop, const Clock& clock, region::Region& region, E
               [this](const transport::TransferName& name) { return Issue(name); }, [this] { return ++last_number_; }}),
       parity_(loop, clock, region, work,
               {handler_.changed, [this](const transport::TransferName& name) { return Issue(name); },
-               [this] { return ++last_number_; }}) {
+               [this] { return ++last_number_; },
+               [this](const region::PeerSpec& spec, const region::SlotBuild::Done& done) {
+                 return StartLayout(spec, done);
+               }}) {
   sweep_ = loop_.After(kSweepEvery, [this] { Sweep(); });
 }
 
@@ -190,10 +193,22 @@ absl::Status CopyKeeper::Prepare(const region::PeerSpec& spec) {
   auto done = [&loop = loop_, made](const absl::Status& status) {
     (void)loop.Post([made, status]() mutable { made(status); });
   };
-  CKPTD_ASSIGN_OR_RETURN(*build,
-                         region_.peers().StartLayout(spec, region::Preparation::kPopulated, work_, std::move(done)));
+  CKPTD_ASSIGN_OR_RETURN(*build, StartLayout(spec, done));
   return Error(ErrorCode::LAYOUT_PREPARING, absl::StrCat("job ", spec.layout.job, " rank ", spec.layout.rank,
                                                          ": memory for copies is being prepared"));
+}
+
+// Where there is no room, what the job once had here makes some; while ranks load they may need it.
+absl::StatusOr<std::unique_ptr<region::PeerBuild>> CopyKeeper::StartLayout(const region::PeerSpec& spec,
+                                                                           const region::SlotBuild::Done& done) {
+  auto started = region_.peers().StartLayout(spec, region::Preparation::kPopulated, work_, done);
+  const ErrorCode code = CodeOf(started.status());
+  const auto state = handler_.state(spec.layout.job);
+  const bool full = code == ErrorCode::QUOTA_EXCEEDED || code == ErrorCode::REGION_FULL;
+  if (!full || state == nullptr || state->phase() != v1::State::RUN) return started;
+  if (!region_.peers().GiveUpAllBut(spec.layout.job, handler_.wanted(spec.layout.job))) return started;
+  handler_.changed(spec.layout.job);
+  return region_.peers().StartLayout(spec, region::Preparation::kPopulated, work_, done);
 }
 
 absl::StatusOr<CopyKeeper::Incoming*> CopyKeeper::Begin(const Key& key, const region::PeerSpec& spec,

@@ -23,6 +23,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,8 @@ class CopyKeeper final : public transport::CopyHost {
     std::function<absl::StatusOr<HeldSnapshot>(const std::string& job, Rank rank, const SnapshotId& id)> own;
     // Copies of the job came, or went.
     std::function<void(const std::string& job)> changed;
+    // What this node is to hold of the job, as that State says.
+    std::function<std::set<region::PeerKey>(const std::string& job)> wanted;
   };
 
   // All outlive it. `work` prepares memory and reads copies back.
@@ -104,6 +107,8 @@ class CopyKeeper final : public transport::CopyHost {
               transport::CopyAnswer<v1::OfferResponse> answer);
   [[nodiscard]] absl::StatusOr<v1::OfferResponse> Take(const std::string& peer, const v1::OfferRequest& request);
   [[nodiscard]] absl::Status Prepare(const region::PeerSpec& spec);
+  [[nodiscard]] absl::StatusOr<std::unique_ptr<region::PeerBuild>> StartLayout(const region::PeerSpec& spec,
+                                                                               const region::SlotBuild::Done& done);
   [[nodiscard]] absl::StatusOr<Incoming*> Begin(const Key& key, const region::PeerSpec& spec,
                                                 const v1::CopyMarks& marks);
   [[nodiscard]] absl::StatusOr<transport::TransferToken> Issue(const transport::TransferName& name);

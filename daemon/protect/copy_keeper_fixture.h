@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,7 +40,8 @@ class CopyKeeperTest : public region::PeerStoreTest {
                               if (own_.has_value()) return absl::StatusOr<HeldSnapshot>(*own_);
                               return absl::StatusOr<HeldSnapshot>(Error(ErrorCode::NOT_FOUND, "in no slot"));
                             },
-                            [this](const std::string&) { ++changes_; }});
+                            [this](const std::string&) { ++changes_; },
+                            [this](const std::string&) { return wanted_; }});
   }
   // The attempt's decision: rank 7 is on `agent`, rank 5 on "c".
   void Decide(AttemptId attempt, const std::string& agent) {
@@ -93,10 +95,11 @@ class CopyKeeperTest : public region::PeerStoreTest {
     *state->mutable_protected_() = marks.protected_();
     state_ = state;
   }
-  void Tell(v1::State::Phase phase) {
-    v1::State state = *state_;
-    state.set_phase(phase);
-    keeper_->Heard(state);
+  void Enter(v1::State::Phase phase) {
+    auto state = std::make_shared<v1::State>(*state_);
+    state->set_phase(phase);
+    state_ = state;
+    keeper_->Heard(*state);
   }
   absl::StatusOr<v1::OfferResponse> OfferOnce(const v1::OfferRequest& request, const std::string& peer = "a") {
     absl::StatusOr<v1::OfferResponse> said = Error(ErrorCode::INTERNAL, "no answer");
@@ -173,6 +176,7 @@ class CopyKeeperTest : public region::PeerStoreTest {
   std::shared_ptr<const v1::State> state_;
   std::optional<HeldSnapshot> own_;
   int changes_ = 0;
+  std::set<region::PeerKey> wanted_;
   std::unique_ptr<CopyKeeper> keeper_;
 };
 

@@ -113,6 +113,24 @@ TEST_F(CopyKeeperTest, AnOfferThatIsRepeatedGoesOnWhereItWas) {
             std::get<transport::ServedReceive>(end->end).target.keep);
 }
 
+// Rank 7's copies are on another node since the groups changed.
+TEST_F(CopyKeeperTest, WhatItIsNotToHoldAnyMoreMakesRoomOnceAllHaveLoaded) {
+  keeper_.reset();
+  Restart({.dir = {}, .peers_memory = 3 * region::kSlotFile});
+  Make();
+  ASSERT_NO_FATAL_FAILURE(Bring(kTen));
+  wanted_ = {{region::PeerKind::kCopy, 5}};
+  store().MarkDurable("gpt", kThirty);
+  v1::OfferRequest request = OfferOf(kThirty);
+  request.mutable_copy()->set_rank(5);
+  EXPECT_EQ(CodeOf(Offer(request, "c").status()), ErrorCode::QUOTA_EXCEEDED);
+  Enter(v1::State::RUN);
+  const int changes = changes_;
+  const auto offered = Offer(request, "c");
+  EXPECT_TRUE(offered.ok()) << offered.status();
+  EXPECT_GT(changes_, changes) << "the coordinator is to hear of it";
+}
+
 TEST_F(CopyKeeperTest, WhatNobodyBringsAnyMoreGivesItsSlotBack) {
   const auto offered = Offer(OfferOf(kTen));
   ASSERT_TRUE(offered.ok()) << offered.status();
@@ -185,13 +203,13 @@ TEST_F(CopyKeeperTest, WhatIsDescribedStaysUntilItWasRead) {
 TEST_F(CopyKeeperTest, WhatWasOnlyLookedAtIsLetGoOfWhenAllHaveLoaded) {
   ASSERT_NO_FATAL_FAILURE(Bring(kTen));
   ASSERT_TRUE(Describe(kTen).ok());
-  Tell(v1::State::LOAD);
+  Enter(v1::State::LOAD);
   EXPECT_TRUE(Held(kTen));
-  Tell(v1::State::RUN);
+  Enter(v1::State::RUN);
   EXPECT_FALSE(Held(kTen));
   const auto described = Describe(kTen);
   const auto end = Dial(kTen, *described);
-  Tell(v1::State::RUN);
+  Enter(v1::State::RUN);
   EXPECT_TRUE(Held(kTen)) << "it is being read";
 }
 

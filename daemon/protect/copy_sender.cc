@@ -18,12 +18,6 @@ namespace {
 constexpr Nanos kPatience = std::chrono::seconds(20);      // with an answer
 constexpr Nanos kBusyPatience = std::chrono::seconds(10);  // with a holder that is dialled in vain; then the plan asks
 
-Groups GroupsOf(const v1::State& state) {
-  Groups groups;
-  for (const v1::HolderGroup& group : state.groups()) groups.emplace_back(group.agents().begin(), group.agents().end());
-  return groups;
-}
-
 // Of the rank that this agent has in the group: for each stripe that it gives a block to, to all who keep its parity.
 void AddPieces(const RankGroup& group, uint32_t parity, const std::string& agent, const std::set<Rank>& ranks,
                std::set<CopyKey>& owed) {

@@ -4,6 +4,12 @@
 
 namespace ckptd::protect {
 
+Groups GroupsOf(const v1::State& state) {
+  Groups groups;
+  for (const v1::HolderGroup& group : state.groups()) groups.emplace_back(group.agents().begin(), group.agents().end());
+  return groups;
+}
+
 std::optional<uint32_t> RankGroup::PlaceOf(Rank rank) const {
   const auto at = std::find(ranks.begin(), ranks.end(), rank);
   if (at == ranks.end()) return std::nullopt;
@@ -32,11 +38,9 @@ std::vector<RankGroup> RankGroupsOf(const Groups& groups, const std::map<Rank, s
 
 std::vector<RankGroup> RankGroupsOf(const v1::State& state) {
   if (state.parity() == 0 || !state.has_decision()) return {};
-  Groups groups;
-  for (const v1::HolderGroup& group : state.groups()) groups.emplace_back(group.agents().begin(), group.agents().end());
   std::map<Rank, std::string> agent_of;
   for (const v1::RankClaim& claim : state.decision().ranks()) agent_of[claim.rank()] = claim.agent();
-  return RankGroupsOf(groups, agent_of);
+  return RankGroupsOf(GroupsOf(state), agent_of);
 }
 
 bool IsGroupIn(const v1::State& state, const std::vector<Rank>& ranks, uint32_t parity) {

@@ -18,6 +18,8 @@ namespace ckptd::protect {
 // Agents that hold copies for each other, or share parity: State.groups.
 using Groups = std::vector<std::vector<std::string>>;
 
+[[nodiscard]] Groups GroupsOf(const v1::State& state);
+
 // In the order of the code. agents[i] has ranks[i].
 struct RankGroup {
   std::vector<Rank> ranks;

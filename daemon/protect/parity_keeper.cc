@@ -213,8 +213,7 @@ absl::Status ParityKeeper::Prepare(const Key& key, Making& making, const region:
   auto done = [&loop = loop_, made](const absl::Status& status) {
     (void)loop.Post([made, status]() mutable { made(status); });
   };
-  CKPTD_ASSIGN_OR_RETURN(*build,
-                         region_.peers().StartLayout(spec, region::Preparation::kPopulated, work_, std::move(done)));
+  CKPTD_ASSIGN_OR_RETURN(*build, handler_.start_layout(spec, done));
   making.preparing = true;
   return absl::OkStatus();
 }

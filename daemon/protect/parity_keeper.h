@@ -42,6 +42,10 @@ class ParityKeeper {
     std::function<void(const std::string& job)> changed;
     std::function<absl::StatusOr<transport::TransferToken>(const transport::TransferName& name)> issue;
     std::function<uint32_t()> number;  // another one each time, of all transfers of this node
+    // region::PeerStore::StartLayout, with what can be given up for it.
+    std::function<absl::StatusOr<std::unique_ptr<region::PeerBuild>>(const region::PeerSpec& spec,
+                                                                     const region::SlotBuild::Done& done)>
+        start_layout;
   };
 
   // All outlive it. `work` prepares memory.

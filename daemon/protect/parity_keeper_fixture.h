@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,7 +57,8 @@ class ParityKeeperTest : public region::PeerStoreTest {
                             [](const std::string&, Rank, const SnapshotId&) {
                               return absl::StatusOr<HeldSnapshot>(Error(ErrorCode::NOT_FOUND, "in no slot"));
                             },
-                            [this](const std::string&) { ++changes_; }});
+                            [this](const std::string&) { ++changes_; },
+                            [this](const std::string&) { return wanted_; }});
   }
   void Settle() {
     for (int i = 0; i < 4; ++i) ASSERT_TRUE(loop_->RunOnce(Nanos(0)).ok());
@@ -212,6 +214,7 @@ class ParityKeeperTest : public region::PeerStoreTest {
   std::shared_ptr<const v1::State> state_;
   std::unique_ptr<CopyKeeper> keeper_;
   int changes_ = 0;
+  std::set<region::PeerKey> wanted_;
 };
 
 }  // namespace ckptd::protect

@@ -56,6 +56,35 @@ TEST_F(PeerMemoryTest, AnOldLayoutMakesRoomForTheNewOne) {
   EXPECT_TRUE(IsWhole(store(), CopySpec(7, 2 * kSlotFile), {1, 20}));
 }
 
+// Groups have changed: this node held rank 6 and is to hold rank 7 now.
+TEST_F(PeerMemoryTest, WhatIsHeldElsewhereNowMakesRoom) {
+  Restart({.dir = {}, .peers_memory = 3 * kSlotFile});
+  ASSERT_TRUE(Store(store(), CopySpec(6), {1, 10}, Marks(1)).ok());
+  const std::set<PeerKey> wanted = {CopySpec(7).key()};
+  EXPECT_EQ(CodeOf(Prepare(store(), CopySpec(7))), ErrorCode::QUOTA_EXCEEDED);
+  EXPECT_FALSE(store().GiveUpAllBut("gpt", wanted)) << "nothing newer is protected or on storage";
+  ASSERT_TRUE(store().Tell("gpt", Marks(1, 30, 10)).ok());
+  EXPECT_FALSE(store().GiveUpAllBut("gpt", wanted)) << "it is what protects the job";
+  ASSERT_TRUE(store().Tell("gpt", Marks(1, 40, 30)).ok());
+  {
+    const auto read = store().OpenCopy("gpt", CopySpec(6).key(), {1, 10});
+    EXPECT_FALSE(store().GiveUpAllBut("gpt", wanted)) << "somebody reads it";
+  }
+  EXPECT_FALSE(store().GiveUpAllBut("gpt", {CopySpec(6).key()})) << "it is to be held here";
+  EXPECT_TRUE(store().GiveUpAllBut("gpt", wanted));
+  EXPECT_TRUE(Prepare(store(), CopySpec(7)).ok());
+}
+
+TEST_F(PeerMemoryTest, WhatIsOnStorageInANewerStepMakesRoomToo) {
+  Restart({.dir = {}, .peers_memory = 3 * kSlotFile});
+  ASSERT_TRUE(Store(store(), CopySpec(6), {1, 10}, Marks(1, 10)).ok());
+  EXPECT_FALSE(store().GiveUpAllBut("gpt", {CopySpec(7).key()}));
+  store().MarkDurable("gpt", {1, 20});
+  EXPECT_FALSE(store().GiveUpAllBut("gpt", {CopySpec(7).key()})) << "all ranks copy it now";
+  ASSERT_TRUE(store().Tell("gpt", Marks(1, 20)).ok());
+  EXPECT_TRUE(store().GiveUpAllBut("gpt", {CopySpec(7).key()}));
+}
+
 TEST_F(PeerMemoryTest, BothSlotsAreReservedBeforeTheFirstByte) {
   ASSERT_TRUE(Prepare(store(), spec_).ok());
   uint64_t blocks = 0;

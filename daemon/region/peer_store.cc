@@ -252,6 +252,23 @@ absl::Status PeerStore::ReclaimEnded(const PeerSpec& spec, const LayoutPlan& pla
   return absl::OkStatus();
 }
 
+bool PeerStore::IsOver(const Job& job, const PeerRank& rank) {
+  if (job.marks.floor == 0 || rank.held() || rank.building() != nullptr) return false;
+  const SnapshotId newer = std::max(job.marks.protected_, job.durable);
+  const std::vector<SnapshotId> complete = rank.CompleteCopies();
+  return std::all_of(complete.begin(), complete.end(),
+                     [&](const SnapshotId& id) { return id < newer && id != job.marks.captured; });
+}
+
+bool PeerStore::GiveUpAllBut(const std::string& name, const std::set<PeerKey>& wanted) {
+  const Job* job = FindJob(name);
+  if (job == nullptr) return false;
+  std::vector<PeerKey> over;
+  for (const auto& [key, rank] : job->ranks)
+    if (wanted.count(key) == 0 && IsOver(*job, *rank)) over.push_back(key);
+  return std::count_if(over.begin(), over.end(), [&](const PeerKey& key) { return Remove(name, key).ok(); }) != 0;
+}
+
 JobFacts PeerStore::FactsOf(const std::string& name, const Job& job) const {
   JobFacts facts{.job = name};
   facts.in_use = !job.untouchable.empty() || context_.clock.Monotonic() - job.heard < options_.quiet;

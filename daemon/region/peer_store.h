@@ -101,6 +101,9 @@ class PeerStore {
   // where it is ready. `done` brings the rest, on the executor's thread.
   [[nodiscard]] absl::StatusOr<std::unique_ptr<PeerBuild>> StartLayout(const PeerSpec& spec, Preparation preparation,
                                                                        Executor& executor, SlotBuild::Done done);
+  // Ranks and groups of the job that this node is not to hold any more, where a newer step is protected elsewhere or on
+  // storage, and nobody reads them: whether there were any.
+  [[nodiscard]] bool GiveUpAllBut(const std::string& job, const std::set<PeerKey>& wanted);
   // After `done` said OK.
   [[nodiscard]] absl::Status FinishLayout(std::unique_ptr<PeerBuild> build);
 
@@ -146,6 +149,7 @@ class PeerStore {
   void RemoveFiles(const std::vector<std::string>& debris, AdoptReport& report);
   absl::Status MakeRoom(const PeerSpec& spec, PeerRank& rank);
   absl::Status ReclaimEnded(const PeerSpec& spec, const LayoutPlan& plan);
+  [[nodiscard]] static bool IsOver(const Job& job, const PeerRank& rank);
   JobFacts FactsOf(const std::string& name, const Job& job) const;
   void Heard(Job& job) { job.heard = context_.clock.Monotonic(); }
   void Raise(Job& job);
