@@ -76,8 +76,8 @@ class Etcd {
                                                         Taking taking) = 0;
   // REFUSED when there are more than `most`.
   [[nodiscard]] virtual absl::StatusOr<EtcdList> List(const std::string& prefix, size_t most) = 0;
-  // Of the store, as of all that was committed before the call.
-  [[nodiscard]] virtual absl::StatusOr<EtcdHeader> Newest() = 0;
+  // Of the store, as of all that was committed before the call. It asks below `prefix`: more may not be allowed.
+  [[nodiscard]] virtual absl::StatusOr<EtcdHeader> Newest(const std::string& prefix) = 0;
   // Calls `news` on this thread, first when the watch stands; goes on until `news` says false or something ends it.
   [[nodiscard]] virtual absl::StatusOr<WatchEnd> Watch(const std::string& prefix, int64_t from_revision,
                                                        const std::function<bool(EtcdNews)>& news) = 0;

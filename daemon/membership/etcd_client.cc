@@ -203,9 +203,10 @@ class EtcdClient final : public Etcd {
     return list;
   }
 
-  absl::StatusOr<EtcdHeader> Newest() override {
+  absl::StatusOr<EtcdHeader> Newest(const std::string& prefix) override {
     pb::RangeRequest request;
-    request.set_key(std::string(1, '\0'));
+    request.set_key(prefix);
+    request.set_range_end(EndOf(prefix));
     request.set_count_only(true);
     CKPTD_ASSIGN_OR_RETURN(pb::RangeResponse response, Range(request));
     return HeaderOf(response.header());

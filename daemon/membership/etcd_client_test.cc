@@ -225,7 +225,7 @@ TEST_F(EtcdTest, ClaimsAndLeasesSayWhatEtcdSays) {
   EXPECT_EQ(*client->KeepAlive(987654321), 0) << "never granted";
   EXPECT_EQ(CodeOf(client->Claim(key, "3", 987654321, Taking::kAnyway).status()), ErrorCode::NOT_FOUND);
   client->Cancel();
-  EXPECT_EQ(CodeOf(client->Newest().status()), ErrorCode::CANCELLED);
+  EXPECT_EQ(CodeOf(client->Newest(kPrefix).status()), ErrorCode::CANCELLED);
 }
 
 TEST_F(EtcdTest, TheNextEndpointIsAskedWhereOneDoesNotAnswer) {

@@ -72,7 +72,7 @@ class EtcdTest : public ::testing::Test {
   }
   [[nodiscard]] bool UntilAnswers(const EtcdServer& server) {
     auto client = Client(Options(server.endpoint()));
-    return Until([&] { return client->Newest().ok(); });
+    return Until([&] { return client->Newest(kPrefix).ok(); });
   }
   [[nodiscard]] bool UntilNames(const Membership& membership, const std::vector<std::string>& names) {
     return Until([&] { return membership.view()->source.ok() && Names(membership) == names; });

@@ -1,5 +1,6 @@
 // The etcd source where both sides show certificates.
 #include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
 #include "daemon/membership/etcd_fixture.h"
+#include "proto/etcd/rpc.grpc.pb.h"
 
 namespace ckptd::membership {
 namespace {
@@ -73,13 +75,13 @@ class EtcdTlsTest : public EtcdTest {
 
 TEST_F(EtcdTlsTest, OnlyWhoIsKnownToBothSidesIsServed) {
   auto known = Client(With("ca.pem", "client"));
-  ASSERT_TRUE(Until([&] { return known->Newest().ok(); })) << known->Newest().status();
-  EXPECT_FALSE(Client(With("ca.pem", ""))->Newest().ok()) << "etcd wants a certificate";
-  const absl::Status strange = Client(With("stranger.pem", "client"))->Newest().status();
+  ASSERT_TRUE(Until([&] { return known->Newest(kPrefix).ok(); })) << known->Newest(kPrefix).status();
+  EXPECT_FALSE(Client(With("ca.pem", ""))->Newest(kPrefix).ok()) << "etcd wants a certificate";
+  const absl::Status strange = Client(With("stranger.pem", "client"))->Newest(kPrefix).status();
   EXPECT_EQ(CodeOf(strange), ErrorCode::TIMEOUT) << "a server that a stranger signed";
   EXPECT_THAT(strange.message(), HasSubstr("failed to connect"));
   EtcdOptions plain = Options("http" + server_->endpoint().substr(5));
-  EXPECT_FALSE(Client(plain)->Newest().ok());
+  EXPECT_FALSE(Client(plain)->Newest(kPrefix).ok());
   auto a = Join("a", With("ca.pem", "client"));
   ASSERT_TRUE(UntilWell(*a));
 }
@@ -107,6 +109,72 @@ TEST_F(EtcdTlsTest, FilesThatAreExchangedAreReadWithoutARestart) {
   move("new.pem", "client.pem");
   ASSERT_TRUE(UntilWell(*a)) << a->self().status;
   EXPECT_TRUE(UntilNames(*a, {"a"}));
+}
+
+// What an operator does with etcdctl: whose certificate says "client" may read and write what is under the prefix.
+class Grants {
+ public:
+  explicit Grants(const EtcdOptions& options)
+      : auth_(etcdserverpb::Auth::NewStub(grpc::CreateChannel(
+            options.endpoints.substr(8),
+            grpc::SslCredentials({*ReadPem(PosixFiles(), options.ca), *ReadPem(PosixFiles(), options.key),
+                                  *ReadPem(PosixFiles(), options.cert)})))) {}
+
+  void User(const std::string& name, const std::string& role) {
+    etcdserverpb::AuthUserAddRequest user;
+    user.set_name(name);
+    user.set_password("of nobody");
+    Call(&etcdserverpb::Auth::Stub::UserAdd, user);
+    etcdserverpb::AuthUserGrantRoleRequest grant;
+    grant.set_user(name);
+    grant.set_role(role);
+    Call(&etcdserverpb::Auth::Stub::UserGrantRole, grant);
+  }
+  void Role(const std::string& name) {
+    etcdserverpb::AuthRoleAddRequest role;
+    role.set_name(name);
+    Call(&etcdserverpb::Auth::Stub::RoleAdd, role);
+  }
+  void Prefix(const std::string& role, const std::string& from, const std::string& to) {
+    etcdserverpb::AuthRoleGrantPermissionRequest grant;
+    grant.set_name(role);
+    grant.mutable_permission()->set_type(etcdserverpb::Permission::READWRITE);
+    grant.mutable_permission()->set_key(from);
+    grant.mutable_permission()->set_range_end(to);
+    Call(&etcdserverpb::Auth::Stub::RoleGrantPermission, grant);
+  }
+  void Enable() { Call(&etcdserverpb::Auth::Stub::AuthEnable, etcdserverpb::AuthEnableRequest()); }
+
+ private:
+  template <typename Method, typename Request>
+  void Call(Method method, const Request& request) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + kLong);
+    context.set_wait_for_ready(true);
+    etcdserverpb::AuthResponse response;
+    const grpc::Status status = ((*auth_).*method)(&context, request, &response);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+  }
+
+  const std::unique_ptr<etcdserverpb::Auth::Stub> auth_;
+};
+
+TEST_F(EtcdTlsTest, WhoMayReadThePrefixOnlyWatchesOnWhenAWatchIsBroken) {
+  Grants grants(With("ca.pem", "client"));
+  grants.Role("root");
+  grants.User("root", "root");
+  grants.Role("ckptd");
+  grants.Prefix("ckptd", kPrefix, "/ckptd/test0");
+  grants.User("client", "ckptd");
+  grants.Enable();
+  EXPECT_EQ(CodeOf(Client(With("ca.pem", "client"))->List("/", 10).status()), ErrorCode::PERMISSION);
+  auto a = Join("a", With("ca.pem", "client"));
+  ASSERT_TRUE(UntilWell(*a));
+  server_->Kill();
+  ASSERT_TRUE(Until([&] { return !a->view()->source.ok(); }));
+  server_->Start();
+  auto b = Join("b", With("ca.pem", "client"));
+  EXPECT_TRUE(UntilNames(*a, {"a", "b"})) << a->view()->source;
 }
 
 TEST_F(EtcdTlsTest, AFileThatIsNoCertificateIsSaid) {

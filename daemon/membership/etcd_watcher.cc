@@ -49,7 +49,7 @@ bool EtcdWatcher::Pause() {
 // restore from a backup, would be silent until it does.
 absl::Status EtcdWatcher::CatchUp() {
   if (!relist_) {
-    CKPTD_ASSIGN_OR_RETURN(EtcdHeader newest, etcd_.Newest());
+    CKPTD_ASSIGN_OR_RETURN(EtcdHeader newest, etcd_.Newest(prefix_));
     return mirror_.Check(newest);
   }
   CKPTD_ASSIGN_OR_RETURN(EtcdList list, etcd_.List(prefix_, kMaxMembers));

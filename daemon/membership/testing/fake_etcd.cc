@@ -51,7 +51,7 @@ class FakeClient final : public Etcd {
     return list;
   }
 
-  absl::StatusOr<EtcdHeader> Newest() override {
+  absl::StatusOr<EtcdHeader> Newest(const std::string&) override {
     MutexLock lock(store_.mutex_);
     if (Unable()) return Down();
     return EtcdHeader{kCluster, store_.revision_};
