@@ -55,7 +55,9 @@ constexpr char kNextSource[] =
     "other "
     "nodes)";
 constexpr char kNextRefused[] = "correct what is named; that node is left out until then";
-constexpr char kNextSelf[] = "jobs of this node go on; nothing is written to other nodes until this is mended";
+constexpr char kNextSelf[] =
+    "jobs on this node alone go on; those on several nodes capture nothing, and nothing is written to other nodes, "
+    "until this is mended";
 
 absl::Status Of(const char* what, const absl::Status& status) {
   return Error(CodeOf(status), absl::StrCat("peers: ", what, status.message()));

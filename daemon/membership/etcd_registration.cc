@@ -104,9 +104,10 @@ std::optional<Nanos> Registration::Deadline() const {
 Standing Registration::StandingAt(Nanos now) const {
   Standing standing{name_, generation_, absl::OkStatus()};
   const std::string error = last_error_.ok() ? "" : absl::StrCat(": ", last_error_.message());
-  if (generation_ != 0 && now >= deadline_) {
+  if (generation_ != 0 && now >= deadline_ && last_error_.ok()) {
     standing.status = Error(ErrorCode::FENCED, absl::StrCat("node ", name_, ", generation ", generation_,
-                                                            ": etcd has not kept its lease alive in time", error));
+                                                            ": its lease was over before etcd was asked again (this "
+                                                            "agent stood still); etcd is asked now"));
   } else if (generation_ == 0 && was_member_) {
     standing.status = Error(ErrorCode::FENCED, absl::StrCat("node ", name_, " is no member any more: ", lost_, error));
   } else if (generation_ == 0) {

@@ -7,8 +7,11 @@
 // * The generation is the revision at which the key was written: etcd's revisions only grow, so it fences every earlier
 //   registration of this name (fence.h).
 // * Time is counted on this node from when a call was *sent* that etcd answered: this node's lease ends here no later
-//   than there, whatever the network or a pause of this process did in between. From that moment it is FENCED, until
-//   etcd says that the lease lives after all (then nobody ever saw it end), or it is registered anew, higher.
+//   than there, whatever a pause of this process did in between. From that moment it is FENCED, until etcd says
+//   that the lease lives after all (then nobody ever saw it end), or it is registered anew, higher.
+// * An etcd that is asked and silent fences nobody: it may be silent to all, and then no name is taken and no lease
+//   ends that anybody sees. The old generation goes on. If etcd gave it up meanwhile and told others, those refuse it
+//   (fence.h), as they refuse any process that wakes up late; what a job writes to storage is arbitrated there.
 // * A process that starts takes its name over from whatever held it: it was started for that. One that lost its lease
 //   does not: when its name is taken meanwhile, it stays fenced and asks again once per TTL, until the name is free.
 //

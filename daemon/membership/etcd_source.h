@@ -1,9 +1,10 @@
 // Members that register themselves in etcd: each agent keeps one key alive under a lease and watches those of all.
 // Generations are revisions of the store, so a node that was paused or cut off for longer than its lease is refused by
-// every other, and knows it (StandingAt) without asking anybody.
+// every other that etcd told, and a node that was paused knows it (StandingAt) without asking anybody.
 //
-// While etcd does not answer the last view stays, and says so; a node whose own lease could not be kept alive in time
-// is FENCED meanwhile. etcd itself gives all leases their whole time again when it comes back (a new leader).
+// While etcd does not answer the last view stays, and says so, and this node goes on as what it was: all others may be
+// without etcd too, and jobs of several nodes need them. etcd itself gives all leases their whole time again when it
+// comes back (a new leader); a lease that ended all the same is a new, higher generation then.
 //
 // A node that ends in peace keeps its key until the lease runs out: an agent that is restarted within it is never gone.
 #ifndef CKPTD_DAEMON_MEMBERSHIP_ETCD_SOURCE_H_

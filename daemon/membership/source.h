@@ -18,7 +18,8 @@ struct Standing {
   std::string name;
   uint64_t generation = 0;  // what it says when it speaks to others; 0 = it has none yet
   // OK: it may speak. FENCED: it was a member and is none now (its lease ran out, another process has its name): it
-  // stops writing to peers until this is OK again, with a higher generation. Else why it is no member yet.
+  // stops writing to peers until this is OK again, with a higher generation. Else why it is no member yet. A source
+  // that does not answer changes nothing of it.
   absl::Status status;
 };
 

@@ -1,9 +1,11 @@
-// Real agents that find each other: by a real etcd that is killed and paused, and by a list. What an operator is told.
+// Real agents that find each other: by a real etcd that is killed and paused, and by a list. What an operator is told,
+// and how a job on two nodes fares meanwhile.
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -16,12 +18,10 @@
 
 #include "daemon/membership/testing/etcd_server.h"
 #include "daemon/os/testing/mounted_dir.h"
-#include "tests/integration/ctl_fixture.h"
+#include "tests/integration/cluster.h"
 
 namespace ckptd::harness {
 namespace {
-
-std::string Quoted(const std::string& text) { return "\"" + text + "\""; }
 
 class PeersTest : public ::testing::Test {
  protected:
@@ -214,6 +214,89 @@ TEST_F(PeersTest, WithoutEtcdTheLastViewStaysAndTrainingGoesOn) {
   EXPECT_EQ(trainer->Last("DURABLE"), 20u);
   etcd.Start();
   for (size_t i = 0; i < 2; ++i) ExpectNodes(i, 2);
+}
+
+// Agents that speak to each other and know of each other by etcd.
+class EtcdJobTest : public ::testing::Test {
+ protected:
+  // Two nodes, and a third of the second one's name, which is not started.
+  void SetUp() override {
+    if (membership::EtcdProgram().empty()) GTEST_SKIP() << membership::kNoEtcd;
+    etcd_ = std::make_unique<membership::EtcdServer>();
+    ClusterOptions options;
+    options.nodes = 3;
+    options.settings = {{"peers.membership", Quoted("etcd")},
+                        {"peers.members", Quoted("")},
+                        {"peers.etcd_endpoints", Quoted(etcd_->endpoint())},
+                        {"peers.etcd_ttl", Quoted("3s")}};
+    options.more = [](size_t number) {
+      return std::map<std::string, std::string>{
+          {"agent.node_name", Quoted(Cluster::NameOf(std::min<size_t>(number, 1)))}};
+    };
+    cluster_ = std::make_unique<Cluster>(options);
+    for (size_t i = 0; i < 2; ++i) ASSERT_TRUE(cluster_->node(i).StartAgent()) << cluster_->Logs();
+    for (size_t i = 0; i < 2; ++i) ASSERT_NO_FATAL_FAILURE(AwaitMembers(i));
+  }
+  void AwaitMembers(size_t node) {
+    const auto well = [](const Said& each) { return each.code == 0 && each.Has("2 nodes by etcd"); };
+    const Said said = cluster_->AwaitStatus(node, well);
+    ASSERT_TRUE(well(said)) << said << cluster_->Logs();
+  }
+  // Of a step that no rank has come to yet.
+  void ExpectCaptures(const Ranks& ranks) {
+    for (const auto& rank : ranks) {
+      while (rank->NextLine(Millis(0))) {
+      }
+    }
+    const uint64_t now = LastOf(ranks, "STEP");
+    for (const auto& rank : ranks) {
+      while (rank->Last("CAPTURED") <= now)
+        ASSERT_TRUE(rank->WaitFor("CAPTURED")) << "after step " << now << "\n" << rank->Errors() << cluster_->Logs();
+    }
+  }
+
+  std::unique_ptr<membership::EtcdServer> etcd_;
+  std::unique_ptr<Cluster> cluster_;
+};
+
+constexpr char kForever[] = "--every 5 --step-ms 5 --steps 100000";
+
+// A static list would not be asked either.
+TEST_F(EtcdJobTest, OnTwoNodesGoesOnWhileEtcdIsSilent) {
+  Ranks ranks = cluster_->Train({0, 1}, kForever);
+  ASSERT_NO_FATAL_FAILURE(ExpectCaptures(ranks));
+  etcd_->Stop();
+  for (int i = 0; i < 5; ++i) {
+    sleep(6);
+    ASSERT_NO_FATAL_FAILURE(ExpectCaptures(ranks));
+  }
+  const Said said = cluster_->Ctl(1, "status");
+  EXPECT_EQ(said.code, 1) << said;
+  EXPECT_TRUE(said.Has("next: the last members stay and jobs go on")) << said;
+  EXPECT_FALSE(said.Has("this node: ")) << said;
+  KillAll(ranks);
+  const uint64_t captured = LastOf(ranks, "CAPTURED");
+  ranks = cluster_->Train({0, 1}, kForever);
+  for (const auto& rank : ranks) EXPECT_GE(NumberField(Restored(*rank), "step"), captured) << cluster_->Logs();
+  ASSERT_NO_FATAL_FAILURE(ExpectCaptures(ranks));
+  etcd_->Continue();
+  for (size_t i = 0; i < 2; ++i) ASSERT_NO_FATAL_FAILURE(AwaitMembers(i));
+  ASSERT_NO_FATAL_FAILURE(ExpectCaptures(ranks));
+}
+
+TEST_F(EtcdJobTest, ANodeWhoseNameWasTakenSpeaksNoMore) {
+  ASSERT_TRUE(cluster_->node(2).StartAgent()) << cluster_->Logs();
+  const auto fenced = [](const Said& each) { return each.Has("another process registered under this name"); };
+  const Said said = cluster_->AwaitStatus(1, fenced);
+  EXPECT_TRUE(fenced(said)) << said << cluster_->Logs();
+  EXPECT_TRUE(said.Has("next: jobs on this node alone go on")) << said;
+  for (size_t i : {0, 2}) ASSERT_NO_FATAL_FAILURE(AwaitMembers(i));
+  const Ranks ranks = cluster_->Train({0, 2}, kForever);
+  ASSERT_NO_FATAL_FAILURE(ExpectCaptures(ranks));
+  etcd_->Stop();
+  sleep(6);
+  ASSERT_NO_FATAL_FAILURE(ExpectCaptures(ranks));
+  EXPECT_TRUE(fenced(cluster_->Ctl(1, "status"))) << "nobody can say anything else";
 }
 
 }  // namespace
