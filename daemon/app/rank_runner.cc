@@ -39,7 +39,7 @@ RankRunner::RankRunner(Services& services, region::RankRegion& region, Options o
     : services_(services),
       region_(region),
       options_(std::move(options)),
-      machine_(snapshot::Config{options_.job, options_.rank, {}}),
+      machine_(snapshot::Config{options_.job, options_.rank, {}, services.agent_id}),
       channel_(services, options_.job, options_.rank),
       bells_(services.loop,
              [this](snapshot::ProcessId process) { options_.enqueue([this, process] { OnHint(process); }); }),
@@ -143,7 +143,8 @@ void RankRunner::OnLayout(snapshot::ProcessId process, uint32_t world, const Lay
       region::LayoutSet* there = region_.FindLayout(layout);
       if (there == nullptr) return;
       Feed(snapshot::LayoutAdded{layout, there->slot_count()});
-      if (wanted()) LayoutIsReady(process, attempt, *there);
+      there = region_.FindLayout(layout);  // gone at once: the process died, and the rank is another agent's
+      if (there != nullptr && wanted()) LayoutIsReady(process, attempt, *there);
     });
   };
   intake_.Take(std::move(order));
@@ -188,11 +189,12 @@ void RankRunner::NeedRoom(bool on) {
   options_.on_room_needed(on);
 }
 
-// A rank whose new layout is being made, or waits for room too, will move on.
+// A rank whose new layout is being made, or waits for room too, will move on. One that has left this node has.
 region::Shrinkable RankRunner::shrinkable() const {
   const uint64_t all = region_.shrinkable_bytes();
-  if (intake_.busy()) return {all, 0};
-  const uint64_t old = region_.shrinkable_bytes(machine_.view().layout);
+  const snapshot::View view = machine_.view();
+  if (intake_.busy() || view.left) return {all, 0};
+  const uint64_t old = region_.shrinkable_bytes(view.layout);
   return old > 0 ? region::Shrinkable{old, 0} : region::Shrinkable{0, all};
 }
 

@@ -104,8 +104,8 @@ struct RoomNeeded {
   bool on = false;
 };
 
-// Another rank of the job lacks memory for a new layout, or no longer: of the layouts before the chosen one, each slot
-// that is FREE, or becomes it, loses its file.
+// Another rank of the job lacks memory for a new layout, or no longer: of the layouts before the chosen one (of all,
+// when this rank has left the node), each slot that is FREE, or becomes it, loses its file.
 struct OthersNeedRoom {
   bool on = false;
 };

@@ -106,6 +106,8 @@ class Machine::Impl {
   [[nodiscard]] bool Doomed(const Slot& slot) const;
   [[nodiscard]] bool Pinned(const Slot& slot) const;
   void FreeDead();
+  [[nodiscard]] bool Left() const;
+  [[nodiscard]] uint32_t OldBelow() const;
   [[nodiscard]] bool GivesRoom(uint32_t layout) const;
   void Shrink();
   void Flush();

@@ -29,6 +29,7 @@ bool Machine::Impl::MayLoad() const {
 }
 
 void Machine::Impl::Load() {
+  if (Left() && !fetching_) wanted_ = {};  // by a process that is gone
   if (!MayLoad() || phase_ != v1::State::LOAD || load_ != v1::RankReport::WAIT) return;
   const bool here = parent_.none() || FindSealed(parent_) != nullptr;
   if (here && !fetching_) wanted_ = {};  // by an attempt before

@@ -28,7 +28,9 @@
 //
 // When memory does not hold both, the layouts before give up every slot that is FREE or becomes it (RoomNeeded): by the
 // freeing rule above that leaves W and what is newer, in the end one slot. It never gets a second one again. The same
-// for another rank of the job, once this one has chosen a new layout (OthersNeedRoom).
+// for another rank of the job, once this one has chosen a new layout (OthersNeedRoom). A rank that has left this node
+// (no process here, and the newest decision gives it to another agent) chooses no layout any more: all of its layouts
+// are old ones.
 //
 // Not thread-safe; one thread feeds it. Steps cost O(slots).
 #ifndef CKPTD_DAEMON_SNAPSHOT_MACHINE_H_
@@ -62,6 +64,7 @@ struct Config {
   std::string job;
   Rank rank = 0;
   Rules rules;
+  std::string agent;  // this one, as decisions name it
 };
 
 // A copy for StatusView.
@@ -82,6 +85,7 @@ struct View {
   ProcessId process = 0;
   v1::RankReport::Load load = v1::RankReport::NONE;
   uint32_t layout = 0;  // grants come from it
+  bool left = false;    // the rank is another agent's now, and nobody here will save into its layouts
   SnapshotId watermark;
   StepId floor = 0;
   StepId pos = 0;

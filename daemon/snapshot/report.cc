@@ -83,6 +83,7 @@ View Machine::Impl::view() const {
   view.process = process_;
   view.load = ReportedLoad();
   view.layout = layout_;
+  view.left = Left();
   view.watermark = watermark_;
   view.floor = floor_;
   view.pos = pos_attempt_ == seen_ ? pos_ : 0;

@@ -1,5 +1,6 @@
 // Which snapshots stay: the freeing rule, flushing, and the end of old layouts.
 #include <algorithm>
+#include <limits>
 
 #include "daemon/base/marks.h"
 #include "daemon/snapshot/impl.h"
@@ -45,10 +46,20 @@ void Machine::Impl::FreeDead() {
   }
 }
 
+// The newest decision gives the rank to another agent. While that of `seen_` is not known, it may become ours again.
+bool Machine::Impl::Left() const {
+  if (!decided_ || process_ != 0 || state_->decision().ranks().empty()) return false;
+  const v1::RankClaim* claim = DecidedClaim();
+  return claim == nullptr || claim->agent() != config_.agent;
+}
+
+// Layouts below this one are saved into no more.
+uint32_t Machine::Impl::OldBelow() const { return Left() ? std::numeric_limits<uint32_t>::max() : layout_; }
+
 // What a fetch is about to use stays.
 bool Machine::Impl::GivesRoom(uint32_t layout) const {
   const bool wanted = !wanted_.none() && layout == wanted_layout_;
-  const uint32_t below = others_need_room_ ? std::max(room_below_, layout_) : room_below_;
+  const uint32_t below = others_need_room_ ? std::max(room_below_, OldBelow()) : room_below_;
   return layout < below && !wanted;
 }
 
@@ -106,13 +117,14 @@ void Machine::Impl::On(const FlushEnded& event) {
   Emit(RetryAt{});
 }
 
-// A layout below the chosen one goes when nothing of it is needed any more. Not during restore(): an old layout may
-// just have been added for the snapshot that is read from storage.
+// An old layout goes when nothing of it is needed any more. Not during restore(): it may just have been added for the
+// snapshot that is read from storage.
 void Machine::Impl::RemoveOldLayouts() {
-  if (layout_ == 0 || waiting_ || !wanted_.none()) return;
+  const uint32_t below = OldBelow();
+  if (below == 0 || waiting_ || !wanted_.none()) return;
   for (size_t i = 0; i < slots_.size(); ++i) {
     const uint32_t layout = slots_[i].id.layout;
-    if (layout >= layout_) continue;
+    if (layout >= below) continue;
     const auto needed = [&](const Slot& slot) {
       const bool idle = slot.state == SlotStateCode::kFree || slot.state == SlotStateCode::kRetired;
       return slot.id.layout == layout && (!idle || slot.replacing);

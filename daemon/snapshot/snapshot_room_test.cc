@@ -121,5 +121,95 @@ TEST_F(SnapshotTest, WhatAnAttemptBeforeWantedKeepsNoMemory) {
   EXPECT_FALSE(All<DropFile>().empty());
 }
 
+// Step 10 is captured and on storage, the process is dead, and the next attempt gives the rank to another agent.
+class LeftRankTest : public SnapshotTest {
+ protected:
+  OpenGrant Leave() {
+    const OpenGrant grant = Run();
+    Feed(Bell(grant, CaptureState::kComplete, 10));
+    Feed(JobState{State(1, v1::State::RUN, {}, {1, 10}, 11)});
+    Feed(FlushEnded{grant.slot, {1, 10}, absl::OkStatus()});
+    Feed(Reaped{kProcess});
+    Feed(JobState{Elsewhere(v1::State::GATHER, {})});
+    return grant;
+  }
+  static StatePtr Elsewhere(v1::State::Phase phase, SnapshotId watermark) {
+    return State(2, phase, {1, 10}, watermark, 1, kTicket + 1, "there");
+  }
+};
+
+TEST_F(LeftRankTest, ItGivesUpWhatIsFreeForOtherRanksAndKeepsWhatIsLoaded) {
+  const OpenGrant grant = Leave();
+  Feed(OthersNeedRoom{true});
+  EXPECT_THAT(All<DropFile>(), IsEmpty()) << "the decision may give the rank to this agent again";
+  EXPECT_FALSE(machine_.view().left);
+  Feed(JobState{Elsewhere(v1::State::LOAD, {1, 10})});
+  EXPECT_TRUE(machine_.view().left);
+  ASSERT_EQ(All<DropFile>().size(), 1u);
+  EXPECT_NE(All<DropFile>()[0].slot, grant.slot);
+  EXPECT_EQ(Slot(grant.slot.index).state, SlotStateCode::kSealed) << "others read it now";
+  EXPECT_THAT(All<RemoveLayout>(), IsEmpty());
+}
+
+TEST_F(LeftRankTest, ItsLayoutGoesWhenNothingOfItIsNeeded) {
+  const OpenGrant grant = Leave();
+  Feed(JobState{Elsewhere(v1::State::LOAD, {1, 10})});
+  Feed(ReadPinned{grant.slot, {1, 10}});
+  Feed(JobState{Elsewhere(v1::State::RUN, {2, 20})});
+  EXPECT_THAT(All<RemoveLayout>(), IsEmpty()) << "another node reads it";
+  Feed(ReadUnpinned{grant.slot, {1, 10}});
+  ASSERT_EQ(All<RemoveLayout>().size(), 1u);
+  EXPECT_THAT(machine_.view().slots, IsEmpty());
+}
+
+TEST_F(LeftRankTest, WhatIsNotOnStorageYetStaysWhileItIsFlushed) {
+  const OpenGrant grant = Run();
+  Feed(Bell(grant, CaptureState::kComplete, 10));
+  Feed(JobState{State(1, v1::State::RUN, {}, {1, 10}, 11)});
+  Feed(Reaped{kProcess});
+  Feed(JobState{Elsewhere(v1::State::RUN, {2, 20})});
+  EXPECT_THAT(All<RemoveLayout>(), IsEmpty());
+  Feed(FlushEnded{grant.slot, {1, 10}, absl::OkStatus()});
+  EXPECT_EQ(All<RemoveLayout>().size(), 1u);
+}
+
+TEST_F(LeftRankTest, AWorldWithoutTheRankLeavesIt) {
+  Leave();
+  auto smaller = std::make_shared<v1::State>(*Elsewhere(v1::State::RUN, {2, 20}));
+  smaller->mutable_decision()->mutable_ranks(0)->set_rank(1);
+  Feed(JobState{smaller});
+  EXPECT_EQ(All<RemoveLayout>().size(), 1u);
+}
+
+TEST_F(LeftRankTest, ARankThatIsOursKeepsItsMemoryForItsNextProcess) {
+  Leave();
+  Feed(JobState{State(2, v1::State::LOAD, {1, 10}, {1, 10}, 1, kTicket + 1)});
+  Feed(OthersNeedRoom{true});
+  EXPECT_FALSE(machine_.view().left);
+  EXPECT_THAT(All<DropFile>(), IsEmpty());
+}
+
+TEST_F(LeftRankTest, AProcessThatComesBackFindsItsLayout) {
+  Leave();
+  Feed(JobState{Elsewhere(v1::State::LOAD, {1, 10})});
+  Feed(Attached{kProcess + 1, kTicket + 2, 0});
+  Feed(OthersNeedRoom{true});
+  EXPECT_FALSE(machine_.view().left);
+  EXPECT_THAT(All<DropFile>(), IsEmpty());
+}
+
+// It died while it waited for room; its rank went elsewhere.
+TEST_F(LeftRankTest, WhatADeadProcessWantedKeepsNoMemory) {
+  Feed(Attached{kProcess, kTicket, 0});
+  Feed(JobState{State(1, v1::State::LOAD, {1, 70}, {1, 70})});
+  EXPECT_EQ(All<FindLayout>().size(), 1u);
+  Feed(Reaped{kProcess});
+  Feed(JobState{State(2, v1::State::LOAD, {1, 70}, {1, 70}, 1, kTicket + 1, "there")});
+  Feed(LayoutAdded{1, 2});
+  EXPECT_EQ(All<RemoveLayout>().size(), 1u);
+  Feed(LayoutFound{{1, 70}, 1, absl::OkStatus()});
+  EXPECT_THAT(machine_.view().slots, IsEmpty());
+}
+
 }  // namespace
 }  // namespace ckptd::snapshot

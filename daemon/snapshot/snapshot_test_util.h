@@ -3,6 +3,7 @@
 #define CKPTD_DAEMON_SNAPSHOT_SNAPSHOT_TEST_UTIL_H_
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "daemon/snapshot/machine.h"
@@ -16,7 +17,7 @@ inline constexpr Ticket kTicket = 77;
 // Keeps the last effects of each kind.
 class SnapshotTest : public testing::Test {
  protected:
-  SnapshotTest() : machine_(Config{"job", 0, {}}) {}
+  SnapshotTest() : machine_(Config{"job", 0, {}, "here"}) {}
 
   void Feed(const Event& event) {
     effects_.clear();
@@ -33,13 +34,14 @@ class SnapshotTest : public testing::Test {
   }
 
   static StatePtr State(AttemptId attempt, v1::State::Phase phase, SnapshotId parent = {}, SnapshotId watermark = {},
-                        StepId floor = 1, Ticket ticket = kTicket) {
+                        StepId floor = 1, Ticket ticket = kTicket, const std::string& agent = "here") {
     auto state = std::make_shared<v1::State>();
     state->set_attempt(attempt);
     state->set_phase(phase);
     if (phase == v1::State::GATHER) return state;
     v1::RankClaim* claim = state->mutable_decision()->add_ranks();
     claim->set_ticket(ticket);
+    claim->set_agent(agent);
     if (!parent.none()) {
       state->mutable_decision()->mutable_parent()->set_attempt(parent.attempt);
       state->mutable_decision()->mutable_parent()->set_step(parent.step);

@@ -188,6 +188,24 @@ TEST_F(CopiesTest, RanksThatMoveFindTheirSnapshotsWhereTheyWere) {
   EXPECT_EQ(rest.sources, (std::vector<uint64_t>{kReplica, kReplica}));
 }
 
+// A spare takes the last rank and the others move up. Each node has memory for one rank and what it holds for another:
+// what the rank that left it has there makes room for the one that came.
+TEST_F(CopiesTest, RanksThatMoveUpFindRoomWhereOthersLeft) {
+  std::map<std::string, std::string> settings = MemoryOnly();
+  settings["region.size"] = Quoted("44MiB");
+  ASSERT_NO_FATAL_FAILURE(Make(4, settings));
+  const std::string large = " --bytes 8000000";
+  Ranks ranks = cluster_->Train({0, 1, 2}, kForever + large);
+  ASSERT_NO_FATAL_FAILURE(AwaitProtected(ranks, 2));
+  LoseNode(1);
+  KillAll(ranks);
+  const uint64_t promised = LastOf(ranks, "PROTECTED");
+  const std::string line = LineTo(LastOf(ranks, "STEP") + 30) + large;
+  const Ranks again = cluster_->Train({0, 2, 3}, line);
+  EXPECT_GE(Finish(again, {0, 2, 3}, line).step, promised) << cluster_->Logs();
+  EXPECT_EQ(FilesWith(cluster_->node(2).region(), "/rank-00002/").size(), 0u) << "no attempt needs it any more";
+}
+
 // All agents die and come back: what they hold for each other is adopted as their own slots are.
 TEST_F(CopiesTest, CopiesOutliveTheAgentsThatHoldThem) {
   ASSERT_NO_FATAL_FAILURE(Make(3));

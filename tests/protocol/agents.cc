@@ -56,7 +56,7 @@ void World::StartAgent(int node) {
 snapshot::Machine& World::RankMachine(int node, Rank rank) {
   Agent& agent = *nodes_[node].agent;
   if (const auto it = agent.ranks.find(rank); it != agent.ranks.end()) return it->second;
-  snapshot::Config config{"sim", rank, options_.rules.snapshot};
+  snapshot::Config config{"sim", rank, options_.rules.snapshot, AgentName(node)};
   snapshot::Machine& machine = agent.ranks.emplace(rank, std::move(config)).first->second;
   snapshot::Adopted adopted;
   adopted.seen = nodes_[node].region.seen;
