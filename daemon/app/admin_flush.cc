@@ -47,9 +47,31 @@ SnapshotId NewestCaptured(const job::View& view, const std::map<SnapshotId, Seal
   return newest;
 }
 
-std::string WaitingFor(const job::View& view, const Sealed* sealed) {
+// What the ranks of this node know of the time before the present attempt, as long as nobody has decided that one.
+struct Before {
+  SnapshotId id;
+  bool durable = false;
+  bool stands = true;  // nobody is here who could be in restore()
+};
+
+Before BeforeDecision(const JobRunner& job) {
+  Before before;
+  for (const auto& [number, rank] : job.ranks()) {
+    const snapshot::View view = rank->view();
+    if (view.decided) continue;
+    before.stands = before.stands && view.process == 0;
+    if (view.newest > before.id) before.durable = view.newest_durable;
+    before.id = std::max(before.id, view.newest);
+  }
+  return before;
+}
+
+std::string WaitingFor(const job::View& view, const Sealed* sealed, bool undecided) {
   std::string why;
-  if (sealed == nullptr) {
+  const bool here = sealed != nullptr && !sealed->unflushed.empty();
+  if (undecided && !here) {
+    why = "the next restore(), which commits what each node has flushed: run ckptctl drain on all nodes of the job";
+  } else if (sealed == nullptr) {
     why = "ranks on other nodes";
   } else if (sealed->unflushed.empty()) {
     why = view.phase == job::Phase::kRun ? "the commit" : "the commit, which the coordinator of the job makes";
@@ -69,19 +91,24 @@ bool IsCommitted(const job::View& view, const SnapshotId& id) {
                      [&](const job::StoredStep& step) { return step.id == id && step.committed; });
 }
 
-v1::FlushResponse LookAtFlush(JobRunner& job) {
-  v1::FlushResponse response;
+FlushLook LookAtFlush(JobRunner& job) {
+  FlushLook look;
   job::View view = job.view();
   uint32_t world = view.world_size;
   auto sealed = SealedSteps(job, &world);
-  SnapshotId id = NewestCaptured(view, sealed, world);
-  if (id.none()) return response;
-  response.set_attempt(id.attempt);
-  response.set_step(id.step);
-  response.set_durable(IsCommitted(view, id));
-  auto here = sealed.find(id);
-  if (!response.durable()) response.set_waiting_for(WaitingFor(view, here == sealed.end() ? nullptr : &here->second));
-  return response;
+  const Before before = BeforeDecision(job);
+  const SnapshotId id = std::max(NewestCaptured(view, sealed, world), before.id);
+  if (id.none()) return look;
+  const bool undecided = id == before.id;
+  look.flush.set_attempt(id.attempt);
+  look.flush.set_step(id.step);
+  look.flush.set_durable(IsCommitted(view, id) || (undecided && before.durable));
+  if (look.flush.durable()) return look;
+  const auto found = sealed.find(id);
+  const Sealed* here = found == sealed.end() ? nullptr : &found->second;
+  look.flush.set_waiting_for(WaitingFor(view, here, undecided));
+  look.ended = undecided && before.stands && (here == nullptr || here->unflushed.empty());
+  return look;
 }
 
 FlushWaits::~FlushWaits() { Close(); }
@@ -92,7 +119,7 @@ void FlushWaits::Flush(AdminCallPtr call, const v1::FlushRequest& request,
   JobRunner* job = agent_.FindJob(name);
   if (job == nullptr)
     return done(Error(ErrorCode::NOT_FOUND, absl::StrCat("job ", name, " is not known to this agent")));
-  v1::FlushResponse now = LookAtFlush(*job);
+  v1::FlushResponse now = LookAtFlush(*job).flush;
   if (now.step() == 0) {
     return done(Error(ErrorCode::NOT_FOUND, absl::StrCat("job ", name, ": nothing is captured yet")));
   }
@@ -103,8 +130,9 @@ void FlushWaits::Flush(AdminCallPtr call, const v1::FlushRequest& request,
   Add(std::move(call), [this, name, wanted, now, done](bool last) mutable {
     JobRunner* runner = agent_.FindJob(name);
     const bool durable = runner != nullptr && IsCommitted(runner->view(), wanted);
-    if (!durable && runner != nullptr && !last) return false;
-    if (!durable && runner != nullptr) now.set_waiting_for(LookAtFlush(*runner).waiting_for());
+    const FlushLook look = !durable && runner != nullptr ? LookAtFlush(*runner) : FlushLook();
+    if (!durable && runner != nullptr && !last && !look.ended) return false;
+    if (!durable && runner != nullptr) now.set_waiting_for(look.flush.waiting_for());
     now.set_durable(durable);
     if (durable) now.clear_waiting_for();
     done(now);
@@ -118,11 +146,11 @@ void FlushWaits::Drain(AdminCallPtr call, const AdminBackend::Done<v1::DrainResp
     v1::DrainResponse response;
     bool all = !agent_.flushing();
     for (const auto& [name, job] : agent_.jobs()) {
-      v1::FlushResponse flush = LookAtFlush(*job);
-      all = all && (flush.step() == 0 || flush.durable());
+      FlushLook look = LookAtFlush(*job);
+      all = all && (look.flush.step() == 0 || look.flush.durable() || look.ended);
       v1::DrainedJob* drained = response.add_jobs();
       drained->set_job(name);
-      *drained->mutable_last() = std::move(flush);
+      *drained->mutable_last() = std::move(look.flush);
     }
     if (all || last) done(std::move(response));
     return all || last;

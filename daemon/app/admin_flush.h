@@ -14,8 +14,13 @@ namespace ckptd {
 // that nobody went on from is lost, unless storage has it.
 [[nodiscard]] bool IsCommitted(const job::View& view, const SnapshotId& id);
 
-// How far the job's newest captured step is; step 0 when nothing is captured. Control thread.
-[[nodiscard]] v1::FlushResponse LookAtFlush(JobRunner& job);
+// How far the job's newest captured step is; step 0 when nothing is captured.
+struct FlushLook {
+  v1::FlushResponse flush;
+  bool ended = false;  // not durable, and nothing on this node makes it so before the next restore()
+};
+// Control thread.
+[[nodiscard]] FlushLook LookAtFlush(JobRunner& job);
 
 // Calls that wait for the job or the agent to come somewhere. Control thread.
 class FlushWaits {

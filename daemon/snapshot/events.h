@@ -218,7 +218,8 @@ struct Checked {
 // The timer of RetryAt fired: failed flushes and replacements are tried again.
 struct RetryTimer {};
 
-// The newest snapshot that is on all ranks shall become durable, whatever is flushed otherwise.
+// The newest snapshot that is on all ranks shall become durable, whatever is flushed otherwise. While an attempt is not
+// decided, that of the attempt before goes to storage, and the next coordinator commits it.
 struct FlushNewest {};
 
 // Maintenance: no new grants while true, and the newest snapshot becomes durable.

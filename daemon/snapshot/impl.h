@@ -110,6 +110,8 @@ class Machine::Impl {
   [[nodiscard]] uint32_t OldBelow() const;
   [[nodiscard]] bool GivesRoom(uint32_t layout) const;
   void Shrink();
+  [[nodiscard]] const SnapshotId& Newest() const { return decided_ ? watermark_ : newest_before_; }
+  [[nodiscard]] bool ChosenForFlush(const Slot& slot) const;
   void Flush();
   void NoteSuperseded(const Slot& slot);
   void RemoveOldLayouts();
@@ -154,6 +156,11 @@ class Machine::Impl {
   StepId flush_wanted_ = 0;  // of attempt `seen_`
   ProcessId leaving_ = 0;    // died with the rank, and is not reaped yet
   bool gone_ = false;        // reaped: the process that had LOADED or GO of attempt `seen_`
+  // Of the last attempt whose decision was known, for as long as that of `seen_` is not: its W, whether that was
+  // committed, and whether FlushNewest came.
+  SnapshotId newest_before_;
+  bool before_durable_ = false;
+  bool flush_before_ = false;
   // Flushed by this agent last; also of slots that hold something else by now. Other ranks may be
   // slower, and a step is committed when all ranks have said that they are done.
   std::deque<SnapshotId> on_storage_;

@@ -78,6 +78,11 @@ void Machine::Impl::On(const RoomNeeded& event) {
 }
 
 void Machine::Impl::BeginAttempt(AttemptId attempt) {
+  if (decided_) {
+    newest_before_ = watermark_;
+    before_durable_ = durable_ == watermark_;
+  }
+  flush_before_ = false;
   seen_ = attempt;
   state_ = nullptr;
   decided_ = false;
@@ -216,6 +221,7 @@ void Machine::Impl::On(const Checked& event) {
 void Machine::Impl::On(const RetryTimer&) { flush_blocked_ = replace_blocked_ = false; }
 
 void Machine::Impl::On(const FlushNewest&) {
+  flush_before_ = !decided_;
   if (watermark_.attempt != seen_ || watermark_.step <= flush_wanted_) return;
   flush_wanted_ = watermark_.step;
   report_dirty_ = true;

@@ -18,7 +18,8 @@
 //   * A sealed slot is freed only when the decision of the highest attempt seen is known, it is not the job-wide
 //     watermark W, not a live step (attempt = seen, step >= G), and nobody reads or flushes it. Between the STATE of a
 //     new attempt and its decision nothing is freed: this freeze is what the coordinator's choice stands on.
-//   * W and G only grow within an attempt, and are forgotten with it. W starts as the parent.
+//   * W and G only grow within an attempt, and are forgotten with it. W starts as the parent. Until then, what was W
+//     before may still be flushed, when somebody asks for the newest: a part on storage says nothing of the choice.
 //
 // At most one fill per rank: the agent lends one free slot for the first save at or above G, so that a save needs no
 // round trip. Flushing starts at the seal and is given up only for snapshots that can no longer become captured.
@@ -84,9 +85,12 @@ struct View {
   Ticket ticket = 0;
   ProcessId process = 0;
   v1::RankReport::Load load = v1::RankReport::NONE;
-  uint32_t layout = 0;  // grants come from it
-  bool left = false;    // the rank is another agent's now, and nobody here will save into its layouts
-  SnapshotId watermark;
+  uint32_t layout = 0;          // grants come from it
+  bool left = false;            // the rank is another agent's now, and nobody here will save into its layouts
+  bool decided = false;         // attempt `seen`
+  SnapshotId watermark;         // none until then
+  SnapshotId newest;            // on all ranks as far as was told: W; until `decided`, that of the attempt before
+  bool newest_durable = false;  // and known to be committed
   StepId floor = 0;
   StepId pos = 0;
   SnapshotId durable;

@@ -84,7 +84,10 @@ View Machine::Impl::view() const {
   view.load = ReportedLoad();
   view.layout = layout_;
   view.left = Left();
+  view.decided = decided_;
   view.watermark = watermark_;
+  view.newest = Newest();
+  view.newest_durable = decided_ ? durable_ == watermark_ : before_durable_;
   view.floor = floor_;
   view.pos = pos_attempt_ == seen_ ? pos_ : 0;
   view.durable = durable_;
@@ -96,7 +99,7 @@ View Machine::Impl::view() const {
     SlotView& out = view.slots.emplace_back();
     out = {slot.id,       slot.state,     slot.epoch,    slot.snapshot,
            slot.captured, slot.persisted, slot.flushing, slot.read_pins};
-    const bool newest = slot.state == SlotStateCode::kSealed && slot.snapshot == watermark_;
+    const bool newest = slot.state == SlotStateCode::kSealed && slot.snapshot == Newest();
     if (draining_ && (newest || slot.unchecked) && !slot.persisted) view.owes_flush = true;
     if (slot.state != SlotStateCode::kFilling) continue;
     out.snapshot = {slot.owner.attempt, slot.step};

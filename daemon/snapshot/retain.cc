@@ -74,10 +74,15 @@ void Machine::Impl::Shrink() {
   }
 }
 
+// While nothing is decided nobody chooses; then only what is asked for, and only what all ranks have.
+bool Machine::Impl::ChosenForFlush(const Slot& slot) const {
+  if (!decided_) return (draining_ || flush_before_) && slot.snapshot == newest_before_;
+  return !select_flush_ || slot.snapshot == flush_target_;
+}
+
 // From the seal on, or what the coordinator has chosen; given up for what can no longer become captured, so that a slow
 // storage does not hold its slot.
 void Machine::Impl::Flush() {
-  if (!decided_) return;
   for (Slot& slot : slots_) {
     if (slot.state != SlotStateCode::kSealed || slot.persisted || slot.replacing || slot.unchecked) continue;
     const bool worth = slot.captured || !Doomed(slot);
@@ -85,8 +90,7 @@ void Machine::Impl::Flush() {
       slot.flush_cancelled = true;
       Emit(CancelFlush{slot.id, slot.snapshot});
     }
-    const bool chosen = !select_flush_ || slot.snapshot == flush_target_;
-    if (slot.flushing || !worth || !chosen || flush_blocked_) continue;
+    if (slot.flushing || !worth || !ChosenForFlush(slot) || flush_blocked_) continue;
     slot.flushing = true;
     slot.flush_cancelled = false;
     Emit(StartFlush{slot.id, slot.snapshot});

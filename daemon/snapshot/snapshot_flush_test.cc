@@ -163,5 +163,68 @@ TEST_F(SnapshotTest, DrainingLendsNothing) {
   EXPECT_EQ(All<OpenGrant>().size(), 1u);
 }
 
+// Step 10 is on all ranks and in memory only; then an attempt begins that nobody decides.
+class UndecidedFlushTest : public SnapshotTest {
+ protected:
+  OpenGrant Seal() {
+    const OpenGrant grant = Run();
+    Feed(JobState{Chosen({})});
+    Feed(Bell(grant, CaptureState::kComplete, 10));
+    return grant;
+  }
+  OpenGrant Begin() {
+    const OpenGrant grant = Seal();
+    Feed(JobState{Chosen({1, 10})});
+    Feed(Reaped{kProcess});
+    Feed(JobState{State(2, v1::State::GATHER)});
+    EXPECT_THAT(All<StartFlush>(), IsEmpty()) << "nobody asked for it";
+    return grant;
+  }
+  // Nothing is flushed but what the coordinator chooses, and it chooses nothing.
+  static StatePtr Chosen(SnapshotId watermark) {
+    auto state = std::make_shared<v1::State>(*State(1, v1::State::RUN, {}, watermark, watermark.step + 1));
+    state->set_select_flush(true);
+    return state;
+  }
+};
+
+TEST_F(UndecidedFlushTest, DrainingFlushesWhatWasTheNewest) {
+  const OpenGrant grant = Begin();
+  Feed(Draining{true});
+  EXPECT_TRUE(machine_.view().owes_flush);
+  ASSERT_EQ(All<StartFlush>().size(), 1u);
+  EXPECT_EQ(All<StartFlush>()[0].snapshot, (SnapshotId{1, 10}));
+  Feed(FlushEnded{grant.slot, {1, 10}, absl::OkStatus()});
+  EXPECT_FALSE(machine_.view().owes_flush);
+  EXPECT_EQ(All<ReportChanged>().back().report->persisted_size(), 1);
+}
+
+TEST_F(UndecidedFlushTest, SoDoesAskingForIt) {
+  Begin();
+  EXPECT_EQ(machine_.view().newest, (SnapshotId{1, 10}));
+  EXPECT_FALSE(machine_.view().newest_durable);
+  Feed(FlushNewest{});
+  EXPECT_EQ(All<StartFlush>().size(), 1u);
+}
+
+TEST_F(UndecidedFlushTest, AlsoThroughFurtherAttempts) {
+  Begin();
+  Feed(JobState{State(3, v1::State::GATHER)});
+  EXPECT_EQ(machine_.view().newest, (SnapshotId{1, 10}));
+  Feed(FlushNewest{});
+  EXPECT_EQ(All<StartFlush>().size(), 1u);
+  Feed(JobState{State(4, v1::State::LOAD)});
+  EXPECT_TRUE(machine_.view().newest.none()) << "it began afresh";
+}
+
+TEST_F(UndecidedFlushTest, NotWhatPerhapsNotAllRanksHave) {
+  Seal();
+  Feed(Reaped{kProcess});
+  Feed(JobState{State(2, v1::State::GATHER)});
+  Feed(Draining{true});
+  EXPECT_THAT(All<StartFlush>(), IsEmpty());
+  EXPECT_FALSE(machine_.view().owes_flush);
+}
+
 }  // namespace
 }  // namespace ckptd::snapshot

@@ -206,6 +206,35 @@ TEST_F(CopiesTest, RanksThatMoveUpFindRoomWhereOthersLeft) {
   EXPECT_EQ(FilesWith(cluster_->node(2).region(), "/rank-00002/").size(), 0u) << "no attempt needs it any more";
 }
 
+// Rank 0 alone began an attempt that nobody decides. What was captured before it is still flushed when it is asked for,
+// by an operator or by the end of the agent, and the next restore() finds it on storage.
+TEST_F(CopiesTest, AnAttemptThatNobodyDecidesKeepsNothingFromStorage) {
+  ASSERT_NO_FATAL_FAILURE(Make(2));
+  Ranks ranks = TrainUntilProtected({0, 1});
+  KillAll(ranks);
+  const uint64_t promised = LastOf(ranks, "PROTECTED");
+  auto alone = cluster_->node(0).Train(Args("--world 2 --rank 0 --restore-ms 3000 --steps 10"));
+  EXPECT_EQ(alone->Wait(), 1);
+  EXPECT_NE(alone->Errors().find("RANKS_MISSING"), std::string::npos) << alone->Errors();
+
+  const Said flush = cluster_->Ctl(0, "flush trainer");
+  EXPECT_TRUE(flush.Has(" is not durable yet; it waits for ")) << flush;
+  const Said drain = cluster_->Ctl(0, "drain");
+  EXPECT_TRUE(drain.Has(" is not durable yet; it waits for the next restore()")) << drain;
+  EXPECT_EQ(drain.code, 1) << drain;
+  EXPECT_EQ(cluster_->node(1).StopAgent(), 0);
+  EXPECT_NE(cluster_->node(1).AgentLog().find("flushed=all"), std::string::npos) << cluster_->Logs();
+
+  cluster_->node(0).KillAgent();
+  for (const size_t i : {0, 1}) {
+    cluster_->node(i).LoseRegion();
+    ASSERT_TRUE(cluster_->node(i).StartAgent()) << cluster_->Logs();
+  }
+  const Rest rest = TrainToTheEnd({0, 1}, LastOf(ranks, "STEP") + 30);
+  EXPECT_GE(rest.step, promised) << cluster_->Logs();
+  EXPECT_EQ(rest.sources, (std::vector<uint64_t>{kStorage, kStorage}));
+}
+
 // All agents die and come back: what they hold for each other is adopted as their own slots are.
 TEST_F(CopiesTest, CopiesOutliveTheAgentsThatHoldThem) {
   ASSERT_NO_FATAL_FAILURE(Make(3));
