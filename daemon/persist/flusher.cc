@@ -1,6 +1,7 @@
 #include "daemon/persist/flusher.h"
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <utility>
 
@@ -9,16 +10,17 @@
 
 namespace ckptd {
 
-// What the mutex guards is shared; the rest belongs to the one worker that runs the task at a time.
+// What the mutex guards is shared, and so is `discarded`, which the worker looks at in the midst of its I/O; the rest
+// belongs to the one worker that runs the task at a time.
 struct Flusher::Task {
   FlushKey key;
   FlushSource source;
   Nanos began{0};
+  std::atomic<bool> discarded{false};
 
   Mutex mutex;
   uint32_t captured CKPTD_GUARDED_BY(mutex) = 0;  // chunks from the first on
   std::optional<FlushSeal> seal CKPTD_GUARDED_BY(mutex);
-  bool discarded CKPTD_GUARDED_BY(mutex) = false;
   bool working CKPTD_GUARDED_BY(mutex) = false;
 
   std::unique_ptr<RankFlush> flush;
@@ -66,10 +68,7 @@ void Flusher::FlushSealed(const FlushKey& key, FlushSource source, FlushSeal sea
 void Flusher::Discard(const FlushKey& key) {
   std::shared_ptr<Task> task = Find(key);
   if (!task) return;
-  {
-    MutexLock lock(task->mutex);
-    task->discarded = true;
-  }
+  task->discarded = true;
   Schedule(task);
 }
 
@@ -92,14 +91,12 @@ void Flusher::Schedule(const std::shared_ptr<Task>& task) {
   }
   if (workers_.Run([this, task] { Work(task); })) return;
   bool sealed = false;
-  bool discarded = false;
   {
     MutexLock lock(task->mutex);
     task->working = false;
     sealed = task->seal.has_value();
-    discarded = task->discarded;
   }
-  if (discarded && !sealed) return Forget(task);
+  if (task->discarded && !sealed) return Forget(task);
   // Streamed chunks may wait for the next call; a seal has none, so it fails now and is retried by the caller.
   if (sealed) End(task, Error(ErrorCode::STORAGE_HUNG, "too many flushes wait for the storage"));
 }
@@ -128,7 +125,7 @@ void Flusher::Work(const std::shared_ptr<Task>& task) {
 }
 
 absl::Status Flusher::WriteUpTo(Task& task, uint32_t chunks) {
-  if (!task.flush) task.flush = std::make_unique<RankFlush>(store_, clock_, task.source);
+  if (!task.flush) task.flush = std::make_unique<RankFlush>(store_, clock_, task.source, &task.discarded);
   for (; task.written < chunks; ++task.written) CKPTD_RETURN_IF_ERROR(task.flush->WriteChunk(task.written));
   return absl::OkStatus();
 }

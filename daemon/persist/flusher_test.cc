@@ -17,6 +17,7 @@
 #include "daemon/persist/testing/saved_step.h"
 #include "daemon/storage/posix_store.h"
 #include "daemon/storage/step_files.h"
+#include "daemon/storage/testing/hooked_store.h"
 
 namespace ckptd {
 namespace {
@@ -178,6 +179,56 @@ TEST(Flusher, ASealedFlushThatIsDiscardedSaysCancelled) {
   ASSERT_EQ(run.ended.size(), 1u);
   EXPECT_TRUE(absl::IsCancelled(run.ended[0].status)) << run.ended[0].status;
   EXPECT_THAT(NamesIn(PosixFiles(), world.dir.path()), IsEmpty());
+}
+
+// Given up just before the `number`-th `call` of a flush over a storage that may hold the images already.
+struct GivenUp {
+  GivenUp(Store& inner, TestSlot& slot, const std::string& call, size_t number)
+      : store(inner, [this, call, number](absl::string_view now, const std::string&) {
+          if (now == call && ++calls == number) flusher->Discard(kKey);
+          after += calls >= number ? 1 : 0;
+          return absl::OkStatus();
+        }) {
+    Harness run(store);
+    flusher = &run.flusher;
+    run.flusher.FlushSealed(kKey, SourceOf(kJob, 0, 1, kId, slot), SealOf(slot));
+    EXPECT_EQ(run.flusher.active(), 0u);
+    EXPECT_EQ(run.ended.size(), 1u);
+    if (!run.ended.empty()) status = run.ended[0].status;
+  }
+  Flusher* flusher = nullptr;
+  size_t calls = 0;
+  size_t after = 0;  // calls of any kind from the discard on
+  absl::Status status;
+  HookedStore store;
+};
+
+TEST(Flusher, ADiscardEndsAFlushThatIsBeingWritten) {
+  TestSlot slot = MakeSlot(1);
+  for (size_t write = 1; write <= 4; ++write) {  // one of chunk 0 and of chunk 2, two of chunk 1
+    RealWorld world;
+    const GivenUp flush(*world.store, slot, "write", write);
+    EXPECT_TRUE(absl::IsCancelled(flush.status)) << "write " << write << ": " << flush.status;
+    EXPECT_LE(flush.after, 3u) << "write " << write << ": not beyond the chunk that was begun";
+    EXPECT_THAT(NamesIn(PosixFiles(), world.dir.path()), IsEmpty()) << "write " << write;
+  }
+}
+
+TEST(Flusher, ADiscardEndsAFlushThatIsBeingFinished) {
+  TestSlot slot = MakeSlot(1);
+  RealWorld world;
+  const GivenUp flush(*world.store, slot, "finish", 1);
+  EXPECT_TRUE(absl::IsCancelled(flush.status)) << flush.status;
+  EXPECT_THAT(NamesIn(PosixFiles(), world.dir.path()), ElementsAre("rank-00000-of-00001.safetensors"))
+      << "what had its name by then, and no temporary file";
+}
+
+TEST(Flusher, ADiscardEndsTheCheckOfWhatWasThere) {
+  TestSlot slot = MakeSlot(1);
+  RealWorld world;
+  ASSERT_TRUE(SaveRank(*world.store, SystemClock(), SourceOf(kJob, 0, 1, kId, slot), slot).ok());
+  const GivenUp flush(*world.store, slot, "read", 1);
+  EXPECT_TRUE(absl::IsCancelled(flush.status)) << flush.status;
 }
 
 TEST(Flusher, AQueueThatIsFullFailsTheSealNotTheStream) {

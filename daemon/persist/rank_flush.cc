@@ -13,15 +13,22 @@
 
 namespace ckptd {
 
-RankFlush::RankFlush(Store& store, const Clock& clock, const FlushSource& source)
-    : store_(store), clock_(clock), source_(source), writers_(source.images.size()) {}
+RankFlush::RankFlush(Store& store, const Clock& clock, const FlushSource& source, const std::atomic<bool>* cancel)
+    : store_(store), clock_(clock), source_(source), cancel_(cancel), writers_(source.images.size()) {}
 
 std::string RankFlush::ImageName(size_t image) const {
   return InStep(source_.job, source_.id, ImageFileName(source_.rank, source_.world, static_cast<uint32_t>(image)));
 }
 
+absl::Status RankFlush::CheckWanted() const {
+  if (cancel_ == nullptr || !cancel_->load()) return absl::OkStatus();
+  return Error(ErrorCode::CANCELLED, absl::StrCat("job ", source_.job, " rank ", source_.rank, ": the flush of step ",
+                                                  ToString(source_.id), " was given up"));
+}
+
 absl::Status RankFlush::WriteChunk(uint32_t chunk) {
   CKPTD_FP("flush.chunk");
+  CKPTD_RETURN_IF_ERROR(CheckWanted());
   uint64_t begin = uint64_t{chunk} * source_.chunk_bytes;
   uint64_t end = std::min<uint64_t>(begin + source_.chunk_bytes, source_.slot.size());
   for (size_t i = 0; i < source_.images.size(); ++i) {
@@ -45,6 +52,7 @@ absl::Status RankFlush::WriteRange(size_t image, uint64_t begin, uint64_t end) {
 absl::StatusOr<bool> RankFlush::PublishImages() {
   bool existed = false;
   for (size_t i = 0; i < writers_.size(); ++i) {
+    CKPTD_RETURN_IF_ERROR(CheckWanted());
     if (!writers_[i]) return Error(ErrorCode::INTERNAL, absl::StrCat(ImageName(i), ": finished before it was written"));
     absl::Status status = writers_[i]->Finish();
     writers_[i].reset();
@@ -85,7 +93,9 @@ v1::Sidecar RankFlush::BuildSidecar(const FlushSeal& seal) const {
 
 absl::Status RankFlush::CheckSameBytes(const FlushSeal& seal) {
   StoredRank there = ToStoredRank(source_.job, BuildSidecar(seal));
-  return ReadChecked(store_, there, {});
+  CheckedReadOptions options;
+  options.cancel = cancel_;
+  return ReadChecked(store_, there, options);
 }
 
 // Two sidecars of one rank and snapshot differ in their times at most.

@@ -8,10 +8,12 @@
 // CORRUPT when they are not. After any other failure the object is dead: make a new one and write everything again from
 // the slot, never a second fsync of the same file.
 //
-// One thread at a time. Blocks as long as the storage does.
+// One thread at a time. Blocks as long as the storage does. CANCELLED soon after `cancel` turns true, until the last
+// image has its name: the object goes then, and what it wrote under temporary names with it.
 #ifndef CKPTD_DAEMON_PERSIST_RANK_FLUSH_H_
 #define CKPTD_DAEMON_PERSIST_RANK_FLUSH_H_
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -53,8 +55,8 @@ struct FlushSeal {
 
 class RankFlush {
  public:
-  // All outlive it.
-  RankFlush(Store& store, const Clock& clock, const FlushSource& source);
+  // All outlive it; `cancel` may be null.
+  RankFlush(Store& store, const Clock& clock, const FlushSource& source, const std::atomic<bool>* cancel = nullptr);
 
   // Queues the bytes of one chunk; every chunk once.
   [[nodiscard]] absl::Status WriteChunk(uint32_t chunk);
@@ -62,6 +64,7 @@ class RankFlush {
   [[nodiscard]] absl::Status Finish(const FlushSeal& seal);
 
  private:
+  [[nodiscard]] absl::Status CheckWanted() const;
   [[nodiscard]] absl::Status WriteRange(size_t image, uint64_t begin, uint64_t end);
   [[nodiscard]] absl::StatusOr<bool> PublishImages();
   [[nodiscard]] v1::Sidecar BuildSidecar(const FlushSeal& seal) const;
@@ -72,6 +75,7 @@ class RankFlush {
   Store& store_;
   const Clock& clock_;
   const FlushSource& source_;
+  const std::atomic<bool>* const cancel_;
   std::vector<std::unique_ptr<PartWriter>> writers_;  // by image
 };
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/storage/testing/store_around.h"
 #include "tests/crash/crash_disk.h"
-#include "tests/crash/store_around.h"
 
 namespace ckptd::crash {
 

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/format/paths.h"
-#include "tests/crash/store_around.h"
+#include "daemon/storage/testing/store_around.h"
 
 namespace ckptd::crash {
 namespace {

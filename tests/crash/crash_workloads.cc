@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/format/paths.h"
+#include "daemon/storage/testing/store_around.h"
 #include "tests/crash/crash_scripts.h"
-#include "tests/crash/store_around.h"
 
 namespace ckptd::crash {
 namespace {

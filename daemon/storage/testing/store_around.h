@@ -1,6 +1,6 @@
 // A Store that passes everything on: base of those that watch or break one call.
-#ifndef CKPTD_TESTS_CRASH_STORE_AROUND_H_
-#define CKPTD_TESTS_CRASH_STORE_AROUND_H_
+#ifndef CKPTD_DAEMON_STORAGE_TESTING_STORE_AROUND_H_
+#define CKPTD_DAEMON_STORAGE_TESTING_STORE_AROUND_H_
 
 #include <memory>
 #include <string>
@@ -9,7 +9,7 @@
 
 #include "daemon/storage/store.h"
 
-namespace ckptd::crash {
+namespace ckptd {
 
 class StoreAround : public Store {
  public:
@@ -59,6 +59,6 @@ class WriterAround : public PartWriter {
   std::unique_ptr<PartWriter> inner_;
 };
 
-}  // namespace ckptd::crash
+}  // namespace ckptd
 
-#endif  // CKPTD_TESTS_CRASH_STORE_AROUND_H_
+#endif  // CKPTD_DAEMON_STORAGE_TESTING_STORE_AROUND_H_
