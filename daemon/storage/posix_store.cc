@@ -50,9 +50,9 @@ class PosixStore final : public Store {
       return Error(ErrorCode::REFUSED, absl::StrCat(options_.root, ": not a directory"));
     }
     CKPTD_ASSIGN_OR_RETURN(auto queue, pool_.BorrowQueue());
-    direct_ = options_.direct && ProbeDirectIo(files_, publisher_.TempPath(options_.root)).ok();
+    if (options_.direct) AskWhetherDirect();
     MutexLock lock(mutex_);
-    described_ = absl::StrCat(queue->name(), direct_ ? ", direct" : ", buffered");
+    queue_name_ = std::string(queue->name());
     return absl::OkStatus();
   }
 
@@ -129,6 +129,7 @@ class PosixStore final : public Store {
   }
 
   absl::StatusOr<std::unique_ptr<PartWriter>> OpenForWrite(const std::string& name, uint64_t size) override {
+    if (ask_again_) AskWhetherDirect();
     const bool direct = direct_ && size % kDirectAlignment == 0;
     CKPTD_ASSIGN_OR_RETURN(auto queue, pool_.BorrowQueue());
     CKPTD_ASSIGN_OR_RETURN(TempFile temp, NewTemp(name, direct));
@@ -156,10 +157,18 @@ class PosixStore final : public Store {
   absl::StatusOr<SpaceInfo> Space() override { return files_.Space(options_.root); }
   std::string Describe() const override {
     MutexLock lock(mutex_);
-    return described_;
+    return queue_name_.empty() ? "not looked at yet" : absl::StrCat(queue_name_, direct_ ? ", direct" : ", buffered");
   }
 
  private:
+  // A storage that is full, read-only or away gives no answer, so it is asked again when the next part is written.
+  void AskWhetherDirect() {
+    const absl::Status can = ProbeDirectIo(files_, publisher_.TempPath(options_.root));
+    const bool cannot = absl::IsUnimplemented(can) || CodeOf(can) == ErrorCode::INVALID_ARGUMENT;
+    if (can.ok()) direct_ = true;
+    ask_again_ = !can.ok() && !cannot;
+  }
+
   std::string PathOf(absl::string_view name) const {
     return name.empty() ? options_.root : absl::StrCat(options_.root, "/", name);
   }
@@ -198,8 +207,9 @@ class PosixStore final : public Store {
   Publisher publisher_;
   IoPool pool_;
   std::atomic<bool> direct_{false};
+  std::atomic<bool> ask_again_{false};
   mutable Mutex mutex_;
-  std::string described_ CKPTD_GUARDED_BY(mutex_) = "not looked at yet";
+  std::string queue_name_ CKPTD_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -1,7 +1,8 @@
 // Store over a directory of a POSIX file system, local or shared (NFS, Lustre, GPFS).
 //
-// Parts go through one IoQueue each, with O_DIRECT straight from the caller's memory where the file system can
-// (probed once, at Open), else buffered with early write-back. The protocol of publishing is in publish.h.
+// Parts go through one IoQueue each, with O_DIRECT straight from the caller's memory where the file system can (asked
+// at Open, and again with each part to be written until it says yes or no), else buffered with early write-back. The
+// protocol of publishing is in publish.h.
 #ifndef CKPTD_DAEMON_STORAGE_POSIX_STORE_H_
 #define CKPTD_DAEMON_STORAGE_POSIX_STORE_H_
 

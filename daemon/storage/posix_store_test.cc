@@ -299,6 +299,36 @@ TEST(PosixStore, TheProbeOfAKilledProcessIsALeftoverOfItsOwner) {
   EXPECT_EQ(*(*OpenPosixStore(files, options))->RemoveLeftovers(""), 1u);
 }
 
+// What the store says it does after its first look failed with `error`, and then after a part was opened.
+std::pair<std::string, std::string> DescribedAfter(int error, size_t call) {
+  SimFiles files;
+  EXPECT_TRUE(files.Mkdir("/store", 0700).ok());
+  PosixStoreOptions options;
+  options.root = "/store";
+  options.make_queue = [] { return MakeInlineIoQueue(1); };
+  files.FailCall(call, error);
+  auto store = *OpenPosixStore(files, options);
+  std::string first = store->Describe();
+  EXPECT_TRUE(store->OpenForWrite("probe", kDirectAlignment).ok());
+  return {first, store->Describe()};
+}
+
+// A full or read-only storage says nothing of O_DIRECT. One that cannot do it is not asked again.
+TEST(PosixStore, WhetherItCanGoPastThePageCacheIsAskedUntilItIsAnswered) {
+  for (size_t call : {1, 2}) {  // after stat: open, write
+    for (int error : {ENOSPC, EDQUOT, EROFS, EIO, EMFILE}) {
+      const auto [first, then] = DescribedAfter(error, call);
+      EXPECT_EQ(first, "inline, buffered") << error;
+      EXPECT_EQ(then, "inline, direct") << error;
+    }
+    for (int error : {EINVAL, EOPNOTSUPP}) {
+      const auto [first, then] = DescribedAfter(error, call);
+      EXPECT_EQ(first, "inline, buffered") << error;
+      EXPECT_EQ(then, "inline, buffered") << error;
+    }
+  }
+}
+
 TEST_F(RecordsTest, RemovesOldTemporaryFilesAndNothingElse) {
   ASSERT_TRUE(store_->CreateExclusive("job/keep", "x").ok());
   for (const char* name : {".tmp-0123456789abcdef", ".hidden", "tmp-x"}) {
