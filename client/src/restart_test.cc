@@ -69,5 +69,21 @@ TEST_F(RestartTest, ARestoreThatFailedDoesNotKeepItFromJoining) {
   EXPECT_EQ(trainer->Save(1), 0) << ckpt_error();
 }
 
+// The pause after a refusal and the one before a reconnection share a timer.
+TEST_F(RestartTest, WhoWasRefusedAsksTheNextAgentAtOnce) {
+  agent.refuse_with = CKPT_E_STORAGE_READ_ONLY * -1;
+  agent.Start();
+  Open(1);
+  ASSERT_EQ(trainer->Register(), 0) << ckpt_error();
+  ASSERT_TRUE(Eventually([&] { return trainer->Save(trainer->Info().saves + 1) == CKPT_E_STORAGE_READ_ONLY; }));
+  agent.Kill();
+  agent.refuse_with = 0;
+  agent.Start();
+  trainer->WaitReady();
+  EXPECT_EQ(agent.Count(MessageType::kJoin), 2);
+  agent.Grant(0);
+  EXPECT_EQ(trainer->Save(trainer->Info().saves + 1), 0) << ckpt_error();
+}
+
 }  // namespace
 }  // namespace ckptd

@@ -66,6 +66,11 @@ void Session::OnTimer() {
   connection_.layout = nullptr;
   if (connection_.refused) connection_.joined_ticket = 0;
   MutexLock lock(state_.mutex);
+  AskAgain();
+}
+
+// Nobody waits for an implicit claim, and so nobody else makes another. With the mutex held.
+void Session::AskAgain() {
   Claim& claim = state_.claim;
   if (claim.stage != Claim::Stage::kFailed || !claim.implicit) return;
   claim.stage = Claim::Stage::kJoining;

@@ -49,6 +49,7 @@ class Session {
   void Loop();
   bool WaitForEvent(bool* readable);
   void OnTimer();
+  void AskAgain();
 
   // connect.cc
   void Connect();

@@ -111,6 +111,7 @@ bool Session::OnHelloReply(const HelloReplyMessage& message) {
   state_.back_pressure = static_cast<BackPressure>(message.back_pressure);
   state_.claim.answered = true;
   state_.connect_code = 0;
+  AskAgain();  // the timer has reconnected instead
   state_.changed.NotifyAll();
   return true;
 }
