@@ -262,15 +262,15 @@ void HandOver(State& state, uint64_t eager_bytes, uint64_t begin_ns) {
   state.copy_wanted.NotifyAll();
 }
 
-// The next saves of a table whose extra state outgrew its room.
+// The next saves of a table whose extra state outgrew its room. Its number stays: the memory is that of the same call
+// of ckpt_register, and who made it keeps it by that number.
 void Grow(State& state, const SaveRequest& request) {
   std::shared_ptr<const Registration> old = state.registration;
   if (old == nullptr || request.extra_bytes <= old->shape->extra.bytes) return;
   std::shared_ptr<const Shape> shape;
   std::shared_ptr<const Registration> grown;
   if (BuildShape(old->shape->table, state.rank, ExtraCapacity(request.extra_bytes), &shape) != 0) return;
-  const uint64_t number = old->number + 1;
-  if (BuildRegistration(std::move(shape), old->data.data(), old->flags.data(), number, state.lanes, &grown) != 0)
+  if (BuildRegistration(std::move(shape), old->data.data(), old->flags.data(), old->number, state.lanes, &grown) != 0)
     return;
   MutexLock lock(state.mutex);
   state.registration.swap(grown);

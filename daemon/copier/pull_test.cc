@@ -158,6 +158,25 @@ TEST_F(PullTest, ANewRegistrationIsExportedInPlaceOfTheOld) {
   EXPECT_EQ(copiers.started(), 1u);
 }
 
+// The caller keeps its memory by the number of its own call.
+TEST_F(PullTest, ALayoutThatGrewByItselfKeepsTheNumberOfItsRegistration) {
+  MakeTensors({300'000, 5000});
+  RegisterAndPull();
+  agent.Grant(0);
+  const std::string extra = "\"" + std::string(kMiB, 'x') + "\"";
+  ASSERT_EQ(trainer->Save(1, 0, extra), CKPT_E_LAYOUT_PREPARING) << ckpt_error();
+  agent.WaitForCount(MessageType::kLayout, 2);
+  ASSERT_TRUE(Eventually([&] { return trainer->Info().ready != 0 && Pulls(); })) << trainer->Info().path_why;
+  EXPECT_EQ(trainer->Info().registered, 1u);
+  EXPECT_EQ(trainer->Info().exported, 1u);
+  agent.Grant(0);
+  ASSERT_EQ(trainer->Save(2, 0, extra), 0) << ckpt_error();
+  ASSERT_EQ(Gate(), 0);
+  ASSERT_TRUE(trainer->Copied(2));
+  ExpectImage(agent.SlotBytes(0), *trainer, extra);
+  EXPECT_EQ(trainer->Info().pulled, 1u);
+}
+
 TEST_F(PullTest, UnexportedMemoryMayBeFreed) {
   MakeTensors({300'000});
   RegisterAndPull();
