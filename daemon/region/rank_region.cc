@@ -30,6 +30,15 @@ std::string Numbers(const LayoutPlan& plan) {
                       ", the old layouts could give back ", FormatBytes(plan.shrinkable));
 }
 
+// Nobody reads or writes what is FREE: its memory goes even where a process that a trainer forked holds it open. Of the
+// others it goes with the last reader.
+void LetGo(SlotFile& file, SlotStateCode state) {
+  if (state == SlotStateCode::kFree)
+    file.Discard();
+  else
+    file.Unlink();
+}
+
 bool SameImages(const std::vector<ImageExtent>& a, const std::vector<ImageExtent>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const ImageExtent& x, const ImageExtent& y) {
     return x.bytes == y.bytes && x.header_bytes == y.header_bytes;
@@ -175,8 +184,8 @@ absl::Status RankRegion::RemoveLayout(uint32_t layout) {
   LayoutSet& set = *found->second;
   CKPTD_RETURN_IF_ERROR(set.ctl_->Unlink());
   CKPTD_FP("region.layout.unlinked");
-  for (const auto& file : set.files_of_)
-    if (file != nullptr) file->Unlink();
+  for (uint32_t slot = 0; slot < set.slot_count(); ++slot)
+    if (const auto& file = set.files_of_[slot]; file != nullptr) LetGo(*file, set.Slot(slot).state);
   last_epoch_ = std::max(last_epoch_, set.max_epoch());
   layouts_.erase(found);
   return absl::OkStatus();

@@ -1,5 +1,6 @@
 #include "daemon/region/rank_region.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
@@ -42,6 +43,30 @@ TEST(RankRegion, LayoutsStandSideBySide) {
   ASSERT_TRUE(rank.RemoveLayout(2).ok());
   EXPECT_TRUE(NamesIn(rank.dir()).empty());
   EXPECT_EQ(region->quota().used(), 0u);
+}
+
+// Processes that a trainer forked keep its descriptors: of what nobody reads or writes, they keep no memory.
+TEST(RankRegion, AFreeSlotsMemoryGoesWithItsLayoutThoughADescriptorStays) {
+  TempDir dir;
+  auto region = OpenRegion(dir.region());
+  RankRegion& rank = OpenTestRank(*region);
+  LayoutSet& old = AddLayout(rank);
+  Fill(rank, old, **Bell::Create(old.head()), 0, 100);
+  std::vector<UniqueFd> inherited;
+  for (uint32_t slot : {0, 1})
+    inherited.emplace_back(open((rank.dir() + "/" + SlotFileName(old.Slot(slot).file_id)).c_str(), O_RDWR | O_CLOEXEC));
+  const auto bytes_of = [&](uint32_t slot) {
+    struct stat info = {};
+    EXPECT_EQ(fstat(inherited[slot].get(), &info), 0);
+    return uint64_t{512} * static_cast<uint64_t>(info.st_blocks);
+  };
+  EXPECT_GE(bytes_of(1), kTestSlotBytes);
+  const std::shared_ptr<SlotFile> reader = old.FileOf(0);
+  ASSERT_TRUE(rank.RemoveLayout(1).ok());
+  EXPECT_EQ(bytes_of(1), 0u);
+  std::vector<std::byte> content(kTestSlotBytes);
+  ASSERT_TRUE(reader->Read(0, content).ok());
+  EXPECT_EQ(content, Content(100)) << "it may still be read";
 }
 
 TEST(RankRegion, BadSpecsAreRefused) {

@@ -2,8 +2,10 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "tests/integration/harness.h"
+#include "tests/integration/tmpfs.h"
 
 namespace ckptd::harness {
 namespace {
@@ -101,6 +103,30 @@ TEST(GrowingLayout, BesideTheOldOne) {
   KillAndResume(node, *trainer, captured);
   EXPECT_EQ(node.StopAgent(), 0);
   ExpectNothingLeftBehind(node);
+}
+
+// A worker that was forked before holds the old layout's descriptors open for as long as training runs.
+TEST(GrowingLayout, TheOldOnesMemoryGoesThoughAWorkerHoldsIt) {
+  Tmpfs tmpfs("64m");
+  if (!tmpfs.mounted()) GTEST_SKIP() << kNoMount;
+  Node node({.region = tmpfs.path(), .storage = "", .settings = {}});
+  ASSERT_TRUE(node.StartAgent());
+  auto trainer =
+      node.Train(Args("--grow-at 40 --grow-bytes 5000000 --steps 100000 --fork-after 20" + std::string(kPace)));
+  ASSERT_TRUE(trainer->WaitFor("FORKED")) << trainer->Errors() << node.AgentLog();
+  const auto worker = static_cast<pid_t>(trainer->Last("FORKED"));
+  ASSERT_GT(worker, 0);
+  EXPECT_GE(CapturedFrom(*trainer, 45), 45u) << trainer->Errors() << node.AgentLog();
+  const auto used = [&] {
+    const std::filesystem::space_info space = std::filesystem::space(tmpfs.path());
+    return space.capacity - space.free;
+  };
+  constexpr uint64_t kTwoSlots = 14 << 20;  // and what is small; the old ones are 4 MiB
+  for (int i = 0; i < 20 && used() > kTwoSlots && trainer->WaitFor("CAPTURED"); ++i) continue;
+  EXPECT_EQ(FilesWith(node.region(), "/slot-").size(), 2u);
+  EXPECT_LE(used(), kTwoSlots);
+  kill(worker, SIGKILL);
+  trainer->Kill();
 }
 
 // The new layout takes 12 MiB, both together 16: one slot of the old one has to go.
