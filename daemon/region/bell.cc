@@ -20,6 +20,8 @@ constexpr uint64_t kLine = 64;
 constexpr uint64_t kSlotsOffset = (sizeof(BellHead) + kLine - 1) / kLine * kLine;
 // What the head says of itself, without the words that move.
 constexpr size_t kFixedHeadBytes = offsetof(BellHead, pos);
+// Minor 0 had no `wanted` at first. What a head lacks up to the slots is 0.
+constexpr uint32_t kLeastHeadBytes = offsetof(BellHead, wanted);
 
 uint64_t ChunksOffset(uint64_t slots) { return kSlotsOffset + slots * sizeof(BellSlot); }
 
@@ -39,11 +41,15 @@ void FillHead(BellHead& head, const Superblock& block, uint64_t file_bytes) {
   head.file_bytes = file_bytes;
 }
 
-// A bell is read by the numbers of the ctl file, never by its own: they must be the same, byte for byte.
+// A bell is read by the numbers of the ctl file, never by its own: they must be the same, byte for byte. But it may be
+// of an agent of another minor, which its trainer has outlived: minors only add.
 bool SameHead(const BellHead& ours, const std::byte* theirs) {
-  std::byte copy[kFixedHeadBytes];
-  std::memcpy(copy, theirs, sizeof(copy));
-  return std::memcmp(copy, &ours, sizeof(copy)) == 0;
+  BellHead copy{};
+  std::memcpy(static_cast<void*>(&copy), theirs, kFixedHeadBytes);
+  if (copy.head_bytes < kLeastHeadBytes || copy.head_bytes > kSlotsOffset) return false;
+  copy.minor = ours.minor;
+  copy.head_bytes = ours.head_bytes;
+  return std::memcmp(&copy, &ours, kFixedHeadBytes) == 0;
 }
 
 uint64_t Load(const std::atomic<uint64_t>& word) { return word.load(std::memory_order_acquire); }

@@ -306,6 +306,43 @@ TEST_F(BellTest, ComesBackFromTheTrainer) {
   EXPECT_EQ((*back)->ReadSlot(0).epoch, 9u);
 }
 
+// The trainer lives through an upgrade of the agent: its bell is of the agent before. Minors only add.
+TEST_F(BellTest, OfAnotherMinorComesBackToo) {
+  std::span<std::byte> memory = TrainerMaps(*bell_);
+  auto& head = *reinterpret_cast<BellHead*>(memory.data());
+  bell_->Open(0, 9);
+  for (const uint16_t minor : {0, 1, kRegionMinor + 1}) {
+    head.minor = minor;
+    for (const uint64_t bytes : {offsetof(BellHead, wanted), sizeof(BellHead), head.slots_offset}) {
+      head.head_bytes = static_cast<uint32_t>(bytes);
+      auto back = Bell::Attach(UniqueFd(dup(bell_->fd())), head_);
+      ASSERT_TRUE(back.ok()) << "minor " << minor << ", " << bytes << " bytes: " << back.status();
+      EXPECT_EQ((*back)->ReadSlot(0).epoch, 9u);
+    }
+  }
+  munmap(memory.data(), memory.size());
+}
+
+TEST_F(BellTest, AHeadThatCannotBeIsRefused) {
+  std::span<std::byte> memory = TrainerMaps(*bell_);
+  auto& head = *reinterpret_cast<BellHead*>(memory.data());
+  const auto code = [&] { return CodeOf(Bell::Attach(UniqueFd(dup(bell_->fd())), head_).status()); };
+  for (const uint64_t bytes :
+       {uint64_t{0}, offsetof(BellHead, wanted) - 1, head.slots_offset + 1, uint64_t{UINT32_MAX}}) {
+    head.head_bytes = static_cast<uint32_t>(bytes);
+    EXPECT_EQ(code(), ErrorCode::REFUSED) << bytes;
+  }
+  head.head_bytes = sizeof(BellHead);
+  ASSERT_TRUE(Bell::Attach(UniqueFd(dup(bell_->fd())), head_).ok());
+  for (size_t at = 0; at < offsetof(BellHead, pos); ++at) {
+    if (at >= offsetof(BellHead, minor) && at < offsetof(BellHead, bell_id)) continue;
+    memory[at] ^= std::byte{1};
+    EXPECT_EQ(code(), ErrorCode::REFUSED) << "byte " << at;
+    memory[at] ^= std::byte{1};
+  }
+  munmap(memory.data(), memory.size());
+}
+
 TEST_F(BellTest, ForeignMemoryIsRefused) {
   CtlHead other = *MakeCtlHead(TestSpec(), 11, 1, 0);  // same shape, another bell id
   EXPECT_EQ(CodeOf(Bell::Attach(UniqueFd(dup(bell_->fd())), other).status()), ErrorCode::REFUSED);
