@@ -188,7 +188,7 @@ ckpt_status ckpt_restore_read(ckpt* ck, const ckpt_box* boxes, uint64_t count) {
     ckptd::Snapshot* snapshot = ck->restore.snapshot();
     if (snapshot == nullptr) return Fail(code::INVALID_ARGUMENT, "no snapshot is being restored");
     if (boxes == nullptr && count > 0) return Fail(code::INVALID_ARGUMENT, "boxes is null");
-    return snapshot->Read(boxes, count, ck->state.lanes);
+    return snapshot->Read(boxes, count, ck->state);
   });
 }
 
@@ -198,7 +198,7 @@ ckpt_status ckpt_restore_map(ckpt* ck, const void** address, uint64_t* bytes) {
     if (snapshot == nullptr) return Fail(code::INVALID_ARGUMENT, "no snapshot is being restored");
     if (address == nullptr || bytes == nullptr) return Fail(code::INVALID_ARGUMENT, "an argument is null");
     *bytes = snapshot->bytes();
-    return snapshot->Map(address, ck->state.lanes);
+    return snapshot->Map(address, ck->state);
   });
 }
 

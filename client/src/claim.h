@@ -35,6 +35,7 @@ struct Claim {
   uint64_t ticket = 0;
   Want want = Want::kNewest;
   uint64_t want_step = 0;
+  uint64_t timeout_ns = 0;  // as wished; 0: nobody waits
   uint64_t deadline_ns = UINT64_MAX;
   uint64_t connect_deadline_ns = UINT64_MAX;  // counts until `answered`
   bool answered = false;                      // an agent greeted while this claim waited
@@ -54,6 +55,12 @@ struct Claim {
   int32_t code = 0;
   std::string sentence;
 };
+
+// The agent says that what was decided goes on to be loaded.
+void KeepPatience(Claim& claim, uint64_t patience_ms);
+
+// The agent is gone, and nobody says so any more: it has the timeout to come back.
+void LosePatience(Claim& claim);
 
 }  // namespace ckptd
 

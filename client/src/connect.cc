@@ -77,6 +77,7 @@ void Session::Disconnect() {
   {
     MutexLock lock(state_.mutex);
     if (state_.connected) state_.reconnects += 1;
+    if (state_.connected) LosePatience(state_.claim);
     state_.connected = false;
     state_.changed.NotifyAll();
   }

@@ -166,6 +166,14 @@ void FakeAgent::SaySkipped(uint64_t attempt, uint64_t step, const std::string& w
   memcpy(said.why, why.data(), std::min(why.size(), sizeof said.why));
 }
 
+void FakeAgent::AskForPatience(uint64_t patience_ms) {
+  std::lock_guard lock(mutex_);
+  PatienceMessage patience = {};
+  patience.ticket = ticket_;
+  patience.patience_ms = patience_ms;
+  Send(patience, MessageType::kPatience);
+}
+
 void FakeAgent::OfferAgain() {
   std::lock_guard lock(mutex_);
   attempt_ += 1;

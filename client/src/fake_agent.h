@@ -52,6 +52,7 @@ class FakeAgent {
 
   void SendNews(const NewsMessage& news);
   void SendError(MessageType answers, uint32_t code, const std::string& sentence);
+  void AskForPatience(uint64_t patience_ms);
   void OfferAgain();  // LOAD of a new attempt, as after another rank's failure
 
   // Before each LOAD from now on, of which it is the `attempt`.

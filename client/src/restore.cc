@@ -14,6 +14,7 @@ constexpr uint64_t kDefaultTimeoutNs = 120'000'000'000;
 constexpr uint64_t kDefaultConnectNs = 10'000'000'000;
 // The agent's own timer runs to the same deadline, and its answer names who is missing: worth this much longer.
 constexpr uint64_t kAnswerGraceNs = 1'000'000'000;
+constexpr uint64_t kMostPatienceMs = UINT64_MAX / 1'000'000;
 
 // With the mutex held: why waiting longer is futile, or 0.
 int32_t Failed(const State& state) {
@@ -62,6 +63,16 @@ int32_t WaitForChange(State& state) {
 }
 
 }  // namespace
+
+void KeepPatience(Claim& claim, uint64_t patience_ms) {
+  if (claim.timeout_ns == 0) return;
+  claim.deadline_ns = std::max(claim.deadline_ns, DeadlineAfter(std::min(patience_ms, kMostPatienceMs) * 1'000'000));
+}
+
+void LosePatience(Claim& claim) {
+  if (claim.timeout_ns == 0) return;
+  claim.deadline_ns = std::min(claim.deadline_ns, DeadlineAfter(claim.timeout_ns));
+}
 
 int32_t Restore::WaitForOffer() {
   while (!state_.claim.untaken) {
@@ -128,7 +139,8 @@ int32_t Restore::Begin(const ckpt_want& want, ckpt_restored* out) {
     claim.ticket = RandomNumber();
     claim.want = static_cast<Want>(want.want);
     claim.want_step = want.step;
-    claim.deadline_ns = DeadlineAfter(want.timeout_ns != 0 ? want.timeout_ns : kDefaultTimeoutNs);
+    claim.timeout_ns = want.timeout_ns != 0 ? want.timeout_ns : kDefaultTimeoutNs;
+    claim.deadline_ns = DeadlineAfter(claim.timeout_ns);
     claim.connect_deadline_ns =
         DeadlineAfter(want.connect_timeout_ns != 0 ? want.connect_timeout_ns : kDefaultConnectNs);
     claim.answered = state_.connected;

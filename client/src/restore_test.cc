@@ -199,6 +199,50 @@ TEST_F(RestoreTest, ADamagedHeaderIsRefusedInside) {
   EXPECT_EQ(agent.last_loaded().code, 4u) << "the agent was told and could offer another";
 }
 
+TEST_F(RestoreTest, TheAgentsPatienceIsTheTrainersToo) {
+  Seal({5000});
+  agent.hold_go = true;
+  ASSERT_EQ(Begin(300 * kMs), 0);
+  std::thread other_rank([&] {
+    agent.WaitForCount(MessageType::kLoaded, 2);
+    agent.AskForPatience(60'000);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2000));  // beyond the grace for the agent's answer, too
+    agent.hold_go = false;
+    agent.OfferAgain();
+  });
+  EXPECT_EQ(End(0), CKPT_RELOAD) << ckpt_error();
+  EXPECT_EQ(End(0), 0) << ckpt_error();
+  other_rank.join();
+}
+
+TEST_F(RestoreTest, ItsPatienceGoesWithTheAgent) {
+  Seal({5000});
+  agent.hold_go = true;
+  ASSERT_EQ(Begin(300 * kMs), 0);
+  agent.AskForPatience(UINT64_MAX);
+  std::thread later([&] {
+    agent.WaitForCount(MessageType::kLoaded, 2);
+    agent.Kill();
+  });
+  EXPECT_EQ(End(0), CKPT_E_AGENT_UNREACHABLE);
+  later.join();
+}
+
+// An agent that is older would take LOADING for an error.
+TEST_F(RestoreTest, AnAgentThatAsksForPatienceIsToldOfTheReading) {
+  Seal({5000});
+  ASSERT_EQ(Begin(), 0);
+  char byte = 0;
+  ckpt_box box = {&byte, 10, 1, 0};
+  ASSERT_EQ(ckpt_restore_read(trainer->handle, &box, 1), 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(agent.Count(MessageType::kLoading), 0);
+  agent.AskForPatience(60'000);
+  agent.WaitForCount(MessageType::kLoading, 1);
+  EXPECT_EQ(End(0), 0) << ckpt_error();
+  EXPECT_EQ(agent.Count(MessageType::kLoading), 1) << "about once a second";
+}
+
 TEST_F(RestoreTest, TheAgentsErrorIsPassedOn) {
   Seal({5000});
   agent.hold_go = true;

@@ -34,6 +34,8 @@ class Session {
     bool resuming = false;          // RESUME waits for its answer
     bool refused = false;           // JOIN or RESUME of a trainer that runs: the timer asks again
     bool blocked = false;           // the socket was full: go on when it is writable
+    bool patience = false;          // the agent sent PATIENCE: it knows LOADING
+    uint64_t reads_told = 0;        // State::reads when LOADING was sent last
     uint64_t joined_ticket = 0;     // of JOIN or RESUME
     uint64_t offered_attempt = 0;   // of the last LOAD
     uint64_t reported_attempt = 0;  // of the last LOADED
@@ -62,6 +64,7 @@ class Session {
   bool SendHello();
   bool SendResume();
   bool SendJoin();
+  bool SendLoading();
   bool SendLoaded();
   bool SendLayout();
   bool SendDevices();
@@ -78,6 +81,7 @@ class Session {
   bool OnHelloReply(const HelloReplyMessage& message);
   void OnSkipped(const SkippedMessage& from);
   bool OnLoad(const LoadMessage& message, std::span<UniqueFd> fds);
+  void OnPatience(const PatienceMessage& message);
   void OnGo(const GoMessage& message);
   void OnError(const ErrorMessage& message);
   void OnRefusedWhileRunning(int32_t number);

@@ -74,6 +74,8 @@ bool Session::Dispatch(Packet& packet) {
       return with(SkippedMessage(), [&](auto& message) { OnSkipped(message); });
     case MessageType::kLoad:
       return with(LoadMessage(), [&](auto& message) { return OnLoad(message, packet.fds); });
+    case MessageType::kPatience:
+      return with(PatienceMessage(), [&](auto& message) { OnPatience(message); });
     case MessageType::kGo:
       return with(GoMessage(), [&](auto& message) { OnGo(message); });
     case MessageType::kError:
@@ -147,6 +149,14 @@ bool Session::OnLoad(const LoadMessage& message, std::span<UniqueFd> fds) {
   if (claim.implicit) AnswerImplicitly(claim);
   state_.changed.NotifyAll();
   return true;
+}
+
+void Session::OnPatience(const PatienceMessage& message) {
+  connection_.patience = true;
+  MutexLock lock(state_.mutex);
+  if (message.ticket != state_.claim.ticket) return;
+  KeepPatience(state_.claim, message.patience_ms);
+  state_.changed.NotifyAll();
 }
 
 void Session::OnGo(const GoMessage& message) {

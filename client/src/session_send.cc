@@ -57,8 +57,8 @@ bool Session::Send(Message& message, MessageType type, std::span<const int> fds)
 void Session::SendWhatIsDue() {
   if (!socket_.valid() || !connection_.greeted) return;
   connection_.blocked = false;
-  bool told =
-      SendResume() && SendJoin() && SendLoaded() && SendDevices() && SendLayout() && SendCopier() && SendRescue();
+  bool told = SendResume() && SendJoin() && SendLoading() && SendLoaded() && SendDevices() && SendLayout() &&
+              SendCopier() && SendRescue();
   if (told) SendHints();
 }
 
@@ -122,6 +122,23 @@ bool Session::SendJoin() {
   connection_.joined_ticket = join.ticket;
   connection_.resuming = false;
   connection_.refused = false;
+  return true;
+}
+
+// Whoever waits for this rank does so as long as it reads.
+bool Session::SendLoading() {
+  LoadingMessage loading = {};
+  const uint64_t reads = state_.reads.load();
+  if (!connection_.patience || reads == connection_.reads_told) return true;
+  {
+    MutexLock lock(state_.mutex);
+    const Claim& claim = state_.claim;
+    if (claim.stage != Claim::Stage::kOffered || connection_.offered_attempt != claim.attempt) return true;
+    loading.attempt = claim.attempt;
+    loading.ticket = claim.ticket;
+  }
+  if (!Send(loading, MessageType::kLoading)) return false;
+  connection_.reads_told = reads;
   return true;
 }
 

@@ -58,6 +58,7 @@ class SlotReaderWorker {
       size_t index = reader_.next_.fetch_add(1);
       if (index >= reader_.chunks_.size()) return;
       rc_ = ReadChunk(reader_.chunks_[index]);
+      reader_.on_read_();
       if (rc_ == 0) continue;
       snprintf(sentence_, sizeof sentence_, "%s", LastSentence());
       reader_.failed_.store(true);

@@ -9,7 +9,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "client/core/wire/mapping.h"
@@ -31,8 +33,9 @@ int32_t MapSlot(int fd, uint64_t bytes, SharedMapping* out);
 
 class SlotReader {
  public:
-  // `slot` and `lanes` stay the caller's and outlive it.
-  SlotReader(const SlotChunks& slot, Lanes& lanes) : slot_(slot), lanes_(lanes) {}
+  // `slot` and `lanes` stay the caller's and outlive it. `on_read` is called behind each chunk, by any of the threads.
+  SlotReader(const SlotChunks& slot, Lanes& lanes, std::function<void()> on_read)
+      : slot_(slot), lanes_(lanes), on_read_(std::move(on_read)) {}
 
   // ckpt_restore_read: 0 or a negative code with its sentence. Everything has arrived when it returns.
   int32_t Read(const ckpt_box* boxes, uint64_t count);
@@ -52,6 +55,7 @@ class SlotReader {
 
   const SlotChunks& slot_;
   Lanes& lanes_;
+  const std::function<void()> on_read_;
   std::vector<ckpt_box> boxes_;                   // by offset, disjoint
   std::vector<std::shared_ptr<Lane>> box_lanes_;  // of each box; null: host memory
   std::vector<std::shared_ptr<Lane>> used_;

@@ -67,13 +67,13 @@ int32_t Snapshot::Open(const LoadMessage& load, UniqueFd slot, UniqueFd ctl, std
   return 0;
 }
 
-int32_t Snapshot::Read(const ckpt_box* boxes, uint64_t count, Lanes& lanes) {
-  return SlotReader(chunks_, lanes).Read(boxes, count);
+int32_t Snapshot::Read(const ckpt_box* boxes, uint64_t count, State& state) {
+  return SlotReader(chunks_, state.lanes, [&state] { state.NoteRead(); }).Read(boxes, count);
 }
 
-int32_t Snapshot::Map(const void** address, Lanes& lanes) {
+int32_t Snapshot::Map(const void** address, State& state) {
   if (!verified_) {
-    if (int32_t rc = SlotReader(chunks_, lanes).Verify()) return rc;
+    if (int32_t rc = SlotReader(chunks_, state.lanes, [&state] { state.NoteRead(); }).Verify()) return rc;
     verified_ = true;
   }
   *address = mapping_.data();

@@ -13,6 +13,7 @@
 #include "client/include/ckpt/ckpt.h"
 #include "client/src/image_headers.h"
 #include "client/src/slot_reader.h"
+#include "client/src/state.h"
 #include "proto/local/messages.h"
 #include "proto/local/region.h"
 
@@ -28,8 +29,8 @@ class Snapshot {
   [[nodiscard]] uint64_t bytes() const { return chunks_.slot_bytes; }
 
   // ckpt_restore_read and ckpt_restore_map.
-  int32_t Read(const ckpt_box* boxes, uint64_t count, Lanes& lanes);
-  int32_t Map(const void** address, Lanes& lanes);
+  int32_t Read(const ckpt_box* boxes, uint64_t count, State& state);
+  int32_t Map(const void** address, State& state);
 
  private:
   int32_t TakeRecord(const LoadMessage& load, int ctl);

@@ -41,6 +41,15 @@ void State::Wake() const {
   [[maybe_unused]] ssize_t ignored = write(wake.get(), &one, sizeof one);  // a full counter wakes as well
 }
 
+void State::NoteRead() {
+  constexpr uint64_t kToldEveryNs = 1'000'000'000;
+  const uint64_t now = MonotonicNs();
+  uint64_t told = read_at_ns.load();
+  if (now < told + kToldEveryNs || !read_at_ns.compare_exchange_strong(told, now)) return;
+  reads.fetch_add(1);
+  Wake();
+}
+
 bool State::Ready() const {
   return registration != nullptr && attachment != nullptr && attempt != 0 &&
          attachment->ready().header_crc == registration->shape->header_crc &&

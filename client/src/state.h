@@ -11,6 +11,7 @@
 #define CKPTD_CLIENT_SRC_STATE_H_
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -81,6 +82,8 @@ struct State {
   BackPressure back_pressure = BackPressure::kSkip;  // the agent's
   int32_t agent_code = 0;                            // NEWS.last_error
 
+  std::atomic<uint64_t> reads{0};  // grows about once a second while a snapshot is read
+  std::atomic<uint64_t> read_at_ns{0};
   Lanes lanes;  // the trainer's thread only
   Pull pull;
   PinWatch pin_watch;
@@ -113,6 +116,7 @@ struct State {
   char last_sentence[256] = {};
 
   void Wake() const;  // any thread; best without the mutex
+  void NoteRead();    // the same: another chunk of what is restored was read
 
   // The rest: with the mutex held.
   [[nodiscard]] bool Ready() const;

@@ -311,6 +311,10 @@ void Agent::On(SessionId session, const Peer&, const LoadedRequest& loaded, cons
   if (Binding* bound = Bound(session, MessageType::kLoaded)) bound->job->OnLoaded(bound->rank, loaded);
 }
 
+void Agent::On(SessionId session, const Peer&, const LoadingRequest& loading, const std::vector<UniqueFd>&) {
+  if (Binding* bound = Bound(session, MessageType::kLoading)) bound->job->OnLoading(bound->rank, loading);
+}
+
 void Agent::On(SessionId session, const Peer&, const LayoutRequest& layout, std::vector<UniqueFd> fds) {
   Binding* bound = Bound(session, MessageType::kLayout);
   if (bound == nullptr) return;

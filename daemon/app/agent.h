@@ -110,6 +110,7 @@ class Agent final : public SessionHandler {
   void On(SessionId session, const Peer& peer, const JoinRequest& join, const std::vector<UniqueFd>& fds);
   void On(SessionId session, const Peer& peer, const ResumeRequest& resume, std::vector<UniqueFd> fds);
   void On(SessionId session, const Peer& peer, const LoadedRequest& loaded, const std::vector<UniqueFd>& fds);
+  void On(SessionId session, const Peer& peer, const LoadingRequest& loading, const std::vector<UniqueFd>& fds);
   void On(SessionId session, const Peer& peer, const LayoutRequest& layout, std::vector<UniqueFd> fds);
   void On(SessionId session, const Peer& peer, const CaptureRequest& capture, const std::vector<UniqueFd>& fds);
   void On(SessionId session, const Peer& peer, const ByeRequest& bye, const std::vector<UniqueFd>& fds);

@@ -1,6 +1,7 @@
 // The effects of the job machine, one overload each. Storage operations run on the record executor (those of deletion
 // on the chore executor) and answer with the event named in room job.
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -88,6 +89,13 @@ struct JobEffects {
       absl::Status forgotten = services.forget_job(job);
       if (!forgotten.ok()) Log(kWarning, "job.forget").Job(job).Error(forgotten);
     });
+  }
+  void operator()(const job::KeepWaiting& e) const {
+    PatienceMessage message{};
+    message.ticket = e.ticket;
+    message.patience_ms = static_cast<uint64_t>(std::chrono::ceil<std::chrono::milliseconds>(e.patience).count());
+    const SessionId session = runner.services_.claims.SessionOf(runner.name(), e.rank, e.ticket);
+    runner.services_.server.Send(session, MessageType::kPatience, message);
   }
   void operator()(const job::AcceptJoin& e) const {
     if (RankRunner* rank = runner.FindRank(e.rank)) rank->Feed(snapshot::Attached{e.process, e.ticket, 0});

@@ -290,6 +290,10 @@ void JobRunner::OnLoaded(Rank rank, const LoadedRequest& loaded) {
   PostToRank(rank, snapshot::LoadFailed{loaded.attempt, loaded.ticket, loaded.code, loaded.reason});
 }
 
+void JobRunner::OnLoading(Rank rank, const LoadingRequest& loading) {
+  PostToRank(rank, snapshot::LoadGoesOn{loading.attempt, loading.ticket});
+}
+
 void JobRunner::OnLayout(Rank rank, snapshot::ProcessId process, uint32_t world, const LayoutRequest& request,
                          UniqueFd headers) {
   if (RankRunner* runner = FindRank(rank)) runner->OnLayout(process, world, request, std::move(headers));

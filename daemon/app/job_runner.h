@@ -37,6 +37,7 @@ class JobRunner {
 
   void OnJoin(const Peer& peer, SessionId session, const JoinRequest& join);
   void OnLoaded(Rank rank, const LoadedRequest& loaded);
+  void OnLoading(Rank rank, const LoadingRequest& loading);
   void OnLayout(Rank rank, snapshot::ProcessId process, uint32_t world, const LayoutRequest& request, UniqueFd headers);
   void OnResume(const Peer& peer, SessionId session, const ResumeRequest& resume, UniqueFd bell);
   void OnCapture(Rank rank, snapshot::ProcessId process);

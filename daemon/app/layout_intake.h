@@ -55,6 +55,7 @@ class LayoutIntake {
 
   [[nodiscard]] uint64_t prepared_bytes() const;
   [[nodiscard]] uint64_t total_bytes() const;
+  [[nodiscard]] bool waits_for_room() const { return !waiting_.empty(); }
   [[nodiscard]] bool busy() const { return !builds_.empty() || !waiting_.empty(); }
 
  private:

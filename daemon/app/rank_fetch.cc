@@ -61,7 +61,22 @@ std::unique_ptr<protect::StoredCopy> RankRunner::OnStorage(const SnapshotId& id)
   return std::make_unique<StorageCopy>(services_, options_.job, options_.rank, id);
 }
 
+// Whoever waits for this rank does so as long as its state is being read. That ends: storage.timeout sees to the
+// storage, and each transfer to the other node. To wait for memory may not.
+void RankRunner::TellReading() {
+  if (std::exchange(tells_reading_, true)) return;
+  auto pulse = [this] {
+    tells_reading_ = false;
+    const snapshot::View view = machine_.view();
+    if (!view.reading) return;
+    TellReading();
+    if (!intake_.waits_for_room()) Feed(snapshot::LoadGoesOn{view.seen, view.ticket});
+  };
+  services_.loop.After(kReadingPulse, scope_.Bind([this, pulse] { options_.enqueue(pulse); }));
+}
+
 void RankFetch::Find(const snapshot::FindLayout& e) const {
+  runner.TellReading();
   if (e.sources.agents.empty()) return FindLayoutByParity(e);
   RankRunner* self = &runner;
   runner.copy_fetch_.Describe({e.snapshot, e.sources.agents},
@@ -140,6 +155,7 @@ std::function<void(absl::StatusOr<region::LayoutSet*>, bool)> RankFetch::WhenPla
 }
 
 void RankFetch::Fetch(const snapshot::Fetch& e) const {
+  runner.TellReading();
   region::LayoutSet* set = runner.Set(e.slot);
   std::shared_ptr<region::SlotFile> file = set == nullptr ? nullptr : set->FileOf(e.slot.index);
   if (!file) return runner.Feed(snapshot::Fetched{e.slot, e.snapshot, Error(ErrorCode::INTERNAL, "no slot file")});

@@ -106,6 +106,7 @@ class RankRunner {
   };
 
   static constexpr Nanos kRetryPause = std::chrono::seconds(2);
+  static constexpr Nanos kReadingPulse = std::chrono::seconds(1);
 
   friend struct RankEffects;  // rank_effects.cc: one overload per effect
   friend struct RankFetch;    // rank_fetch.cc
@@ -115,6 +116,7 @@ class RankRunner {
   [[nodiscard]] std::unique_ptr<protect::StoredCopy> OnStorage(const SnapshotId& id);
   [[nodiscard]] absl::Status MayRegister() const;
   void NeedRoom(bool on);
+  void TellReading();
   [[nodiscard]] snapshot::BellRead ReadBells(snapshot::ProcessId process);
   void JudgeRescued(snapshot::BellRead& read) const;
   [[nodiscard]] region::LayoutSet* Set(const snapshot::SlotId& slot) { return region_.FindLayout(slot.layout); }
@@ -149,6 +151,7 @@ class RankRunner {
   std::vector<snapshot::Event> queue_;  // emptied when all is worked off; keeps its memory, as effects_ does
   snapshot::Effects effects_;           // of the present Step
   bool running_ = false;
+  bool tells_reading_ = false;
   snapshot::ProcessId devices_of_ = 0;
   DevicesRequest devices_;
   std::map<snapshot::ProcessId, uint32_t> asked_;    // header CRC of the last LAYOUT of each process

@@ -113,6 +113,7 @@ class Coordinator {
   // running.cc
   void EnterLoad();
   void BeginLoad();
+  void UpdateLoading();
   void CheckLoads();
   void LoadFailed(const v1::RankReport& facts);
   void Reopen();
@@ -180,6 +181,9 @@ class Coordinator {
   bool listed_ = false;
   Reports reports_;
   std::map<Rank, v1::RankClaim> claims_;
+  uint64_t load_turns_ = 0;     // of all ranks
+  uint64_t load_progress_ = 0;  // of this attempt
+  std::vector<Rank> loading_;   // that have not loaded: the first of them
   std::vector<v1::Refusal> refusals_;
   std::set<Ticket> refused_;
   Grants grants_;
@@ -204,7 +208,7 @@ class Coordinator {
   StatePtr brief_;               // state_ for those who have heard choice_version_; null: there is none
   uint64_t choice_version_ = 0;  // of the first State with the decision and groups_ as they are
   bool choice_dirty_ = false;    // a new choice_version_ is due
-  bool claims_dirty_ = false;    // more ranks have joined than was published
+  bool claims_dirty_ = false;    // more ranks have joined, or loaded, than was published
   bool settling_ = false;
   bool dirty_ = false;
   std::string last_error_;

@@ -95,6 +95,9 @@ struct Printer {
   std::string operator()(const Refuse& e) const {
     return absl::StrCat("Refuse rank ", e.rank, " ticket ", e.ticket, " ", InfoOf(e.code).name, " ", e.message);
   }
+  std::string operator()(const KeepWaiting& e) const {
+    return absl::StrCat("KeepWaiting rank ", e.rank, " ticket ", e.ticket);
+  }
   std::string operator()(const AcceptJoin& e) const {
     return absl::StrCat("AcceptJoin rank ", e.rank, " ticket ", e.ticket, " process ", e.process);
   }

@@ -38,7 +38,7 @@ enum class TimerKind : uint8_t {
   kDecide,     // decide_timeout: agents that have not reported have nothing. key = attempt
   kRetry,      // storage failed in RUN: try again. key = attempt
   kSettle,     // act on the REPORTs that came
-  kJoin,       // restore(timeout=) of a ticket is over. key = ticket
+  kJoin,       // restore(timeout=) of a ticket is over, or this long since it went on. key = ticket
   kPins,       // pins on the storage may be looked at again. key = attempt
   kUndeleted,  // what could not be deleted may be tried again. key = attempt
 };
@@ -258,6 +258,12 @@ struct Refuse {
   ErrorCode code = ErrorCode::INTERNAL;
   std::string message;
 };
+// PATIENCE to the trainer of (rank, ticket): what it waits for goes on. Whatever becomes of it, it is told within this.
+struct KeepWaiting {
+  Rank rank = 0;
+  Ticket ticket = 0;
+  Nanos patience{};
+};
 // snapshot::Attached{process, ticket, running = 0} for the rank: its JOIN was accepted.
 struct AcceptJoin {
   Rank rank = 0;
@@ -334,9 +340,10 @@ struct DeleteEnded {
   absl::Status status;
 };
 
-using Effect = std::variant<PersistSeen, PersistMarks, ForwardState, SendState, SendReport, Refuse, AcceptJoin,
-                            StartTimer, ReadNewest, CreateAttempt, List, CreateDecision, CreateManifest, CheckNewest,
-                            VerifyStep, EndVerification, PutMarker, DeleteStep, LookAtPin, PruneRecords, DeleteEnded>;
+using Effect =
+    std::variant<PersistSeen, PersistMarks, ForwardState, SendState, SendReport, Refuse, KeepWaiting, AcceptJoin,
+                 StartTimer, ReadNewest, CreateAttempt, List, CreateDecision, CreateManifest, CheckNewest, VerifyStep,
+                 EndVerification, PutMarker, DeleteStep, LookAtPin, PruneRecords, DeleteEnded>;
 using Effects = std::vector<Effect>;
 
 [[nodiscard]] std::string ToString(const Event& event);

@@ -62,8 +62,8 @@ void Coordinator::CollectClaims() {
   if (claims_.size() != before) ClaimsChanged();
 }
 
-// Who has joined is told for the sake of whoever runs out of patience; that may wait for the timer, or each rank of
-// thousands would be told to all as it comes.
+// Who has joined, or loaded, is told for the sake of whoever runs out of patience; that may wait for the timer, or each
+// rank of thousands would be told to all as it comes.
 void Coordinator::ClaimsChanged() {
   claims_dirty_ = true;
   dirty_ = dirty_ || context_.config.members.size() < 2;

@@ -82,7 +82,9 @@ bool Member::On(const Join& event) {
   seat.process = event.process;
   seat.join = event;
   seat.waiting = true;
+  if (!again) seat.goes_on = seat.told = false;
   context_.Emit(AcceptJoin{event.rank, event.ticket, event.process});
+  if (seat.told) KeepWaiting(event.rank, seat);  // which a connection that broke may have lost
   if (!again && event.timeout > Nanos{}) {
     context_.Emit(StartTimer{TimerKind::kJoin, event.ticket, event.timeout, event.rank});
   }
@@ -121,6 +123,7 @@ void Member::On(const StateReceived& event) {
   Learn(whole);
   TakeRefusals(state);
   context_.Emit(ForwardState{whole});
+  TakeProgress(*whole);
   SendReport();
 }
 
@@ -183,6 +186,31 @@ void Member::RaiseMarks(const ProtectionMarks& told) {
   const ProtectionMarks before = marks_;
   marks_.Raise(told);
   if (marks_ != before && context_.config.rules.persist_marks) context_.Emit(PersistMarks{{seen_, marks_}});
+}
+
+bool Member::Named(Ticket ticket) const {
+  return state_ != nullptr && std::any_of(ClaimsOf(*state_).begin(), ClaimsOf(*state_).end(),
+                                          [&](const v1::RankClaim& claim) { return claim.ticket() == ticket; });
+}
+
+// The timeout of a restore() is for the decision. Whom it names waits on, as long as the ranks go on to load.
+void Member::TakeProgress(const v1::State& state) {
+  if (state.phase() != v1::State::LOAD) return;
+  const bool same = state.attempt() == loads_ && state.incarnation() == counted_by_;
+  if (same && state.load_progress() <= progress_) return;
+  loads_ = state.attempt();
+  counted_by_ = state.incarnation();
+  progress_ = state.load_progress();
+  for (auto& [rank, seat] : seats_) {
+    if (!seat.waiting || !Named(seat.join.ticket)) continue;
+    seat.goes_on = true;
+    if (!std::exchange(seat.told, true)) KeepWaiting(rank, seat);
+  }
+}
+
+// Its timer may just have begun anew when the last of it was heard, and fires twice before it is refused.
+void Member::KeepWaiting(Rank rank, Seat& seat) {
+  context_.Emit(ckptd::job::KeepWaiting{rank, seat.join.ticket, 2 * seat.join.timeout});
 }
 
 void Member::TakeRefusals(const v1::State& state) {
@@ -266,6 +294,7 @@ void Member::SendReport() {
 void Member::On(const StorageHangs& event) {
   for (const auto& [rank, seat] : seats_) {
     if (!seat.waiting || (event.ticket != 0 && event.ticket != seat.join.ticket)) continue;
+    if (event.ticket != 0 && seat.goes_on) continue;
     Refuse(seat.join.ticket, ErrorCode::STORAGE_HUNG,
            absl::StrCat("job ", context_.config.job, " rank ", rank, ": the storage hangs: ", event.call));
   }
@@ -283,21 +312,29 @@ std::string Member::MissingRanks() const {
   return absl::StrJoin(missing, ",");
 }
 
+std::string Member::WhoStandsStill() const {
+  if (state_ == nullptr || state_->loading().empty()) return "not every rank has loaded in time";
+  return absl::StrCat("what was decided is not loaded: nothing more was read for ranks ",
+                      absl::StrJoin(state_->loading(), ","), "; look at their processes and nodes");
+}
+
 void Member::JoinTimedOut(Ticket ticket, Phase phase) {
   const auto it =
       std::find_if(seats_.begin(), seats_.end(), [&](const auto& seat) { return seat.second.join.ticket == ticket; });
   if (it == seats_.end() || !it->second.waiting) return;
+  if (std::exchange(it->second.goes_on, false)) {
+    context_.Emit(StartTimer{TimerKind::kJoin, ticket, it->second.join.timeout, it->first});
+    return KeepWaiting(it->first, it->second);
+  }
   const std::string name = absl::StrCat("job ", context_.config.job, " rank ", it->first, ": ");
   const bool store = it->first == 0 && phase >= Phase::kReading && phase <= Phase::kCommitting;
   if (store) return Refuse(ticket, ErrorCode::STORAGE_HUNG, name + "the storage does not answer, so no attempt opens");
-  const bool named = state_ != nullptr && std::any_of(ClaimsOf(*state_).begin(), ClaimsOf(*state_).end(),
-                                                      [&](const auto& claim) { return claim.ticket() == ticket; });
-  if (!named && it->first != 0) {
+  if (!Named(ticket) && it->first != 0) {
     return Refuse(ticket, ErrorCode::RANKS_MISSING,
                   name + "rank 0 did not call restore(); only rank 0 opens an attempt that others can join");
   }
   const std::string missing = MissingRanks();
-  if (missing.empty()) return Refuse(ticket, ErrorCode::TIMEOUT, name + "not every rank has loaded in time");
+  if (missing.empty()) return Refuse(ticket, ErrorCode::TIMEOUT, name + WhoStandsStill());
   Refuse(ticket, ErrorCode::RANKS_MISSING, absl::StrCat(name, "ranks ", missing, " did not call restore()"));
 }
 

@@ -38,7 +38,7 @@ class Member {
   void On(const CopyRefused& event);
   void On(const StorageHangs& event);
 
-  // restore(timeout=) of a ticket is over. `phase` is the local coordinator's.
+  // restore(timeout=) of a ticket is over, or nothing went on for as long. `phase` is the local coordinator's.
   void JoinTimedOut(Ticket ticket, Phase phase);
   void Refuse(Ticket ticket, ErrorCode code, const std::string& message);
   void SendReport();
@@ -70,12 +70,17 @@ class Member {
     ProcessId process = 0;
     Join join;
     bool waiting = false;  // inside restore()
+    bool goes_on = false;  // what was decided for it, since its kJoin timer began
+    bool told = false;     // of that
     RankReportPtr facts;
   };
 
   void Learn(const StatePtr& state);
   void RaiseMarks(const ProtectionMarks& told);
   void TakeRefusals(const v1::State& state);
+  void TakeProgress(const v1::State& state);
+  void KeepWaiting(Rank rank, Seat& seat);
+  [[nodiscard]] bool Named(Ticket ticket) const;
   [[nodiscard]] bool FromItsCoordinator(const v1::State& state) const;
   void Ask(const v1::State& state);
   void TellHigher(const v1::State& state);
@@ -83,6 +88,7 @@ class Member {
   [[nodiscard]] ReporterId Self() const;
   [[nodiscard]] bool FactsAreCurrent() const;
   [[nodiscard]] std::string MissingRanks() const;
+  [[nodiscard]] std::string WhoStandsStill() const;
 
   Context& context_;
   bool started_ = false;
@@ -94,6 +100,10 @@ class Member {
   uint64_t region_id_ = 0;
   AttemptId lost_ = 0;
   StatePtr state_;  // the last one heard of attempt `seen_`
+  // Of the newest STATE(LOAD): its attempt, and how far it was, as its coordinator's incarnation counts.
+  AttemptId loads_ = 0;
+  uint64_t counted_by_ = 0;
+  uint64_t progress_ = 0;
   SnapshotId watermark_;
   StepId floor_ = 0;
   ProtectionMarks marks_;

@@ -12,6 +12,8 @@
 namespace ckptd::job {
 namespace {
 
+constexpr size_t kMostLoadingNamed = 32;
+
 bool Persisted(const v1::RankReport& facts, const SnapshotId& id) {
   return std::any_of(facts.persisted().begin(), facts.persisted().end(),
                      [&](const v1::SnapshotRef& ref) { return ToId(ref) == id; });
@@ -28,6 +30,7 @@ void Coordinator::Evaluate() {
   }
   if (phase_ == Phase::kLoad || phase_ == Phase::kRun) {
     UpdateGrants();
+    UpdateLoading();
     CheckLoads();
   }
   if (phase_ == Phase::kLoad || phase_ == Phase::kRun) {
@@ -48,6 +51,8 @@ void Coordinator::BeginLoad() {
   for (const v1::RankClaim& claim : decision_.ranks()) claims_[claim.rank()] = claim;
   grants_.Reset(attempt_, ToId(decision_.parent()));
   TakeStock();
+  load_turns_ = load_progress_ = 0;
+  loading_.clear();
   reports_.Assign(claims_);  // those of GATHER, or of the life before, are void: facts count from here on
   refusals_.clear();
   given_up_ = false;
@@ -81,6 +86,26 @@ bool Coordinator::JoinedAnew() const {
     }
   }
   return false;
+}
+
+// Whoever waits for the others is told that they go on, and whom it waits for.
+void Coordinator::UpdateLoading() {
+  if (phase_ != Phase::kLoad) return;
+  uint64_t turns = 0;
+  std::vector<Rank> loading;
+  size_t place = 0;
+  for (const auto& [rank, claim] : claims_) {
+    const v1::RankReport* facts = reports_.Facts()[place++];
+    const bool named = facts != nullptr && facts->ticket() == claim.ticket();
+    const bool loaded = named && (facts->load() == v1::RankReport::LOADED || facts->load() == v1::RankReport::RUN);
+    if (named) turns += facts->load_turns();
+    if (!loaded && loading.size() < kMostLoadingNamed) loading.push_back(rank);
+  }
+  if (turns == load_turns_ && loading == loading_) return;
+  load_turns_ = turns;
+  loading_ = std::move(loading);
+  ++load_progress_;
+  ClaimsChanged();
 }
 
 void Coordinator::CheckLoads() {

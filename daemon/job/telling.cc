@@ -96,6 +96,8 @@ void Coordinator::Publish() {
     if (std::exchange(choice_dirty_, false)) choice_version_ = version_;
     brief_ = Brief(*state, choice_version_);
     PublishChoice(state.get());
+    state->set_load_progress(load_progress_);
+    if (ToldPhase() == v1::State::LOAD) state->mutable_loading()->Assign(loading_.begin(), loading_.end());
   } else {
     for (const auto& [rank, claim] : claims_) AddTicket(claim, state.get());
   }

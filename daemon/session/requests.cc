@@ -113,6 +113,11 @@ absl::StatusOr<Request> DecodeLoaded(std::span<const std::byte> packet) {
   return LoadedRequest{raw.attempt, raw.ticket, CheckedCode(raw.code), raw.bytes, ShownText(raw.reason)};
 }
 
+absl::StatusOr<Request> DecodeLoading(std::span<const std::byte> packet) {
+  CKPTD_ASSIGN_OR_RETURN(auto raw, Copy<LoadingMessage>(packet));
+  return LoadingRequest{raw.attempt, raw.ticket};
+}
+
 absl::StatusOr<Request> DecodeLayout(std::span<const std::byte> packet) {
   CKPTD_ASSIGN_OR_RETURN(auto raw, Copy<LayoutMessage>(packet));
   if (raw.image_count == 0 || raw.image_count > kMaxImages) {
@@ -204,6 +209,8 @@ absl::StatusOr<Request> Decode(std::span<const std::byte> packet) {
       return DecodeResume(packet);
     case MessageType::kLoaded:
       return DecodeLoaded(packet);
+    case MessageType::kLoading:
+      return DecodeLoading(packet);
     case MessageType::kLayout:
       return DecodeLayout(packet);
     case MessageType::kSave:

@@ -56,6 +56,11 @@ struct LoadedRequest {
   std::string reason;
 };
 
+struct LoadingRequest {
+  AttemptId attempt = 0;
+  Ticket ticket = 0;
+};
+
 struct LayoutRequest {
   AttemptId attempt = 0;
   Ticket ticket = 0;
@@ -111,7 +116,7 @@ struct RescueRequest {
 };
 
 using Request = std::variant<HelloRequest, JoinRequest, ResumeRequest, LoadedRequest, LayoutRequest, CaptureRequest,
-                             ByeRequest, CopierRequest, DevicesRequest, RescueRequest>;
+                             ByeRequest, CopierRequest, DevicesRequest, RescueRequest, LoadingRequest>;
 
 // PROTOCOL or INVALID_ARGUMENT with the field's name. `packet` is private memory.
 [[nodiscard]] absl::StatusOr<Request> Decode(std::span<const std::byte> packet);

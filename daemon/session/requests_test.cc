@@ -119,6 +119,19 @@ TEST(Decode, DevicesOutOfBoundsAreRefused) {
   EXPECT_EQ(CodeOf(Decode(Pack(MessageType::kDevices, path)).status()), ErrorCode::PROTOCOL);
 }
 
+TEST(Decode, Loading) {
+  LoadingMessage loading{};
+  loading.attempt = 3;
+  loading.ticket = 7;
+  auto packet = Pack(MessageType::kLoading, loading);
+  auto request = Decode(packet);
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_EQ(std::get<LoadingRequest>(*request).attempt, 3u);
+  EXPECT_EQ(std::get<LoadingRequest>(*request).ticket, 7u);
+  packet.resize(packet.size() - 1);
+  EXPECT_FALSE(Decode(packet).ok());
+}
+
 TEST(Decode, RescueWithinBounds) {
   RescueMessage rescue{};
   rescue.hold_ns = 700'000'000;

@@ -50,6 +50,9 @@ struct Printer {
   std::string operator()(const LoadFailed& e) const {
     return absl::StrCat("LoadFailed a", e.attempt, " ticket ", e.ticket, " ", InfoOf(e.code).name, " ", e.reason);
   }
+  std::string operator()(const LoadGoesOn& e) const {
+    return absl::StrCat("LoadGoesOn a", e.attempt, " ticket ", e.ticket);
+  }
   std::string operator()(const LayoutFound& e) const {
     return absl::StrCat("LayoutFound ", ToString(e.snapshot), " layout ", e.layout, " ", e.status.ToString());
   }

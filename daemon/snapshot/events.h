@@ -170,6 +170,12 @@ struct LoadFailed {
   std::string reason;
 };
 
+// What the ticket is to load is still being read: by this agent (View::reading), or by the trainer, which says so.
+struct LoadGoesOn {
+  AttemptId attempt = 0;
+  Ticket ticket = 0;
+};
+
 // Results of the effects of the same names.
 struct LayoutFound {
   SnapshotId snapshot;
@@ -229,8 +235,8 @@ struct Draining {
 
 using Event =
     std::variant<Adopted, LayoutAdded, LayoutChosen, RoomNeeded, OthersNeedRoom, JobState, Attached, Died, Reaped,
-                 Withdrawn, BellRead, Loaded, LoadFailed, LayoutFound, Fetched, FlushEnded, FileReplaced, ReadPinned,
-                 ReadUnpinned, DamageFound, Checked, RetryTimer, FlushNewest, Draining>;
+                 Withdrawn, BellRead, Loaded, LoadFailed, LoadGoesOn, LayoutFound, Fetched, FlushEnded, FileReplaced,
+                 ReadPinned, ReadUnpinned, DamageFound, Checked, RetryTimer, FlushNewest, Draining>;
 
 // --------------------------------------------------------------------------------------------------------- effects
 

@@ -61,6 +61,7 @@ class Machine::Impl {
   void On(const BellRead& event);
   void On(const Loaded& event);
   void On(const LoadFailed& event);
+  void On(const LoadGoesOn& event);
   void On(const LayoutFound& event);
   void On(const Fetched& event);
   void On(const FlushEnded& event);
@@ -178,6 +179,7 @@ class Machine::Impl {
 
   // restore() of the present ticket in attempt `seen_`.
   v1::RankReport::Load load_ = v1::RankReport::NONE;
+  uint64_t load_turns_ = 0;  // never falls
   bool load_sent_ = false;
   bool go_sent_ = false;
   Source load_source_ = Source::kNone;

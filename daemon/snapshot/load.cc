@@ -137,6 +137,12 @@ void Machine::Impl::On(const LoadFailed& event) {
   Fail(event.code, event.reason, Reported(load_source_));
 }
 
+void Machine::Impl::On(const LoadGoesOn& event) {
+  if (event.attempt != seen_ || event.ticket != ticket_ || !MayLoad() || load_ != v1::RankReport::WAIT) return;
+  ++load_turns_;
+  report_dirty_ = true;
+}
+
 void Machine::Impl::Fail(ErrorCode code, const std::string& reason, v1::RankReport::Source source) {
   load_ = v1::RankReport::FAILED;
   failure_code_ = code;

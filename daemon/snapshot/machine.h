@@ -99,6 +99,7 @@ struct View {
   AttemptId fenced_by = 0;
   bool owes_flush = false;  // draining, and the newest snapshot is not on storage, or one is still being checked
   bool lent = false;        // a save now would find a grant
+  bool reading = false;     // what restore() is to load comes from other agents or the storage just now
   std::string last_error;
   std::vector<SlotView> slots;
 };

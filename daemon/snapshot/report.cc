@@ -30,6 +30,7 @@ void Machine::Impl::SendReport() {
   report->set_rank(config_.rank);
   report->set_seen(seen_);
   report->set_load(ReportedLoad());
+  report->set_load_turns(load_turns_);
   if (report->load() != v1::RankReport::NONE) report->set_ticket(ticket_);
   if (load_ == v1::RankReport::FAILED) {
     report->set_failure_code(static_cast<uint32_t>(failure_code_));
@@ -82,6 +83,7 @@ View Machine::Impl::view() const {
   view.ticket = ticket_;
   view.process = process_;
   view.load = ReportedLoad();
+  view.reading = fetching_ || (!wanted_.none() && wanted_layout_ == 0);
   view.layout = layout_;
   view.left = Left();
   view.decided = decided_;

@@ -43,6 +43,30 @@ TEST_F(SnapshotTest, FetchesFromStorageIntoASlot) {
   EXPECT_THAT(All<StartFlush>(), IsEmpty()) << "it came from there";
 }
 
+// By the agent, then by the process.
+TEST_F(SnapshotTest, WhoeverWaitsForTheRankIsToldThatItIsRead) {
+  Feed(Attached{kProcess, kTicket, 0});
+  Feed(LoadGoesOn{0, kTicket});
+  EXPECT_THAT(All<ReportChanged>(), IsEmpty()) << "nothing is decided";
+  Feed(JobState{State(2, v1::State::LOAD, {1, 10}, {1, 10})});
+  EXPECT_TRUE(machine_.view().reading);
+  Feed(LoadGoesOn{2, kTicket});
+  EXPECT_EQ(All<ReportChanged>().at(0).report->load_turns(), 1u);
+  Feed(LoadGoesOn{1, kTicket});
+  Feed(LoadGoesOn{2, kTicket + 1});
+  EXPECT_THAT(All<ReportChanged>(), IsEmpty()) << "of another attempt, of another call";
+  Feed(LayoutAdded{3, 2});
+  Feed(LayoutFound{{1, 10}, 3, absl::OkStatus()});
+  EXPECT_TRUE(machine_.view().reading);
+  Feed(Fetched{{3, 0}, {1, 10}, absl::OkStatus()});
+  EXPECT_FALSE(machine_.view().reading);
+  Feed(LoadGoesOn{2, kTicket});
+  EXPECT_EQ(All<ReportChanged>().at(0).report->load_turns(), 2u);
+  Feed(Loaded{2, kTicket});
+  Feed(LoadGoesOn{2, kTicket});
+  EXPECT_THAT(All<ReportChanged>(), IsEmpty());
+}
+
 TEST_F(SnapshotTest, AFetchThatFailsIsReported) {
   Feed(Attached{kProcess, kTicket, 0});
   Feed(JobState{State(2, v1::State::LOAD, {1, 10}, {1, 10})});

@@ -10,6 +10,8 @@
 //   T HELLO            A HELLO_REPLY
 //   T JOIN             A SKIPPED … (why newer steps are passed over, for people; older agents send none),
 //                      A LOAD (descriptors: slot file, ctl file, both read-only)    or LOAD without a snapshot
+//                      A PATIENCE … (the decision names this restore; newer agents. From then on also
+//   T LOADING …        while it reads what LOAD gave it)
 //   T LOADED | FAILED  A GO                        or LOAD again, of a new attempt, when any rank failed; ERROR ends it
 //   T LAYOUT (sealed memfd with the headers)       A LAYOUT_STATE (preparing, bytes so far) …,
 //                                                  A LAYOUT_READY (ctl, bell, hint eventfd, slot files)
@@ -69,6 +71,8 @@ enum class MessageType : uint16_t {
   kDevices = 22,
   kRescue = 23,
   kSkipped = 24,
+  kPatience = 25,
+  kLoading = 26,
 };
 
 struct MessageHead {
@@ -171,6 +175,22 @@ struct LoadedMessage {  // code 0 = loaded and verified; else the number of an e
   uint32_t reserved0;
   uint64_t bytes;
   char reason[256];
+};
+
+// The timeout of the JOIN was for the decision. What was decided goes on to be loaded, by this rank or others: T waits
+// for GO, another LOAD or ERROR so much longer from now on, at least.
+struct PatienceMessage {
+  MessageHead head;
+  uint64_t ticket;
+  uint64_t patience_ms;
+};
+
+// A hint, about once a second while the trainer reads. Only to an agent that sent PATIENCE on this connection: older
+// ones do not know it.
+struct LoadingMessage {
+  MessageHead head;
+  uint64_t attempt;
+  uint64_t ticket;
 };
 
 struct GoMessage {
@@ -363,6 +383,8 @@ static_assert(sizeof(JoinMessage) == 24 + 136 + 40);
 static_assert(sizeof(LoadMessage) == 24 + 24 + 16 + 16 + kMaxSkipped * 24);
 static_assert(sizeof(SkippedMessage) == 24 + 8 + 24 + 1000);
 static_assert(sizeof(LoadedMessage) == 24 + 32 + 256);
+static_assert(sizeof(PatienceMessage) == 40);
+static_assert(sizeof(LoadingMessage) == 40);
 static_assert(sizeof(GoMessage) == 48);
 static_assert(sizeof(ErrorMessage) == 1032);
 static_assert(sizeof(LayoutMessage) == 56);

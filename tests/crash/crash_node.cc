@@ -84,6 +84,7 @@ struct NodeEffects {
     const bool retry = e.kind == job::TimerKind::kRetry || e.kind == job::TimerKind::kUndeleted;
     if (retry) node.retries_.push_back(e);
   }
+  void operator()(const job::KeepWaiting&) const {}
   void operator()(const job::DeleteEnded&) const {}
   void operator()(const job::EndVerification&) const {}
   template <typename Request>

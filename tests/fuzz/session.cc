@@ -54,6 +54,7 @@ void Check(const LoadedRequest& loaded) {
   FUZZ_CHECK(InfoOf(loaded.code).code == loaded.code);
   CheckText(loaded.reason);
 }
+void Check(const LoadingRequest& /*loading*/) {}
 void Check(const LayoutRequest& layout) { FUZZ_CHECK(layout.image_count > 0 && layout.image_count <= kMaxImages); }
 void Check(const CaptureRequest& capture) { FUZZ_CHECK(capture.slot < kMaxSlots && capture.epoch <= kMaxEpoch); }
 void Check(const ByeRequest& /*bye*/) {}
@@ -167,6 +168,9 @@ class World {
   }
   void Do(uint32_t /*session*/, Connection& connection, const LoadedRequest& loaded) {
     if (HasSlots(connection)) slots_.Loaded(loaded);
+  }
+  void Do(uint32_t /*session*/, Connection& connection, const LoadingRequest& loading) {
+    if (HasSlots(connection)) slots_.Loading(loading);
   }
   void Do(uint32_t session, Connection& connection, const LayoutRequest& /*layout*/) {
     if (connection.job.empty()) return;

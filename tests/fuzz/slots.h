@@ -25,6 +25,7 @@ class Slots {
   void Resume(snapshot::ProcessId process, const ResumeRequest& resume);
   void Layout(snapshot::ProcessId process);
   void Loaded(const LoadedRequest& loaded);
+  void Loading(const LoadingRequest& loading) { Feed(snapshot::LoadGoesOn{loading.attempt, loading.ticket}); }
   void Bye(Ticket ticket) { Feed(snapshot::Withdrawn{ticket}); }
   void Died(snapshot::ProcessId process) { Feed(snapshot::Died{process}); }
   void Reaped(snapshot::ProcessId process);

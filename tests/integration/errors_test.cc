@@ -212,6 +212,22 @@ TEST(Errors, AReadThatFailsAtRestore) {
   }
 }
 
+// The timeout is for the decision. What was decided is read for as long as it takes, as long as it goes on.
+TEST(Errors, AStateThatTakesLongerToReadThanTheTimeout) {
+#ifndef CKPTD_FAILPOINTS
+  GTEST_SKIP() << "skipped: this build has no failpoints";
+#endif
+  Node node;
+  ASSERT_TRUE(node.StartAgent());
+  ASSERT_EQ(node.Train(Args("--steps 10 --every 5 --step-ms 5"))->Wait(), 0);
+  ASSERT_EQ(node.StopAgent(), 0) << "not all is durable";
+  std::filesystem::remove_all(node.region());
+  ASSERT_TRUE(node.StartAgent({"CKPTD_FAILPOINTS=fetch.end=sleep:8000"}));
+  auto trainer = node.Train(Args("--steps 20 --every 5 --step-ms 5 --restore-ms 2000"));
+  EXPECT_EQ(NumberField(Restored(*trainer), "step"), 10u) << trainer->Errors() << node.AgentLog();
+  ExpectSameEnd(node, *trainer, "--steps 20");
+}
+
 TEST(Errors, ReadOnlyStorage) {
   Tmpfs tmpfs("200m");
   if (!tmpfs.mounted()) GTEST_SKIP() << kNoMount;

@@ -46,6 +46,7 @@ std::vector<Bytes> AllPackets() {
           PacketOf(MessageType::kJoin, JoinOf("enemy")),
           PacketOf(MessageType::kResume, resume),
           PacketOf<LoadedMessage>(MessageType::kLoaded),
+          PacketOf<LoadingMessage>(MessageType::kLoading),
           PacketOf(MessageType::kLayout, layout),
           PacketOf<CaptureMessage>(MessageType::kSave),
           PacketOf<CaptureMessage>(MessageType::kDone),

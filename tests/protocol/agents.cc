@@ -144,7 +144,7 @@ void World::Execute(int node, const job::Effect& effect) {
     Feed(node, accept->rank, snapshot::Attached{accept->process, accept->ticket, 0});
   } else if (const auto* timer = std::get_if<job::StartTimer>(&effect)) {
     agent.timers.push_back(*timer);
-  } else if (!std::holds_alternative<job::DeleteEnded>(effect) &&
+  } else if (!std::holds_alternative<job::DeleteEnded>(effect) && !std::holds_alternative<job::KeepWaiting>(effect) &&
              !std::holds_alternative<job::EndVerification>(effect)) {
     if (const auto* decide = std::get_if<job::CreateDecision>(&effect)) {
       CheckAnswered(agent, decide->decision);

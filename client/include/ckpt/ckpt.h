@@ -269,7 +269,7 @@ typedef struct ckpt_want {
   uint32_t struct_bytes;
   uint32_t want;
   uint64_t step;               /* of CKPT_WANT_STEP */
-  uint64_t timeout_ns;         /* for the decision of all ranks; 0 = 120 s */
+  uint64_t timeout_ns;         /* for the decision of all ranks, see ckpt_restore_begin; 0 = 120 s */
   uint64_t connect_timeout_ns; /* until an agent answers at all, within timeout_ns; 0 = 10 s */
 } ckpt_want;
 
@@ -295,7 +295,10 @@ typedef struct ckpt_restored {
 /* Joins the job's next attempt and waits for its decision; collective in effect. Errors: AGENT_UNREACHABLE (the
  * sentence names the sockets that were tried, and why not),
  * RANKS_MISSING, RANKS_DISAGREE, RANK_TAKEN, JOB_OWNED, NOT_FOUND (CKPT_WANT_STEP), RESTORE_FAILED, TIMEOUT; never a
- * silent "nothing". */
+ * silent "nothing". All ranks must join, and the step be chosen, within timeout_ns. To read it from other nodes or the
+ * storage, and to load it on all ranks, takes as long as it takes: TIMEOUT when nothing goes on for timeout_ns (noticed
+ * within twice that; the sentence names the ranks), STORAGE_HUNG when the storage hangs (storage.timeout of the agent),
+ * AGENT_UNREACHABLE when the agent is gone for timeout_ns. */
 CKPT_API ckpt_status ckpt_restore_begin(ckpt* ck, const ckpt_want* want, ckpt_restored* out);
 
 /* The safetensors header of image i (JSON text, checked by agent and library), valid until ckpt_restore_end. Tensor

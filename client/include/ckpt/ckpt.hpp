@@ -114,6 +114,7 @@ class Checkpointer {
 
   [[nodiscard]] ckpt* get() const noexcept { return handle_; }
 
+  // `timeout` is for the decision of all ranks, not for reading what was decided: see ckpt_restore_begin.
   ckpt_restored RestoreBegin(uint32_t want = CKPT_WANT_NEWEST, uint64_t step = 0,
                              Nanoseconds timeout = Nanoseconds(0)) {
     ckpt_want wish = {sizeof(ckpt_want), want, step, static_cast<uint64_t>(timeout.count()), 0};

@@ -69,7 +69,7 @@ class TrainerCallback(transformers.TrainerCallback):
     ) -> str | None:
         """What `trainer.train(resume_from_checkpoint=...)` is to be given: a folder, or None for a fresh start.
 
-        timeout: seconds for the decision of all ranks; connect_timeout: until an agent answers. Raises AgentUnreachable
+        timeout: seconds for the decision of all ranks, not for reading what was decided; connect_timeout: until an agent answers. Raises AgentUnreachable
         or RestoreError, and ValueError for a Trainer that could not go on exactly.
         """
         self._refuse(trainer)
