@@ -224,6 +224,18 @@ TEST_F(PeerStoreTest, WhoReadsKeepsTheBytesOfWhatWasRemoved) {
   EXPECT_EQ(bytes, ContentOf({1, 10}));
 }
 
+// Its slot is FREE then, and still read.
+TEST_F(PeerStoreTest, WhoReadsKeepsTheBytesOfWhatWasDeletedBefore) {
+  ASSERT_TRUE(Store(store(), spec_, {1, 10}, Marks(1)).ok());
+  auto copy = store().OpenCopy("gpt", spec_.key(), {1, 10});
+  ASSERT_TRUE(copy.ok()) << copy.status();
+  ASSERT_TRUE(store().Delete("gpt", spec_.key(), {1, 10}).ok());
+  ASSERT_TRUE(store().Remove("gpt", spec_.key()).ok());
+  std::vector<std::byte> bytes(kTestSlotBytes);
+  ASSERT_TRUE(copy->file->Read(0, bytes).ok());
+  EXPECT_EQ(bytes, ContentOf({1, 10}));
+}
+
 TEST_F(PeerStoreTest, ADamagedCopyIsQuarantinedAndItsSlotUsedAgain) {
   ASSERT_TRUE(Store(store(), spec_, {1, 10}, Marks(1)).ok());
   ASSERT_TRUE(store().Quarantine("gpt", spec_.key(), {1, 10}).ok());

@@ -30,13 +30,14 @@ std::string Numbers(const LayoutPlan& plan) {
                       ", the old layouts could give back ", FormatBytes(plan.shrinkable));
 }
 
-// Nobody reads or writes what is FREE: its memory goes even where a process that a trainer forked holds it open. Of the
-// others it goes with the last reader.
-void LetGo(SlotFile& file, SlotStateCode state) {
-  if (state == SlotStateCode::kFree)
-    file.Discard();
+// The last writer of what is FREE is gone. Where no reader has the file either, its memory goes at once, though a
+// process that a trainer forked holds it open; else with the last of them.
+void LetGo(const std::shared_ptr<SlotFile>& file, SlotStateCode state) {
+  if (file == nullptr) return;
+  if (state == SlotStateCode::kFree && file.use_count() == 1)
+    file->Discard();
   else
-    file.Unlink();
+    file->Unlink();
 }
 
 bool SameImages(const std::vector<ImageExtent>& a, const std::vector<ImageExtent>& b) {
@@ -184,8 +185,7 @@ absl::Status RankRegion::RemoveLayout(uint32_t layout) {
   LayoutSet& set = *found->second;
   CKPTD_RETURN_IF_ERROR(set.ctl_->Unlink());
   CKPTD_FP("region.layout.unlinked");
-  for (uint32_t slot = 0; slot < set.slot_count(); ++slot)
-    if (const auto& file = set.files_of_[slot]; file != nullptr) LetGo(*file, set.Slot(slot).state);
+  for (uint32_t slot = 0; slot < set.slot_count(); ++slot) LetGo(set.files_of_[slot], set.Slot(slot).state);
   last_epoch_ = std::max(last_epoch_, set.max_epoch());
   layouts_.erase(found);
   return absl::OkStatus();

@@ -185,6 +185,24 @@ TEST(ScribbledGrant, IsGivenUpAndTheNextSaveWorks) {
   EXPECT_GE(NumberField(Restored(*again), "step"), trainer->Last("CAPTURED")) << node.AgentLog();
 }
 
+// No stray write, but the bell of the agent before an upgrade: the region has no room for a slot in place of one that
+// is lent through a bell that was refused.
+TEST(BellOfAnotherMinor, IsTakenOverWhereTheRegionIsTight) {
+  Node node({.region = "", .storage = "", .settings = {{"region.job_quota", "\"5 MiB\""}}});
+  ASSERT_TRUE(node.StartAgent());
+  auto trainer = node.Train(Args("--steps 100000 --every 5 --step-ms 5"));
+  ASSERT_TRUE(trainer->WaitFor("CAPTURED")) << trainer->Errors() << node.AgentLog();
+  const SharedMemory memory(trainer->pid(), "ckptd-bell");
+  ASSERT_EQ(memory.maps().size(), 1u);
+  reinterpret_cast<BellHead*>(memory.maps().front().memory)->minor = 1;
+  node.KillAgent();
+  ASSERT_TRUE(node.StartAgent()) << node.AgentLog();
+  const uint64_t before = trainer->Last("STEP");
+  while (trainer->Last("DURABLE") <= before)
+    ASSERT_TRUE(trainer->WaitFor("DURABLE")) << "no save works any more: " << node.AgentLog();
+  trainer->Kill();
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Words, ScribbledBeforeTheSeal,
     testing::Values(Stray{"Step", [](BellSlot* slot, std::atomic<uint64_t>*) { slot->step = 1010; }},
