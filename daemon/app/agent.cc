@@ -363,6 +363,8 @@ void Agent::OnFlushed(const FlushOutcome& outcome) {
     metrics_.written_bytes.With({"storage"}).Add(static_cast<double>(outcome.bytes));
     if (runner != nullptr) metrics_.persist_duration.With({job, "storage"}).Observe(seconds);  // else it was forgotten
     Log(kInfo, "flush.done").Job(job).Rank(outcome.key.rank).Snapshot(outcome.id).Field("seconds", seconds);
+  } else if (absl::IsCancelled(outcome.status)) {
+    Log(kInfo, "flush.given_up").Job(job).Rank(outcome.key.rank).Snapshot(outcome.id).Field("seconds", seconds);
   } else {
     metrics_.errors.With({InfoOf(CodeOf(outcome.status)).name}).Add();
     Log(kWarning, "flush.failed").Job(job).Rank(outcome.key.rank).Snapshot(outcome.id).Error(outcome.status);

@@ -82,8 +82,7 @@ void RankRunner::Stop() {
 
 void RankRunner::OnFlushed(const FlushOutcome& outcome) {
   snapshot::SlotId slot{outcome.key.layout, outcome.key.slot};
-  if (!outcome.status.ok()) channel_.NoteProblem(outcome.status);
-  if (outcome.status.ok()) channel_.NoteProblem(absl::OkStatus());
+  if (!absl::IsCancelled(outcome.status)) channel_.NoteProblem(outcome.status);  // given up by us: no problem
   Feed(snapshot::FlushEnded{slot, outcome.id, outcome.status});
 }
 

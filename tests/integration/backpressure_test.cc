@@ -102,6 +102,9 @@ TEST_F(BackPressure, SkipDropsWhatFindsNoSlot) {
   Start("skip", 1, 2);
   Train("--steps 150 --every 3 --step-ms 20");
   ExpectRightEnd(false);
+  const std::string log = node_->AgentLog();
+  EXPECT_NE(log.find("flush.given_up"), log.npos) << "a flush of what another rank dropped";
+  EXPECT_EQ(log.find("flush.failed"), log.npos) << "which nobody has to look at";
   EXPECT_GT(Dropped(1, "NO_FREE_SLOT") + Dropped(0, "BELOW_FLOOR"), 3u);
   EXPECT_GT(Committed(), 1u) << "ranks of different speed commit in the middle of the run too: " << node_->AgentLog();
   ExpectDurable(Newest());
