@@ -213,6 +213,23 @@ TEST_F(CopyKeeperTest, WhatWasOnlyLookedAtIsLetGoOfWhenAllHaveLoaded) {
   EXPECT_TRUE(Held(kTen)) << "it is being read";
 }
 
+// Its transfer would wait for another connection, and keep the slot meanwhile.
+TEST_F(CopyKeeperTest, WhatBrokeOffIsNotWaitedForWhenAllHaveLoaded) {
+  ASSERT_NO_FATAL_FAILURE(Bring(kTen));
+  const auto first = Describe(kTen);
+  auto end = Dial(kTen, *first);
+  ASSERT_TRUE(end.ok() && end->wanted) << end.status();
+  Tell(v1::State::LOAD);
+  EXPECT_TRUE(end->wanted());
+  Tell(v1::State::RUN);
+  EXPECT_FALSE(end->wanted());
+  EXPECT_NE(Describe(kTen)->slot(), first->slot()) << "whoever reads it still begins anew";
+  Tell(v1::State::RUN);
+  end = Error(ErrorCode::FENCED, "the transport has let go of it");
+  Settle();
+  EXPECT_FALSE(Held(kTen));
+}
+
 TEST_F(CopyKeeperTest, WhatWasReadIsLetGoOfAtOnceAndWhatBrokeOffIsNot) {
   ASSERT_NO_FATAL_FAILURE(Bring(kTen));
   const auto read = [&](const absl::Status& status) {

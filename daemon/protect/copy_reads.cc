@@ -8,18 +8,13 @@
 #include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/format/snapshot_ref.h"
+#include "daemon/protect/on_loop.h"
 #include "daemon/protect/parity_reads.h"
 
 namespace ckptd::protect {
 namespace {
 
 constexpr Nanos kNobodyCame = std::chrono::seconds(60);
-
-// What is let go of on the transport's threads goes home first.
-std::shared_ptr<void> OnLoop(Loop& loop, std::shared_ptr<void> held) {
-  auto box = std::make_shared<std::shared_ptr<void>>(std::move(held));
-  return {box.get(), [&loop, box](void*) mutable { (void)loop.Post([box] { box->reset(); }); }};
-}
 
 }  // namespace
 
@@ -93,6 +88,7 @@ transport::BulkEnd CopyReads::EndOf(const transport::TransferName& name, Reading
   end.done = scope_.Bind([this, number = reading.number](const absl::Status& status) {
     if (status.ok()) WasRead(number);
   });
+  end.wanted = [there = std::weak_ptr<const char>(reading.there)] { return !there.expired(); };
   return end;
 }
 
@@ -101,9 +97,9 @@ void CopyReads::WasRead(uint32_t number) {
   std::erase_if(readings_, [&](const auto& entry) { return entry.second.number == number; });
 }
 
+// What is read at this moment keeps its slot by itself; what broke off does not wait for its next connection.
 void CopyReads::HaveLoaded(const std::string& job) {
-  std::erase_if(readings_,
-                [&](const auto& entry) { return entry.first.image.job == job && entry.second.moving.expired(); });
+  std::erase_if(readings_, [&](const auto& entry) { return entry.first.image.job == job; });
 }
 
 // What still moves keeps its number: whoever reads it asks under that for the next connection.

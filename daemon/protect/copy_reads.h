@@ -65,7 +65,8 @@ class CopyReads {
     ChunkRange range;
     HeldSnapshot held;
     Nanos touched{0};
-    std::weak_ptr<void> moving;  // a transport's end, as long as it has one
+    std::weak_ptr<void> moving;                                          // a transport's end, as long as it has one
+    std::shared_ptr<const char> there = std::make_shared<const char>();  // as long as this is
   };
   [[nodiscard]] absl::StatusOr<Reading*> Begin(const Key& key, const v1::DescribeRequest& request);
   [[nodiscard]] absl::Status MayHaveMore(const Image& image) const;

@@ -29,7 +29,7 @@ ParityKeeper::ParityKeeper(Loop& loop, const Clock& clock, region::Region& regio
       region_(region),
       work_(work),
       handler_(std::move(handler)),
-      reads_(clock, region, {handler_.issue, handler_.number}) {}
+      reads_(loop, clock, region, {handler_.issue, handler_.number}) {}
 
 // ------------------------------------------------------------------------------------------------------ what there is
 

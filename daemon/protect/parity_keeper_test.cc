@@ -55,12 +55,14 @@ TEST_F(ParityKeeperTest, WhatNobodyReadsIsLetGoOfWhenAllHaveLoaded) {
   keeper_->Heard(state);
   {
     const auto end = Dial(2, kStep10, told->token(), told->slot());
-    ASSERT_TRUE(end.ok()) << end.status();
+    ASSERT_TRUE(end.ok() && end->wanted) << end.status();
+    EXPECT_TRUE(end->wanted());
     state.set_phase(v1::State::RUN);
     keeper_->Heard(state);
     EXPECT_TRUE(store().List().at(0).held) << "it is being read";
+    EXPECT_FALSE(end->wanted()) << "no connection after this one is waited for";
   }
-  keeper_->Heard(state);
+  Settle();
   EXPECT_FALSE(store().List().at(0).held);
 }
 
@@ -82,7 +84,7 @@ TEST_F(ParityKeeperTest, ARangeOfChunksIsRead) {
 TEST_F(ParityKeeperTest, ANodeHasSoManyRangesOfAParityAndNoMore) {
   Store(kStep10);
   uint32_t last = 0;
-  ParityReads reads(clock_, *region_,
+  ParityReads reads(*loop_, clock_, *region_,
                     {[](const transport::TransferName&) { return transport::RandomToken(); }, [&] { return ++last; }},
                     /*most_ranges=*/2);
   const auto ask = [&](const std::string& peer, uint64_t first, uint64_t chunks) {

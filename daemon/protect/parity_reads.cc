@@ -8,6 +8,7 @@
 #include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/format/snapshot_ref.h"
+#include "daemon/protect/on_loop.h"
 #include "daemon/protect/parity_work.h"
 
 namespace ckptd::protect {
@@ -47,8 +48,8 @@ std::optional<ParityPlace> PlaceOf(const region::ParityRecord& record) {
   return place;
 }
 
-ParityReads::ParityReads(const Clock& clock, region::Region& region, Handler handler, size_t most_ranges)
-    : clock_(clock), region_(region), handler_(std::move(handler)), most_ranges_(most_ranges) {}
+ParityReads::ParityReads(Loop& loop, const Clock& clock, region::Region& region, Handler handler, size_t most_ranges)
+    : loop_(loop), clock_(clock), region_(region), handler_(std::move(handler)), most_ranges_(most_ranges) {}
 
 absl::StatusOr<HeldParity> ParityReads::Open(const std::string& job, const ParityPlace& place,
                                              const SnapshotId& id) const {
@@ -129,22 +130,22 @@ std::optional<transport::BulkEnd> ParityReads::Redeem(const transport::TransferN
   send.source.read = [file = reading.held.file, begin = reading.begin](uint64_t offset, std::span<std::byte> into) {
     return file->Read(begin + offset, into);
   };
-  send.source.keep = reading.held.keep;
+  send.source.keep = OnLoop(loop_, reading.held.keep);
   send.source.file = {reading.held.file->read_fd(), reading.begin};
   send.limits.deadline = clock_.Monotonic() + transport::kLongestTransfer;
   const auto first = reading.held.crcs.begin() + static_cast<ptrdiff_t>(reading.begin / chunk_bytes);
   send.chunk_crcs.assign(first, first + static_cast<ptrdiff_t>(reading.bytes / chunk_bytes));
   end.end = std::move(send);
   end.done = scope_.Bind([this, number = name.slot](const absl::Status& status) {
-    if (const auto still = readings_.find(number); still != readings_.end()) still->second.read = status.ok();
+    if (status.ok()) readings_.erase(number);
   });
+  end.wanted = [there = std::weak_ptr<const char>(reading.there)] { return !there.expired(); };
   return end;
 }
 
+// What is read at this moment keeps its slot by itself; what broke off does not wait for its next connection.
 void ParityReads::HaveLoaded(const std::string& job) {
-  std::erase_if(readings_, [&](const auto& entry) {
-    return entry.second.name.job == job && entry.second.held.keep.use_count() == 1;
-  });
+  std::erase_if(readings_, [&](const auto& entry) { return entry.second.name.job == job; });
 }
 
 void ParityReads::Sweep() {
@@ -152,11 +153,7 @@ void ParityReads::Sweep() {
   for (auto& [number, reading] : readings_) {
     if (reading.held.keep.use_count() > 1) reading.touched = now;
   }
-  std::erase_if(readings_, [&](const auto& entry) {
-    const Reading& reading = entry.second;  // whose last holder is to be this one, on the loop's thread
-    if (reading.read) return reading.held.keep.use_count() == 1;
-    return now - reading.touched > kNobodyReads;
-  });
+  std::erase_if(readings_, [&](const auto& entry) { return now - entry.second.touched > kNobodyReads; });
 }
 
 }  // namespace ckptd::protect

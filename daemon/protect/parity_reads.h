@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "daemon/base/callback_scope.h"
 #include "daemon/base/clock.h"
+#include "daemon/os/loop.h"
 #include "daemon/protect/held_parity.h"
 #include "daemon/protect/parity_piece.h"
 #include "daemon/region/region.h"
@@ -35,8 +36,9 @@ class ParityReads {
     std::function<uint32_t()> number;  // another one each time, of all transfers of this node
   };
 
-  // Both outlive it.
-  ParityReads(const Clock& clock, region::Region& region, Handler handler, size_t most_ranges = kMostRanges);
+  // All outlive it.
+  ParityReads(Loop& loop, const Clock& clock, region::Region& region, Handler handler,
+              size_t most_ranges = kMostRanges);
 
   // NOT_FOUND, CORRUPT, INVALID_ARGUMENT; BUSY when the peer has asked for too many ranges.
   [[nodiscard]] absl::StatusOr<v1::DescribeResponse> Describe(const std::string& peer,
@@ -59,11 +61,12 @@ class ParityReads {
     uint64_t begin = 0;  // in the slot
     uint64_t bytes = 0;
     Nanos touched{0};
-    bool read = false;  // all of it
+    std::shared_ptr<const char> there = std::make_shared<const char>();  // as long as this is
   };
   [[nodiscard]] absl::StatusOr<Reading*> Read(const transport::TransferName& name, const ParityPlace& place,
                                               HeldParity held, uint64_t begin, uint64_t bytes);
 
+  Loop& loop_;
   const Clock& clock_;
   region::Region& region_;
   const Handler handler_;

@@ -18,12 +18,12 @@ TEST_F(CopiesTest, ALostNodeComesBackFromItsCopies) {
   ASSERT_NO_FATAL_FAILURE(ComesBackWithout(2, 1));
 }
 
-// Between the first two over UCX; the third has it not, and all work together.
 TEST_F(CopiesTest, WhoCameBackIsProtectedAgainAtOnce) {
   ASSERT_NO_FATAL_FAILURE(Make(3));
   ASSERT_NO_FATAL_FAILURE(IsProtectedAgainAtOnceWithout(2, 1));
 }
 
+// Between the first two over UCX; the third has it not, and all work together.
 TEST_F(CopiesTest, OverUcxTooAndWithANodeThatHasItNot) {
   ClusterOptions options{3, MemoryOnly(), [](size_t number) {
                            std::map<std::string, std::string> more{{"peers.bulk_network", Quoted("trusted")}};
@@ -266,23 +266,56 @@ TEST_P(HolderDies, AndTheJobIsProtectedAgainWhenItIsBack) {
   while (LastOf(ranks, "PROTECTED") <= before) ASSERT_NO_FATAL_FAILURE(AwaitProtected(ranks, 1));
 }
 
-// Who fetches a copy dies in the middle of it: what came in half counts for nothing, and it is fetched anew.
-TEST_F(CopiesTest, TheAgentThatFetchesDiesAndFetchesAgain) {
-  cluster_ = std::make_unique<Cluster>(ClusterOptions{3, MemoryOnly(), {}});
-  for (const size_t i : {0, 1}) ASSERT_TRUE(cluster_->node(i).StartAgent());
-  ASSERT_TRUE(cluster_->node(2).StartAgent({"CKPTD_FAILPOINTS=copy.fetch.chunk=kill"}));
-  Ranks before = TrainUntilProtected({0, 1});
-  LoseNode(1);
-  KillAll(before);
-  const uint64_t promised = LastOf(before, "PROTECTED");
-  const std::string line = LineTo(LastOf(before, "STEP") + 30);
-  Ranks ranks = cluster_->Train({0, 2}, line);
-  std::unique_ptr<Child> spare = cluster_->node(2).TakeAgent();
-  ASSERT_EQ(spare->Wait(), -SIGKILL) << cluster_->Logs();
-  ASSERT_TRUE(cluster_->node(2).StartAgent()) << cluster_->Logs();
-  const Rest rest = Finish(ranks, {0, 2}, line);
-  EXPECT_GE(rest.step, promised) << cluster_->Logs();
-  EXPECT_EQ(rest.sources[1], kReplica) << cluster_->Logs();
+// Node 2 replaces node 1, and its agent dies while it fetches the copy of rank 1.
+class WhoFetchesDies : public CopiesTest {
+ protected:
+  inline static const std::string kSize = " --bytes 1000000";
+  static std::map<std::string, std::string> SmallChunks() {  // 16 of them
+
+    std::map<std::string, std::string> settings = MemoryOnly();
+    settings["region.chunk_bytes"] = Quoted("64 KiB");
+    return settings;
+  }
+  void Dies(const std::string& how, size_t nodes, const std::map<std::string, std::string>& settings) {
+    cluster_ = std::make_unique<Cluster>(ClusterOptions{nodes, settings, {}});
+    for (size_t i = 0; i < nodes; ++i) {
+      std::vector<std::string> environment;
+      if (i == 2) environment.push_back("CKPTD_FAILPOINTS=copy.fetch.chunk=" + how);
+      ASSERT_TRUE(cluster_->node(i).StartAgent(environment)) << cluster_->Logs();
+    }
+    Ranks before = cluster_->Train({0, 1}, kForever + kSize);
+    AwaitProtected(before, 2);
+    LoseNode(1);
+    KillAll(before);
+    promised_ = LastOf(before, "PROTECTED");
+    line_ = LineTo(LastOf(before, "STEP") + 30) + kSize;
+    ranks_ = cluster_->Train({0, 2}, line_);
+    std::unique_ptr<Child> spare = cluster_->node(2).TakeAgent();
+    ASSERT_EQ(spare->Wait(), -SIGKILL) << cluster_->Logs();
+  }
+  void FetchesAgain() {
+    ASSERT_TRUE(cluster_->node(2).StartAgent()) << cluster_->Logs();
+    const Rest rest = Finish(ranks_, {0, 2}, line_);
+    EXPECT_GE(rest.step, promised_) << cluster_->Logs();
+    EXPECT_EQ(rest.sources[1], kReplica) << cluster_->Logs();
+  }
+
+  uint64_t promised_ = 0;
+  std::string line_;
+  Ranks ranks_;
+};
+
+// What came in half counts for nothing, and it is fetched anew.
+TEST_F(WhoFetchesDies, AtTheFirstChunkAndFetchesAgain) {
+  ASSERT_NO_FATAL_FAILURE(Dies("kill", 3, MemoryOnly()));
+  ASSERT_NO_FATAL_FAILURE(FetchesAgain());
+}
+
+// The slots of what it read in half are free at once for who takes its place.
+TEST_F(WhoFetchesDies, AndWhoComesNextIsProtectedAtOnce) {
+  ASSERT_NO_FATAL_FAILURE(Dies("kill@4", 4, SmallChunks()));
+  KillAll(ranks_);
+  ASSERT_NO_FATAL_FAILURE(IsProtectedAgainAtOnce({0, 3}, kForever + kSize));
 }
 
 TEST_F(CopiesTest, AHolderThatStandsStillHoldsUpNobody) {

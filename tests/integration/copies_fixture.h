@@ -106,7 +106,10 @@ class CopiesTest : public testing::Test {
     LoseNode(lost);
     KillAll(running);
     where[lost] = ranks;
-    running = cluster_->Train(where, kForever);
+    IsProtectedAgainAtOnce(where);
+  }
+  void IsProtectedAgainAtOnce(const std::vector<size_t>& where, const std::string& line = kForever) {
+    Ranks running = cluster_->Train(where, line);
     for (const auto& rank : running) EXPECT_NE(NumberField(Restored(*rank), "source"), kStorage);
     const auto began = std::chrono::steady_clock::now();
     AwaitProtected(running, 4);
