@@ -143,17 +143,30 @@ class MovesTest : public ::testing::Test {
               changed_.NotifyAll();
             }};
   }
+  // The image, for others.
+  BulkEnd ServedRead(Moved& one) {
+    ServedSend send;
+    send.source = Source();
+    send.limits.deadline = SystemClock().Monotonic() + std::chrono::seconds(30);
+    for (uint32_t i = 0; i < kMoveChunks; ++i) send.chunk_crcs.push_back(CrcOf(i));
+    BulkEnd end = End(one);
+    end.end = std::move(send);
+    return end;
+  }
+  BulkSource Source() const {
+    BulkSource source;
+    source.read = [image = image_](uint64_t offset, std::span<std::byte> into) {
+      std::memcpy(into.data(), image->data() + offset, into.size());
+      return absl::OkStatus();
+    };
+    return source;
+  }
   void Send(Moved& one, Nanos within = std::chrono::seconds(30), uint32_t ready = kMoveChunks) {
     dialling_.Do([&] {
-      BulkSource source;
-      source.read = [image = image_](uint64_t offset, std::span<std::byte> into) {
-        std::memcpy(into.data(), image->data() + offset, into.size());
-        return absl::OkStatus();
-      };
       SenderLimits limits;
       limits.deadline = SystemClock().Monotonic() + within;
       limits.idle = idle_;
-      auto run = std::make_shared<SendRun>(SystemClock(), one.name, shape_, source, limits);
+      auto run = std::make_shared<SendRun>(SystemClock(), one.name, shape_, Source(), limits);
       MoveOrder order{"b", one.name, kMoveBytes, kMoveChunk, {1}, [this](auto answer) {
                         ++asks_;
                         if (!silent_) answer(Renew());
@@ -170,9 +183,9 @@ class MovesTest : public ::testing::Test {
       for (uint32_t i = 0; i < ready; ++i) MakeReady(one, i);
     });
   }
-  void MakeReady(Moved& one, uint32_t chunk) {
-    const uint32_t crc = Crc32c(0, image_->data() + shape_.Offset(chunk), shape_.Length(chunk));
-    EXPECT_TRUE(one.move->ChunkReady(chunk, crc).ok());
+  void MakeReady(Moved& one, uint32_t chunk) { EXPECT_TRUE(one.move->ChunkReady(chunk, CrcOf(chunk)).ok()); }
+  uint32_t CrcOf(uint32_t chunk) const {
+    return Crc32c(0, image_->data() + shape_.Offset(chunk), shape_.Length(chunk));
   }
   absl::StatusOr<TransferToken> Renew() {
     if (!renewal_.ok()) return renewal_;

@@ -179,6 +179,21 @@ TEST_F(MovesTest, WhoeverWaitsForItsTokenKeepsNobodyFromMoving) {
   EXPECT_FALSE(one_.end.has_value() || other.end.has_value());
 }
 
+// Its agent died in the middle of it; the one after it knows of no chunk, and asks for the same.
+TEST_F(MovesTest, WhoReadsAndHasLostWhatItHadGetsItAgain) {
+  for (const uint64_t cut_after : {uint64_t{30}, UINT64_MAX}) {
+    auto [here, there] = FakeBulk::Connect({.cut_after = cut_after});
+    served_.Do([this, there = there] { EXPECT_TRUE(moves_->Begin(ServedRead(one_), there).ok()); });
+    ReceiveRun reader(SystemClock(), one_.name, shape_, std::get<ServedReceive>(End(one_).end).target, {});
+    reader.Drive(*here);
+    EXPECT_GT(reader.verified_bytes(), 0u);
+    EXPECT_EQ(reader.state(), cut_after == UINT64_MAX ? TransferState::kComplete : TransferState::kRunning)
+        << reader.status();
+  }
+  EXPECT_EQ(*one_.place, *image_);
+  EXPECT_TRUE(Wait(one_.served_end).ok()) << Wait(one_.served_end);
+}
+
 TEST_F(MovesTest, WithoutAChunkNobodyIsDialled) {
   Send(one_, seconds(30), 0);
   ASSERT_TRUE(Until([&] { return shared_->slots->free() == 2; }));

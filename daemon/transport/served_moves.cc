@@ -76,6 +76,7 @@ absl::StatusOr<ServedMoves::ServedPtr> ServedMoves::Make(BulkEnd& end) const {
   if (send.chunk_crcs.size() != shape.chunks() || !send.source.read)
     return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat(ToString(end.name), ": ", send.chunk_crcs.size(),
                                                            " checksums of ", shape.chunks(), " chunks"));
+  send.limits.forgetful = true;  // its agent may have begun anew, and asks for the same
   auto run = std::make_shared<SendRun>(loop_.clock(), end.name, shape, std::move(send.source), send.limits);
   for (uint32_t i = 0; i < shape.chunks(); ++i) CKPTD_RETURN_IF_ERROR(run->ChunkReady(i, send.chunk_crcs[i]));
   served->run = std::move(run);

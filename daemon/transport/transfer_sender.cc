@@ -84,9 +84,12 @@ void TransferSender::Take(const Welcome& welcome, Nanos now) {
     if (chunks_[i].state != ChunkState::kVerified) MarkVerified(chunks_[i], now);
   }
   for (uint32_t i = 0; i < chunks_.size(); ++i) {
-    if (chunks_[i].state == ChunkState::kVerified && !welcome.have[i])
-      return FailProtocol(absl::StrCat("has lost chunk ", i, ", which it had verified"));
+    if (chunks_[i].state != ChunkState::kVerified || welcome.have[i]) continue;
+    if (!limits_.forgetful) return FailProtocol(absl::StrCat("has lost chunk ", i, ", which it had verified"));
+    chunks_[i].state = ChunkState::kReady;
+    --verified_;
   }
+  if (limits_.forgetful) QueueAnew();
   CompleteIfAll();
 }
 
@@ -134,6 +137,14 @@ void TransferSender::MarkVerified(Chunk& chunk, Nanos) {
   chunk.state = ChunkState::kVerified;
   ++verified_;
   vain_connections_ = 0;
+}
+
+// Each once, however often it was lost.
+void TransferSender::QueueAnew() {
+  queue_.clear();
+  for (uint32_t i = 0; i < chunks_.size(); ++i) {
+    if (chunks_[i].state == ChunkState::kReady) queue_.push_back(i);
+  }
 }
 
 void TransferSender::CompleteIfAll() {

@@ -34,6 +34,7 @@ struct SenderLimits {
   Nanos idle = std::chrono::seconds(2);
   uint64_t bytes_per_second = 0;  // 0 = no limit
   uint64_t burst = kMaxChunkBytes;
+  bool forgetful = false;  // the receiver may begin anew: what it has lost is sent again, not its mistake
 };
 
 // One thread at a time.
@@ -100,6 +101,7 @@ class TransferSender {
   void Take(const Stop& stop, Nanos now);
   [[nodiscard]] Chunk* Answered(uint32_t chunk, uint32_t attempt);
   void MarkVerified(Chunk& chunk, Nanos now);
+  void QueueAnew();
   void CompleteIfAll();
   void GiveBackIfIdle(Nanos now);
   [[nodiscard]] bool AnswerIsOwed() const;

@@ -43,6 +43,44 @@ TEST(TransferSender, AChunkThatWaitsForItsRateIs) {
   EXPECT_TRUE(sender.Next(due).has_value());
 }
 
+TEST(TransferSender, WhatTheReceiverHasLostIsSentAgainToWhomMayLoseItOnly) {
+  for (const bool forgetful : {false, true}) {
+    const SenderLimits limits{.deadline = seconds(5000), .vain_connections = 3, .forgetful = forgetful};
+    TransferSender sender({"n2", "gpt", 3, {1, 1000}, 1}, *TransferShape::Make(2 * kPart, kPart), limits);
+    for (uint32_t chunk = 0; chunk < 2; ++chunk) EXPECT_TRUE(sender.ChunkReady(chunk, chunk).ok());
+    sender.Connected(7, kWelcomedAt);
+    sender.Heard(7, Welcome{{true, false}}, kWelcomedAt);
+    EXPECT_EQ(sender.verified(), 1u);
+    sender.Lost(7, kWelcomedAt);
+    sender.Connected(8, kWelcomedAt);
+    sender.Heard(8, Welcome{{false, false}}, kWelcomedAt);
+    sender.Heard(8, Window{1, 2 * kPart}, kWelcomedAt);
+    EXPECT_EQ(CodeOf(sender.status()), forgetful ? ErrorCode::OK : ErrorCode::PROTOCOL) << sender.status();
+    EXPECT_EQ(sender.Next(kWelcomedAt).has_value(), forgetful);
+    if (!forgetful) continue;
+    EXPECT_TRUE(sender.Next(kWelcomedAt).has_value());
+    for (uint32_t chunk = 0; chunk < 2; ++chunk) sender.Heard(8, Verified{chunk, 1}, kWelcomedAt);
+    EXPECT_EQ(sender.state(), TransferState::kComplete);
+  }
+}
+
+// Whatever it says that it has lost: it has the time that there is, and no more.
+TEST(TransferSender, WhoLosesAllAgainAndAgainIsSentItUntilTheDeadline) {
+  const SenderLimits limits{.deadline = kWelcomedAt + seconds(50), .vain_connections = 3, .forgetful = true};
+  TransferSender sender({"n2", "gpt", 3, {1, 1000}, 1}, *TransferShape::Make(2 * kPart, kPart), limits);
+  EXPECT_TRUE(sender.ChunkReady(0, 0).ok() && sender.ChunkReady(1, 1).ok());
+  Nanos now = kWelcomedAt;
+  for (ConnectionId connection = 1; connection < 100; ++connection, now += seconds(1)) {
+    sender.Connected(connection, now);
+    sender.Heard(connection, Welcome{std::vector<bool>(2)}, now);
+    sender.Heard(connection, Window{1, 2 * kPart}, now);
+    if (sender.Next(now).has_value()) sender.Heard(connection, Verified{0, 1}, now);
+    sender.Tick(now);
+    sender.Lost(connection, now);
+  }
+  EXPECT_EQ(CodeOf(sender.status()), ErrorCode::TIMEOUT) << sender.status();
+}
+
 // One of two chunks is captured, sent and verified; nothing follows.
 TransferSender Idle() {
   SenderLimits limits{.deadline = seconds(5000), .silence = seconds(10), .vain_connections = 1, .idle = seconds(2)};

@@ -5,7 +5,8 @@
 // What is accepted must be what its printer makes. Whatever comes: a chunk's place is written by one writer at a time,
 // chunks count only when they matched, and once, and what is sent is what is ready.
 //
-// An input: u8 chunks, then steps: u8 which, and what it takes. Of a frame: u16 length, and so many bytes.
+// An input: u8 chunks (odd: to a receiver that may lose what it had), then steps: u8 which, and what it takes. Of a
+// frame: u16 length, and so many bytes.
 #include <map>
 #include <set>
 #include <utility>
@@ -39,9 +40,10 @@ TransferShape ShapeOf(uint8_t chunks) {
 
 class Ends {
  public:
-  explicit Ends(const TransferShape& shape)
+  // `forgetful`: the receiver may lose what it had.
+  Ends(const TransferShape& shape, bool forgetful)
       : receiver_({"peer", "gpt", 1, {1, 10}, 1}, shape, {.window = 2 * kMaxChunkBytes}, now_),
-        sender_({"peer", "gpt", 1, {1, 10}, 1}, shape, {}) {}
+        sender_({"peer", "gpt", 1, {1, 10}, 1}, shape, {.forgetful = forgetful}) {}
 
   void Step(Reader& in) {
     switch (in.Take<uint8_t>() % 8) {
@@ -169,7 +171,8 @@ class Ends {
 
 void Run(Input input) {
   Reader in(input);
-  Ends ends(ShapeOf(in.Take<uint8_t>()));
+  const auto chunks = in.Take<uint8_t>();
+  Ends ends(ShapeOf(chunks), /*forgetful=*/chunks % 2 == 1);
   for (size_t step = 0; step < kMostSteps && !in.done(); ++step) {
     ends.Step(in);
     ends.Check();

@@ -311,6 +311,12 @@ TEST_F(WhoFetchesDies, AtTheFirstChunkAndFetchesAgain) {
   ASSERT_NO_FATAL_FAILURE(FetchesAgain());
 }
 
+// It had said that it has the chunks before.
+TEST_F(WhoFetchesDies, InTheMiddleAndFetchesAgain) {
+  ASSERT_NO_FATAL_FAILURE(Dies("kill@4", 3, SmallChunks()));
+  ASSERT_NO_FATAL_FAILURE(FetchesAgain());
+}
+
 // The slots of what it read in half are free at once for who takes its place.
 TEST_F(WhoFetchesDies, AndWhoComesNextIsProtectedAtOnce) {
   ASSERT_NO_FATAL_FAILURE(Dies("kill@4", 4, SmallChunks()));
