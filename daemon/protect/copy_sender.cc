@@ -77,7 +77,7 @@ void CopySender::Refresh() {
   counted_ = target.none() ||
              (complete >= target && IsInForce(complete, ToId(state_->unprotected()), state_->protection_turns()));
   if (target.none() && plan_.target().none()) return;
-  std::set<Key> owed = target.none() ? std::set<Key>() : OwedBy(handler_.sealed(target));
+  std::set<Key> owed = target.none() ? std::set<Key>() : OwedBy(Ours(handler_.sealed(target)));
   std::set<std::string> holders;
   for (const Key& key : owed) holders.insert(key.agent);
   std::erase_if(refused_, [&](const Key& key) { return holders.count(key.agent) == 0; });
@@ -85,6 +85,16 @@ void CopySender::Refresh() {
   plan_.SetTarget(target, std::move(owed), counted_);
   if (another) TellRefused();
   Work();
+}
+
+// What a rank left here when it moved to another node is that one's to copy: from here nobody would take it.
+std::set<Rank> CopySender::Ours(const std::set<Rank>& ranks) const {
+  if (!state_->has_decision()) return ranks;
+  std::set<Rank> ours;
+  for (const v1::RankClaim& claim : state_->decision().ranks()) {
+    if (claim.agent() == agent_ && ranks.count(claim.rank()) != 0) ours.insert(claim.rank());
+  }
+  return ours;
 }
 
 std::set<CopySender::Key> CopySender::OwedBy(const std::set<Rank>& ranks) const {

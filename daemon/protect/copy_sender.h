@@ -105,6 +105,7 @@ class CopySender {
     Nanos again{0};  // not before
   };
 
+  [[nodiscard]] std::set<Rank> Ours(const std::set<Rank>& ranks) const;
   [[nodiscard]] std::set<Key> OwedBy(const std::set<Rank>& ranks) const;
   [[nodiscard]] std::optional<ParityPlace> PlaceOf(const Key& key) const;
   [[nodiscard]] absl::StatusOr<Sending> Open(const Key& to, const SnapshotId& id) const;

@@ -68,7 +68,8 @@ class CopySenderTest : public ::testing::Test {
     });
     return HeldSnapshot{*head, std::make_shared<region::SlotRecord>(*record), file_, std::move(keep)};
   }
-  void Protect(StepId step, StepId complete = 0) {
+  // `owner`: who has rank 7 by the decision; without one none was made.
+  void Protect(StepId step, StepId complete = 0, const std::string& owner = "") {
     auto state = std::make_shared<v1::State>();
     state->set_job("gpt");
     state->set_attempt(1);
@@ -76,6 +77,11 @@ class CopySenderTest : public ::testing::Test {
     state->set_copies(2);
     state->add_groups()->mutable_agents()->Add("a");
     state->mutable_groups(0)->mutable_agents()->Add("b");
+    if (!owner.empty()) {
+      v1::RankClaim* claim = state->mutable_decision()->add_ranks();
+      claim->set_rank(7);
+      claim->set_agent(owner);
+    }
     if (step != 0) SetRef({1, step}, state->mutable_protecting());
     if (complete != 0) SetRef({1, complete}, state->mutable_protected_());
     sender_->OnState(state);

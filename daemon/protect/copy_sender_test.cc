@@ -49,6 +49,17 @@ TEST_F(CopySenderTest, OffersMovesAndSealsAndKeepsTheSlotUntilThen) {
   EXPECT_TRUE(calls_.offers.empty());
 }
 
+// Its snapshot is still here, and the holder would take it from nobody else than from where the rank is now.
+TEST_F(CopySenderTest, ARankThatIsOnAnotherNodeNowIsThatNodesMatter) {
+  Protect(10, 0, "c");
+  EXPECT_TRUE(calls_.offers.empty());
+  EXPECT_EQ(sender_->plan().count().owed, 0u);
+  Protect(10, 0, "a");
+  EXPECT_EQ(calls_.offers.size(), 1u);
+  Protect(10, 0, "c");
+  EXPECT_EQ(sender_->plan().count().owed, 0u);
+}
+
 // Of an image of three chunks, to the other four of its group: a chunk to each of three, and nothing to the last, who
 // has to know of the image all the same.
 TEST_F(CopySenderTest, WithParityEachOfTheOthersGetsItsBlock) {

@@ -235,6 +235,25 @@ TEST_F(CopiesTest, AnAttemptThatNobodyDecidesKeepsNothingFromStorage) {
   EXPECT_EQ(rest.sources, (std::vector<uint64_t>{kStorage, kStorage}));
 }
 
+// Both nodes have the step that all ranks loaded, and the next save is far away.
+TEST_F(CopiesTest, WhereARankWasBeforeNobodyComplains) {
+  ASSERT_NO_FATAL_FAILURE(Make(2));
+  Ranks ranks = TrainUntilProtected({0, 1});
+  KillAll(ranks);
+  ranks = cluster_->Train({1, 0}, "--every 100000 --step-ms 5 --steps 100000");
+  for (const auto& rank : ranks) EXPECT_EQ(NumberField(Restored(*rank), "source"), kReplica);
+  const auto is_protected = [](const Said& said) { return said.code == 0 && said.Has("  on 2 nodes\n"); };
+  for (const size_t node : {0, 1}) {
+    Said said = cluster_->AwaitStatus(node, is_protected);
+    for (int i = 0; i < 20 && is_protected(said); ++i) {
+      usleep(100'000);
+      said = cluster_->Ctl(node, "status");
+    }
+    EXPECT_TRUE(is_protected(said)) << "node " << node << said << cluster_->Logs();
+  }
+  KillAll(ranks);
+}
+
 // All agents die and come back: what they hold for each other is adopted as their own slots are.
 TEST_F(CopiesTest, CopiesOutliveTheAgentsThatHoldThem) {
   ASSERT_NO_FATAL_FAILURE(Make(3));
