@@ -118,7 +118,7 @@ class JobRunnerTest : public ::testing::Test {
                                          PeerLinks::Self{"n1", 5}, PeerLinks::Handler{});
     keeper_ = std::make_unique<protect::CopyKeeper>(
         *loop_, SystemClock(), *region_, inline_,
-        protect::CopyKeeper::Handler{[](const std::string&) { return nullptr; }, {}, {}});
+        protect::CopyKeeper::Handler{[](const std::string&) { return nullptr; }, {}, {}, {}});
     flusher_ = std::make_unique<Flusher>(*store_, SystemClock(), inline_, [](const FlushOutcome&) {});
     watch_ = std::make_unique<StorageWatch>(*loop_, SystemClock(), *store_, calls_, inline_, config_.storage.timeout);
     services_.reset(new Services{config_,

@@ -219,12 +219,12 @@ TEST_F(CopyKeeperTest, WhatBrokeOffIsNotWaitedForWhenAllHaveLoaded) {
   const auto first = Describe(kTen);
   auto end = Dial(kTen, *first);
   ASSERT_TRUE(end.ok() && end->wanted) << end.status();
-  Tell(v1::State::LOAD);
+  Enter(v1::State::LOAD);
   EXPECT_TRUE(end->wanted());
-  Tell(v1::State::RUN);
+  Enter(v1::State::RUN);
   EXPECT_FALSE(end->wanted());
   EXPECT_NE(Describe(kTen)->slot(), first->slot()) << "whoever reads it still begins anew";
-  Tell(v1::State::RUN);
+  Enter(v1::State::RUN);
   end = Error(ErrorCode::FENCED, "the transport has let go of it");
   Settle();
   EXPECT_FALSE(Held(kTen));

@@ -41,7 +41,7 @@ class CorruptSlot : public ::testing::Test {
     Lanes lanes;
     std::string bytes(good_.size(), 0);
     ckpt_box box = {bytes.data(), 0, bytes.size(), 0};
-    const bool ok = SlotReader(chunks, lanes).Read(&box, 1) == 0;
+    const bool ok = SlotReader(chunks, lanes, [] {}).Read(&box, 1) == 0;
     return Judge(ok, bytes == good_);
   }
 

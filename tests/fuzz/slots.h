@@ -19,7 +19,7 @@ namespace ckptd::fuzz {
 
 class Slots {
  public:
-  Slots() : machine_({"gpt", 0, {}}) {}
+  Slots() : machine_({"gpt", 0, {}, "here"}) {}
 
   void Join(snapshot::ProcessId process, Ticket ticket) { Feed(snapshot::Attached{process, ticket, 0}); }
   void Resume(snapshot::ProcessId process, const ResumeRequest& resume);
