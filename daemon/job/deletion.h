@@ -11,9 +11,9 @@
 // leftovers without a manifest that are older than Z. Remains, which are not whole and never will be, go without a Z:
 // those of attempts that history has left, and those that nobody can write to the end any more, since a rank dropped
 // the step, or its storage was full, when another had written its part. They would fill the storage for good. The
-// storage looks once more before it marks them: what is whole stays. Steps off the lineage that are committed go only
-// by request. Pinned steps never go; of those that would go otherwise the pins are looked at after a commit, but not
-// more often than once a minute: whoever unpins on another node tells the storage only.
+// storage looks once more before it marks them: what is whole stays. Steps off the lineage that are committed go only by request. Pinned steps never go; of those that would go
+// otherwise the pins are looked at after a commit, but not more often than once a minute: whoever unpins on another
+// node tells the storage only.
 //
 // The oldest victim goes first, and any verified Z behind it will do: a backlog drains with one step read back, not
 // with one for each, also when steps are committed faster than they can be read.
