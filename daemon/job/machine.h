@@ -53,7 +53,6 @@ struct Rules {
   bool deletion_marker = true;              // I7
   bool check_after_marker = true;           // I7
   bool listing_skips_marked = true;         // I7
-  bool remains_are_over = true;             // I7: what somebody may still write to the end is no remains
   bool all_agents_before_zero = true;       // I8
   bool lost_proves_nothing = true;          // I8
   bool attempt_in_identity = true;          // I1

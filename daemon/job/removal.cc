@@ -117,10 +117,8 @@ void Removal::On(const NewestChecked& event) {
 }
 
 void Removal::On(const MarkerPut& event) {
-  const auto stays = deleter_.On(event, context_);
-  for (StoredStep& step : steps_) {
-    if (step.id == stays) Keep(event, &step);
-  }
+  const auto pinned = deleter_.On(event, context_);
+  for (StoredStep& step : steps_) step.pinned = step.pinned || step.id == pinned;
 }
 
 void Removal::On(const StepDeleted& event) {

@@ -59,10 +59,9 @@ class Removal {
   void Ask();
   void TakeAnswers(Effects* effects);
   void End(const absl::Status& why);  // for all that have no result yet
-  // Nobody trains, so no slot is being flushed. What agents have in memory is not known.
+  // Nobody trains, so no slot is being flushed.
   [[nodiscard]] DeletionFacts Facts() const {
-    const auto no = [](const SnapshotId&) { return false; };
-    return {steps_, history_, {}, no, no};
+    return {steps_, history_, {}, [](const SnapshotId&) { return false; }};
   }
 
   Context context_;

@@ -25,8 +25,6 @@ const std::vector<Mutant>& Mutants() {
       {"deletion marker", "I7", 10000000, [](Rules* r) { r->job.deletion_marker = false; }},
       {"check after marker", "I7", 15000000, [](Rules* r) { r->job.check_after_marker = false; }},
       {"listing skips marked", "I7", 10000000, [](Rules* r) { r->job.listing_skips_marked = false; }},
-      {"what somebody may still write to the end is no remains", "I7", 20000,
-       [](Rules* r) { r->job.remains_are_over = false; }},
       {"all agents of the newest decision must answer before 0", "I8", 350000,
        [](Rules* r) { r->job.all_agents_before_zero = false; }},
       {"where parts were destroyed, their absence proves nothing", "I8", 10000000,
