@@ -122,9 +122,8 @@ bool DirectoryFailed(const SimFiles& files) {
   });
 }
 
-// One call fails, and then the agent is started anew. Not where the fsync of a directory failed: the agent refuses what
-// was there as long as it lives, and says that the storage is to be looked at before the next one starts. It goes on
-// with what comes later.
+// One call fails, and then the agent is started anew. Not where the fsync of a directory failed: the agent refuses that
+// directory as long as it lives, and says that the storage is to be looked at before the next one starts.
 Workload IoErrors(const Mutant& mutant) {
   constexpr size_t kErrors = 150;
   return {"an I/O error", kErrors, [=](size_t i) {
@@ -141,12 +140,8 @@ Workload IoErrors(const Mutant& mutant) {
                 node.Drain();
                 node.Retry();
                 node.Drain();
-                if (DirectoryFailed(run.files)) {
-                  node.Save(3);
-                  node.Drain();
-                  return;
-                }
               }
+              if (DirectoryFailed(run.files)) return;
               Node node(run.files, memory, run.recovery, &run.witness);
               node.Drain();
               node.Retry();
@@ -188,7 +183,7 @@ Workload KilledAgent(const Mutant& mutant) {
           }};
 }
 
-// Where the power fails in the life before, the first time at its end, and what stays of it.
+// Where the power fails in the life before, and what stays of it.
 struct Failure {
   sim::Tree disk;
   Promise promise;
@@ -197,7 +192,7 @@ struct Failure {
 Failure FailureOf(const Run& run, size_t i) {
   std::minstd_rand random(static_cast<uint32_t>(7 * i + 1));
   random.discard(3);
-  const size_t op = i == 0 ? run.files.OpCount() : random() % (run.files.OpCount() + 1);
+  const size_t op = random() % (run.files.OpCount() + 1);
   return {run.files.CrashImage(op, i).live(), Ledger::Walk(run.ledger).At(op)};
 }
 
