@@ -22,7 +22,7 @@ constexpr uint32_t kFileMode = 0644;
 constexpr uint32_t kDirectoryMode = 0755;
 constexpr size_t kMaxListed = size_t{1} << 20;
 // Paths of steps come and go; who forgets them pays an fsync each.
-constexpr size_t kMaxDurable = 1024;
+constexpr size_t kMaxDurable = 4096;
 
 absl::Status NotTrusted(const std::string& directory) {
   return Error(ErrorCode::STORAGE_IO,
@@ -65,10 +65,8 @@ absl::Status Publisher::MakeDirectory(const std::string& parent, absl::string_vi
   if (!made.ok()) CKPTD_RETURN_IF_ERROR(CheckNewer(parent, name));
   CKPTD_ASSIGN_OR_RETURN(FileInfo info, files_.Stat(path));  // before the fsync: it is of this one or a later one
   absl::Status synced = SyncChange(parent, failures);
-  if (synced.ok()) {
-    SetDurable(path, info.inode);
-    return synced;
-  }
+  if (synced.ok()) SetDurable(path, info.inode);
+  if (synced.ok()) return synced;
   if (made.ok()) (void)files_.Rmdir(path);  // made anew it is a new name; where others use it already, it stays
   ListFailed(parent);                       // at once: what others make from now on is not in doubt
   return synced;
@@ -179,7 +177,7 @@ uint64_t Publisher::FailuresOf(const std::string& directory) {
   return failed == failed_.end() ? 0 : failed->second.times;
 }
 
-// Notes once which names in a directory may be lost since its fsync failed.
+// Notes what is in a directory after its fsync failed, once.
 void Publisher::ListFailed(const std::string& directory) {
   uint64_t times = 0;
   {
@@ -191,9 +189,7 @@ void Publisher::ListFailed(const std::string& directory) {
   absl::StatusOr<std::vector<DirEntry>> entries = files_.ReadDir(directory, kMaxListed);
   if (!entries.ok()) return;  // all that is found there is in doubt until it can be listed
   std::set<std::string> names;
-  for (DirEntry& entry : *entries) {
-    if (!KnownDurable(absl::StrCat(directory, "/", entry.name))) names.insert(std::move(entry.name));
-  }
+  for (DirEntry& entry : *entries) names.insert(std::move(entry.name));
   MutexLock lock(mutex_);
   Failed& failed = failed_[directory];
   if (failed.times == times) failed.names = std::move(names);

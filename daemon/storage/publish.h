@@ -74,7 +74,7 @@ class Publisher {
   // A directory whose fsync failed.
   struct Failed {
     uint64_t times = 0;
-    std::optional<std::set<std::string>> names;  // that may be lost since the last time, once it could be listed
+    std::optional<std::set<std::string>> names;  // what was in it after the last time, once it could be listed
   };
 
   absl::Status GiveName(const std::string& temp_path, const std::string& final_path);

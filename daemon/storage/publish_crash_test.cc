@@ -316,18 +316,6 @@ TEST(Publish, OfAFailedDirectoryOnlyWhatCameLaterIsTrusted) {
   }
 }
 
-// What was durable before an fsync failed stays so, however many steps come and are forgotten after it.
-TEST(Publish, WhatWasDurableBeforeAFailureIsNotInDoubtLater) {
-  constexpr int kManySteps = 1200;  // more than are remembered
-  World world;
-  ASSERT_TRUE(world.store->CreateExclusive("job/step-1/rank", "x").ok());
-  world.files.FailCall(2, EIO);  // after mkdir and stat: the fsync of the root
-  EXPECT_FALSE(world.store->CreateExclusive("other/step-1/rank", "x").ok());
-  for (int step = 2; step < kManySteps; ++step) {
-    ASSERT_TRUE(world.store->OpenForWrite("job/step-" + std::to_string(step) + "/rank", 0).ok()) << step;
-  }
-}
-
 // The storage may still be away when the directory is looked at: then all that is found is in doubt.
 TEST(Publish, AFailedDirectoryThatCannotBeListedIsListedLater) {
   World world;
