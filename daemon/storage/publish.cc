@@ -1,8 +1,5 @@
 #include "daemon/storage/publish.h"
 
-#include <utility>
-#include <vector>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -20,15 +17,6 @@ constexpr absl::string_view kTemporaryPrefix = ".tmp-";
 // The umask of the service decides who may read checkpoints.
 constexpr uint32_t kFileMode = 0644;
 constexpr uint32_t kDirectoryMode = 0755;
-constexpr size_t kMaxListed = size_t{1} << 20;
-// Paths of steps come and go; who forgets them pays an fsync each.
-constexpr size_t kMaxDurable = 4096;
-
-absl::Status NotTrusted(const std::string& directory) {
-  return Error(ErrorCode::STORAGE_IO,
-               absl::StrCat("fsync ", directory, ": failed before, so what it held then is not known to be durable; ",
-                            "check the storage, then restart the agent unless later steps are saved again"));
-}
 
 }  // namespace
 
@@ -45,40 +33,18 @@ bool Publisher::IsLeftover(absl::string_view name) const {
 }
 
 absl::Status Publisher::MakeDirectories(const std::string& root, absl::string_view relative) {
+  std::string path;
   std::string parent;
-  parent.reserve(root.size() + 1 + relative.size());
-  parent = root;
+  for (std::string* each : {&path, &parent}) each->reserve(root.size() + 1 + relative.size());
+  path = root;
   for (absl::string_view level : absl::StrSplit(relative, '/', absl::SkipEmpty())) {
-    CKPTD_RETURN_IF_ERROR(MakeDirectory(parent, level));
-    absl::StrAppend(&parent, "/", level);
+    parent = path;
+    absl::StrAppend(&path, "/", level);
+    absl::Status made = files_.Mkdir(path, kDirectoryMode);
+    if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
+    CKPTD_RETURN_IF_ERROR(SyncDirectory(parent));
   }
   return absl::OkStatus();
-}
-
-absl::Status Publisher::MakeDirectory(const std::string& parent, absl::string_view name) {
-  const std::string path = absl::StrCat(parent, "/", name);
-  if (KnownDurable(path)) return absl::OkStatus();
-  ListFailed(parent);
-  const uint64_t failures = FailuresOf(parent);
-  absl::Status made = files_.Mkdir(path, kDirectoryMode);
-  if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
-  if (!made.ok()) CKPTD_RETURN_IF_ERROR(CheckNewer(parent, name));
-  CKPTD_ASSIGN_OR_RETURN(FileInfo info, files_.Stat(path));  // before the fsync: it is of this one or a later one
-  absl::Status synced = SyncChange(parent, failures);
-  if (synced.ok()) SetDurable(path, info.inode);
-  if (synced.ok()) return synced;
-  if (made.ok()) (void)files_.Rmdir(path);  // made anew it is a new name; where others use it already, it stays
-  ListFailed(parent);                       // at once: what others make from now on is not in doubt
-  return synced;
-}
-
-absl::Status Publisher::RemoveDirectory(const std::string& path) {
-  const std::string parent = ParentOf(path);
-  const uint64_t failures = FailuresOf(parent);
-  absl::Status removed = files_.Rmdir(path);
-  if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
-  absl::Status synced = removed.ok() ? SyncChange(parent, failures) : SyncDirectory(parent);
-  return absl::IsNotFound(synced) ? absl::OkStatus() : synced;
 }
 
 std::string Publisher::TempPath(const std::string& directory) const {
@@ -139,69 +105,20 @@ absl::Status Publisher::GiveName(const std::string& temp_path, const std::string
   return absl::OkStatus();
 }
 
-absl::Status Publisher::SyncDirectory(const std::string& path) { return SyncChange(path, 0); }
-
-absl::Status Publisher::SyncChange(const std::string& directory, uint64_t failures) {
-  if (FailuresOf(directory) != failures) return NotTrusted(directory);
-  absl::Status status = files_.SyncDir(directory);
-  if (status.ok()) return FailuresOf(directory) == failures ? status : NotTrusted(directory);
-  if (absl::IsNotFound(status) || IsBeforeSync(status)) return status;
+absl::Status Publisher::SyncDirectory(const std::string& path) {
+  {
+    MutexLock lock(mutex_);
+    if (failed_directories_.contains(path)) {
+      return Error(ErrorCode::STORAGE_IO,
+                   absl::StrCat("fsync ", path, ": failed before, so what it holds is not known to be durable; check ",
+                                "the storage, then restart the agent"));
+    }
+  }
+  absl::Status status = files_.SyncDir(path);
+  if (status.ok() || absl::IsNotFound(status) || IsBeforeSync(status)) return status;
   MutexLock lock(mutex_);
-  Failed& failed = failed_[directory];
-  ++failed.times;
-  failed.names.reset();
+  failed_directories_.insert(path);
   return status;
-}
-
-bool Publisher::KnownDurable(const std::string& path) {
-  uint64_t inode = 0;
-  {
-    MutexLock lock(mutex_);
-    const auto known = durable_.find(path);
-    if (known == durable_.end()) return false;
-    inode = known->second;
-  }
-  absl::StatusOr<FileInfo> info = files_.Stat(path);
-  return info.ok() && info->inode == inode;
-}
-
-void Publisher::SetDurable(const std::string& path, uint64_t inode) {
-  MutexLock lock(mutex_);
-  if (durable_.size() >= kMaxDurable) durable_.clear();
-  durable_[path] = inode;
-}
-
-uint64_t Publisher::FailuresOf(const std::string& directory) {
-  MutexLock lock(mutex_);
-  const auto failed = failed_.find(directory);
-  return failed == failed_.end() ? 0 : failed->second.times;
-}
-
-// Notes what is in a directory after its fsync failed, once.
-void Publisher::ListFailed(const std::string& directory) {
-  uint64_t times = 0;
-  {
-    MutexLock lock(mutex_);
-    const auto failed = failed_.find(directory);
-    if (failed == failed_.end() || failed->second.names) return;
-    times = failed->second.times;
-  }
-  absl::StatusOr<std::vector<DirEntry>> entries = files_.ReadDir(directory, kMaxListed);
-  if (!entries.ok()) return;  // all that is found there is in doubt until it can be listed
-  std::set<std::string> names;
-  for (DirEntry& entry : *entries) names.insert(std::move(entry.name));
-  MutexLock lock(mutex_);
-  Failed& failed = failed_[directory];
-  if (failed.times == times) failed.names = std::move(names);
-}
-
-// OK for a name that was not there yet when the directory's fsync failed.
-absl::Status Publisher::CheckNewer(const std::string& directory, absl::string_view name) {
-  MutexLock lock(mutex_);
-  const auto failed = failed_.find(directory);
-  if (failed == failed_.end()) return absl::OkStatus();
-  const std::optional<std::set<std::string>>& names = failed->second.names;
-  return names && !names->contains(std::string(name)) ? absl::OkStatus() : NotTrusted(directory);
 }
 
 }  // namespace ckptd
