@@ -14,12 +14,7 @@
 namespace ckptd {
 
 RankFlush::RankFlush(Store& store, const Clock& clock, const FlushSource& source, const std::atomic<bool>* cancel)
-    : store_(store),
-      clock_(clock),
-      source_(source),
-      cancel_(cancel),
-      writers_(source.images.size()),
-      there_(source.images.size()) {}
+    : store_(store), clock_(clock), source_(source), cancel_(cancel), writers_(source.images.size()) {}
 
 std::string RankFlush::ImageName(size_t image) const {
   return InStep(source_.job, source_.id, ImageFileName(source_.rank, source_.world, static_cast<uint32_t>(image)));
@@ -45,33 +40,12 @@ absl::Status RankFlush::WriteChunk(uint32_t chunk) {
   return absl::OkStatus();
 }
 
-absl::Status RankFlush::Begin(size_t image) {
-  const std::string name = ImageName(image);
-  absl::StatusOr<FileInfo> found = store_.Stat(name);
-  there_[image] = found.ok();
-  if (found.ok() || !absl::IsNotFound(found.status())) return found.status();
-  CKPTD_ASSIGN_OR_RETURN(writers_[image], store_.OpenForWrite(name, source_.images[image].bytes));
-  return absl::OkStatus();
-}
-
 absl::Status RankFlush::WriteRange(size_t image, uint64_t begin, uint64_t end) {
-  if (!writers_[image] && !there_[image]) CKPTD_RETURN_IF_ERROR(Begin(image));
-  if (there_[image]) return absl::OkStatus();
-  return writers_[image]->Write(begin - source_.images[image].offset, source_.slot.subspan(begin, end - begin));
-}
-
-// kAlreadyExists: the name is another one's, and durable.
-absl::Status RankFlush::PublishImage(size_t image) {
-  const std::string name = ImageName(image);
-  if (there_[image]) {
-    CKPTD_RETURN_IF_ERROR(store_.Confirm(name));  // a killed agent may have given it
-    return absl::AlreadyExistsError(name);
+  const ImageExtent& extent = source_.images[image];
+  if (!writers_[image]) {
+    CKPTD_ASSIGN_OR_RETURN(writers_[image], store_.OpenForWrite(ImageName(image), extent.bytes));
   }
-  if (!writers_[image]) return Error(ErrorCode::INTERNAL, absl::StrCat(name, ": finished before it was written"));
-  absl::Status status = writers_[image]->Finish();
-  writers_[image].reset();
-  CKPTD_FP("flush.after_image");
-  return status;
+  return writers_[image]->Write(begin - extent.offset, source_.slot.subspan(begin, end - begin));
 }
 
 // True when another one had published a name of ours before.
@@ -79,9 +53,15 @@ absl::StatusOr<bool> RankFlush::PublishImages() {
   bool existed = false;
   for (size_t i = 0; i < writers_.size(); ++i) {
     CKPTD_RETURN_IF_ERROR(CheckWanted());
-    absl::Status status = PublishImage(i);
-    if (!status.ok() && !absl::IsAlreadyExists(status)) return status;
-    existed = existed || !status.ok();
+    if (!writers_[i]) return Error(ErrorCode::INTERNAL, absl::StrCat(ImageName(i), ": finished before it was written"));
+    absl::Status status = writers_[i]->Finish();
+    writers_[i].reset();
+    CKPTD_FP("flush.after_image");
+    if (absl::IsAlreadyExists(status)) {
+      existed = true;
+    } else if (!status.ok()) {
+      return status;
+    }
   }
   return existed;
 }

@@ -3,11 +3,10 @@
 //   chunks, as they are captured:  Write -> part writers under temporary names, direct I/O from the slot
 //   once sealed:                   Finish = fsync, publish each image; then create the sidecar exclusively
 //
-// The sidecar is written after all images are durable: who finds a sidecar finds the images. An image whose name is
-// taken is not written, as there may be no room for it twice: it is read, which is success when the bytes are the same
-// (this flush, or that of a killed agent, failed between this image and the sidecar), and CORRUPT when they are not.
-// After any other failure the object is dead: make a new one and write what has no name yet again from the slot, never
-// a second fsync of the same file.
+// The sidecar is written after all images are durable: who finds a sidecar finds the images. Publishing a name that is
+// taken is success when the bytes there are the same (an agent that was killed after publishing does this again), and
+// CORRUPT when they are not. After any other failure the object is dead: make a new one and write everything again from
+// the slot, never a second fsync of the same file.
 //
 // One thread at a time. Blocks as long as the storage does. CANCELLED soon after `cancel` turns true, until the last
 // image has its name: the object goes then, and what it wrote under temporary names with it.
@@ -59,16 +58,14 @@ class RankFlush {
   // All outlive it; `cancel` may be null.
   RankFlush(Store& store, const Clock& clock, const FlushSource& source, const std::atomic<bool>* cancel = nullptr);
 
-  // Queues the bytes of one chunk, but of images that are there; every chunk once.
+  // Queues the bytes of one chunk; every chunk once.
   [[nodiscard]] absl::Status WriteChunk(uint32_t chunk);
   // After all chunks were written.
   [[nodiscard]] absl::Status Finish(const FlushSeal& seal);
 
  private:
   [[nodiscard]] absl::Status CheckWanted() const;
-  [[nodiscard]] absl::Status Begin(size_t image);
   [[nodiscard]] absl::Status WriteRange(size_t image, uint64_t begin, uint64_t end);
-  [[nodiscard]] absl::Status PublishImage(size_t image);
   [[nodiscard]] absl::StatusOr<bool> PublishImages();
   [[nodiscard]] v1::Sidecar BuildSidecar(const FlushSeal& seal) const;
   [[nodiscard]] absl::Status CheckSameBytes(const FlushSeal& seal);
@@ -80,7 +77,6 @@ class RankFlush {
   const FlushSource& source_;
   const std::atomic<bool>* const cancel_;
   std::vector<std::unique_ptr<PartWriter>> writers_;  // by image
-  std::vector<bool> there_;                           // by image: its name was taken when it was begun
 };
 
 }  // namespace ckptd
