@@ -61,9 +61,10 @@ TEST(Fencing, StoppedProcessWakesAfterTheNextAttemptFilledSlots) {
 TEST(Fencing, TwoAttemptsWithTheSameStepNumber) {
   Node node;
   ASSERT_TRUE(node.StartAgent());
-  auto first = node.Train(Args("--seed 1 --steps 20 --every 5 --step-ms 5 --kill-at 10:captured"));
+  auto first = node.Train(Args("--seed 1 --steps 20 --every 5 --step-ms 5 --await-at 10 --kill-at 10:captured"));
   ASSERT_EQ(first->Wait(), -SIGKILL);
-  auto second = node.Train(Args("--seed 2 --steps 20 --every 5 --step-ms 5 --want fresh --kill-at 10:captured"));
+  auto second =
+      node.Train(Args("--seed 2 --steps 20 --every 5 --step-ms 5 --want fresh --await-at 10 --kill-at 10:captured"));
   ASSERT_EQ(second->Wait(), -SIGKILL);
   std::string line = "--seed 2 --steps 20 --every 5 --step-ms 5";
   auto third = node.Train(Args(line));

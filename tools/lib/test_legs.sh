@@ -13,12 +13,21 @@ ONE_THREAD='TransferSimulation.*:ParityFetchTest.*:Decode.*:*PublishCrashTest.*:
 MANY_NAMES=LimitsOfOthers.JobsAndRanks
 ROWS=() PASSED=0 FAILED=0 SKIPPED=0
 
-# build_preset for a leg, which tells how long it took: LEG PRESET [TARGET...].
-build_leg() {
-  local leg=$1 began=$SECONDS
-  shift
-  build_preset "$@" || return 1
-  echo ", $((SECONDS - began)) of them to build" >"$LOGS/$leg/built"
+# The legs' builds, each begun when the one before is done: a process of its own that tells of each through $BUILDS.
+begin_builds() {
+  exec {BUILDS}< <(exec setsid chrt --idle 0 bash "$CKPTD_ROOT/tools/lib/build_ahead.sh" "$CKPTD_ROOT" "$LOGS" "$@")
+  BUILDER=$!
+}
+
+end_builds() { [ -z "${BUILDER:-}" ] || kill -- "-$BUILDER" 2>/dev/null || true; }
+
+# Waits until what a leg needs is built; tells how long that took. Fails as the build did, with its output.
+await_build() {
+  local leg=$1 began=$SECONDS built status preset
+  read -r built status preset <&"$BUILDS" && [ "$built" = "$leg" ] || { echo "no word from the builds"; return 1; }
+  [ -z "$preset" ] || echo ", $((SECONDS - began)) of them for its build" >"$LOGS/$leg/built"
+  [ "$status" = 0 ] || cat "$LOGS/build-$preset.log"
+  return "$status"
 }
 
 # ctest over one preset; arguments select tests. The gtest binaries write finer counts beside ctest's.
@@ -60,17 +69,16 @@ leg_format() {
   return $bad
 }
 
-# fakecuda: the host device, a GPU for the tests
-leg_release() { build_leg release release "${PROGRAMS[@]}" fakecuda && run_ctest release release -L package; }
+leg_release() { run_ctest release release -L package; }
 
 # By day a test runs in one build, or under both sanitizers. Here what a sanitizer is too slow for, or what it hides; by
 # night everything.
 leg_plain() {
-  if [ -n "$CKPTD_NIGHTLY" ]; then build_leg plain dev && run_ctest plain dev; return; fi
-  build_leg plain dev plain_tests && run_ctest plain dev -L "$PLAIN|bounds" -LE night
+  if [ -n "$CKPTD_NIGHTLY" ]; then run_ctest plain dev; return; fi
+  run_ctest plain dev -L "$PLAIN|bounds" -LE night
 }
 
-leg_threads() { build_leg threads dev && CKPTD_TEST_IO=threads run_ctest threads dev -L integration; }
+leg_threads() { CKPTD_TEST_IO=threads run_ctest threads dev -L integration; }
 
 leg_tsan() {
   local bytes="|bytes" once="-E ^client_device_one_queue_test$" status=0 suppressions
@@ -82,8 +90,7 @@ leg_tsan() {
   # liburing maps and unmaps its rings by raw system calls that the sanitizer does not see: two rings that had the same
   # address one after the other look like a race. The crash tests are the plain leg's: they count kills, not races.
   export CKPTD_TEST_IO=threads GTEST_FILTER="-$ONE_THREAD"
-  build_leg tsan tsan sanitized_tests &&
-    run_ctest tsan tsan -LE "$PLAIN|package|one_thread$bytes" $once || status=$?
+  run_ctest tsan tsan -LE "$PLAIN|package|one_thread$bytes" $once || status=$?
   rm -f "$suppressions"
   return "$status"
 }
@@ -91,9 +98,9 @@ leg_tsan() {
 leg_asan() {
   export ASAN_OPTIONS="detect_stack_use_after_return=1 strict_string_checks=1" UBSAN_OPTIONS="print_stacktrace=1"
   export CKPTD_KILLS=20 # of each kind: enough to run the code of a crash; the plain leg counts them
-  if [ -n "$CKPTD_NIGHTLY" ]; then build_leg asan asan && run_ctest asan asan -LE "package|network"; return; fi
+  if [ -n "$CKPTD_NIGHTLY" ]; then run_ctest asan asan -LE "package|network"; return; fi
   export GTEST_FILTER="-$MANY_NAMES"
-  build_leg asan asan sanitized_tests && run_ctest asan asan -LE "$PLAIN|package"
+  run_ctest asan asan -LE "$PLAIN|package"
 }
 
 # pytest over some of the Python tests: a name for its results, then what to run.
@@ -107,7 +114,7 @@ run_pytest() {
 # Training loops use one core each: one worker a core, a file's tests on one of them; what measures time behind all others.
 leg_python() {
   local most=0 alone=0
-  torch_env_build && build_leg python release "${PROGRAMS[@]}" fakecuda || return 1
+  torch_env_build || return 1
   cd "$CKPTD_ROOT" || return 1
   export CKPTD_BUILD="$CKPTD_ROOT/build/release" PYTHONPATH="$CKPTD_ROOT/client/python" PYTHONDONTWRITEBYTECODE=1
   run_pytest most tests/python --ignore=tests/python/test_overhead.py \
@@ -163,7 +170,6 @@ leg_tidy() {
 # line. The counters are mapped files: on a disk, everything that counts stands still while the disk is behind.
 leg_coverage() {
   local status=0 raw
-  build_leg coverage coverage || return 1
   raw=$(mktemp -d /dev/shm/counters-XXXXXX) && chmod 755 "$raw" || return 1
   LLVM_PROFILE_FILE="$raw/%m%c.profraw" CKPTD_KILLS=20 CKPTD_NIGHTLY='' CKPTD_STEPS=1000000 \
     run_ctest coverage coverage -LE "package|power" || status=1
@@ -180,7 +186,6 @@ prefetch_torch() {
   echo "Fetching torch from PyPI while the build runs (about 7 GB on disk)"
   torch_env_build >"$LOGS/torch.log" 2>&1 </dev/null &
   TORCH_JOB=$!
-  trap 'kill "$TORCH_JOB" 2>/dev/null' EXIT
 }
 
 # Runs one leg in a subshell, adds its counts and remembers its row.
@@ -189,7 +194,7 @@ run_leg() {
   mkdir -p "$LOGS/$leg/gtest"
   printf '%-9s ...' "$leg"
   if [ "$leg" = python ] && [ -n "${TORCH_JOB:-}" ]; then wait "$TORCH_JOB"; fi
-  ( "leg_$leg" ) >"$LOGS/$leg/log" 2>&1 </dev/null || status=$?
+  await_build "$leg" >"$LOGS/$leg/log" 2>&1 && ( "leg_$leg" ) >>"$LOGS/$leg/log" 2>&1 </dev/null || status=$?
   python3 "$CKPTD_ROOT/tools/lib/count.py" "$LOGS/$leg" >"$LOGS/$leg/counts" 2>>"$LOGS/$leg/log" || status=1
   read -r passed failed skipped <"$LOGS/$leg/counts"
   if [ "$status" != 0 ] && [ "${failed:-0}" = 0 ]; then failed=1; fi
