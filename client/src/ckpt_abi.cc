@@ -212,6 +212,13 @@ ckpt_status ckpt_restore_end(ckpt* ck, ckpt_status result, const char* reason, c
   });
 }
 
+ckpt_status ckpt_restore_cancel(ckpt* ck) {
+  return FromAnyThread(ck, [&] {
+    ck->restore.Cancel();
+    return 0;
+  });
+}
+
 const char* ckpt_skipped_why(ckpt* ck, uint32_t index) {
   const char* why = "";
   OnHandle(ck, [&] {

@@ -177,4 +177,17 @@ int32_t Restore::End(int32_t result, const char* reason, ckpt_restored* out) {
   return rc;
 }
 
+void Restore::Cancel() {
+  MutexLock lock(state_.mutex);
+  Claim& claim = state_.claim;
+  const bool waits = claim.stage == Claim::Stage::kJoining || claim.stage == Claim::Stage::kOffered ||
+                     claim.stage == Claim::Stage::kReported;
+  if (!waits || claim.implicit) return;
+  claim.stage = Claim::Stage::kFailed;
+  claim.code = code::CANCELLED;
+  claim.sentence =
+      "job " + state_.job + " rank " + std::to_string(state_.rank) + ": the restore was ended from outside";
+  state_.changed.NotifyAll();
+}
+
 }  // namespace ckptd

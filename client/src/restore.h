@@ -13,7 +13,7 @@
 
 namespace ckptd {
 
-// Used by the thread that restores. What is offered and turns out damaged is refused here, and the agent's next offer
+// Used by the thread that restores, but for Cancel. What is offered and turns out damaged is refused here, and the agent's next offer
 // awaited, until the deadline of the wish.
 class Restore {
  public:
@@ -21,6 +21,9 @@ class Restore {
 
   int32_t Begin(const ckpt_want& want, ckpt_restored* out);
   int32_t End(int32_t result, const char* reason, ckpt_restored* out);
+
+  // Any thread: a restore that is under way ends with CANCELLED.
+  void Cancel();
 
   // Something was offered, and End has not told what became of it.
   [[nodiscard]] bool loading() const { return loading_; }

@@ -86,6 +86,37 @@ TEST_F(RestoreTest, DescribesAndReadsTheSnapshot) {
   EXPECT_EQ(trainer->Save(8), 0) << ckpt_error();
 }
 
+// Cancels until `call` is over.
+ckpt_status Cancelled(ckpt* handle, const std::function<ckpt_status()>& call) {
+  std::atomic<bool> over{false};
+  ckpt_status status = 0;
+  std::string sentence;
+  std::thread caller([&] {
+    status = call();
+    sentence = ckpt_error();
+    over = true;
+  });
+  EXPECT_TRUE(Eventually([&] { return over || ckpt_restore_cancel(handle) != 0; }));
+  caller.join();
+  EXPECT_EQ(sentence, "job job rank 0: the restore was ended from outside");
+  return status;
+}
+
+TEST_F(RestoreTest, EndsWhenAnotherThreadSaysSo) {
+  trainer = std::make_unique<TestTrainer>(agent.socket());
+  EXPECT_EQ(ckpt_restore_cancel(trainer->handle), 0) << "nothing is under way";
+  EXPECT_EQ(Cancelled(trainer->handle, [&] { return Begin(kLong, kLong); }), CKPT_E_CANCELLED) << "no agent";
+  Seal({5000});
+  agent.hold_go = true;
+  ASSERT_EQ(Begin(), 0) << ckpt_error();
+  EXPECT_EQ(Cancelled(trainer->handle, [&] { return End(0); }), CKPT_E_CANCELLED) << "other ranks load";
+  agent.hold_go = false;
+  ASSERT_EQ(Begin(), 0) << ckpt_error();
+  ASSERT_EQ(End(0), 0) << ckpt_error();
+  EXPECT_EQ(ckpt_restore_cancel(trainer->handle), 0);
+  EXPECT_EQ(trainer->Info().attempt, restored.attempt) << "it runs, and stays";
+}
+
 TEST_F(RestoreTest, TellsWhyStepsWerePassedOver) {
   Seal({5000});
   agent.SaySkipped(2, 998, "of a step that LOAD does not name");

@@ -7,8 +7,9 @@
  *  - Nothing allocated here is freed by the caller, nothing the caller allocated is freed here. Structs begin with
  * their size, so that older callers keep working; fill the rest with zero.
  *  - No thread runs before ckpt_open. Calls on one handle come from one thread at a time, except ckpt_gate, ckpt_poll,
- *    ckpt_wait and ckpt_info, which any thread may call at any time before ckpt_close. These may still be under way
- *    when ckpt_close is called, which ends their waits with CKPT_E_CANCELLED; no other call may, and none may begin.
+ *    ckpt_wait, ckpt_info and ckpt_restore_cancel, which any thread may call at any time before ckpt_close. These may
+ *    still be under way when ckpt_close is called, which ends their waits with CKPT_E_CANCELLED; no other call may, and
+ *    none may begin.
  *  - After fork() the child's handle is dead: every call returns CKPT_E_CANCELLED and touches nothing.
  *  - Except in ckpt_restore_*, a failure never means that training must stop: the save is dropped, counted, told.
  *
@@ -327,6 +328,11 @@ CKPT_API ckpt_status ckpt_restore_map(ckpt* ck, const void** address, uint64_t* 
 /* Reports this rank's result (0 = loaded) and waits for the others. 0: go, train from snapshot_step. CKPT_RELOAD: some
  * rank failed; *out describes the next attempt's snapshot, load again. */
 CKPT_API ckpt_status ckpt_restore_end(ckpt* ck, ckpt_status result, const char* reason, ckpt_restored* out);
+
+/* Ends the restore that waits in another thread, in ckpt_restore_begin or ckpt_restore_end: CANCELLED. It is over like
+ * one that failed, and may be begun again. Nothing happens where none is under way. Takes a lock: not for the handler of
+ * a signal. */
+CKPT_API ckpt_status ckpt_restore_cancel(ckpt* ck);
 
 /* Why skipped[index] of the last ckpt_restored was passed over, in a sentence for people: "not committed, and in the
  * memory of 6 of 8 ranks: rank 5: its node n2 and its holder n3 are gone; ...". Never NULL; empty where the agent

@@ -134,6 +134,9 @@ class Checkpointer {
     return status != CKPT_RELOAD;
   }
 
+  // Any thread: a RestoreBegin or RestoreEnd that waits ends with CANCELLED.
+  void RestoreCancel() { Check(ckpt_restore_cancel(handle_)); }
+
   // Why restored->skipped[index] was passed over; empty where nobody says.
   [[nodiscard]] std::string SkippedWhy(uint32_t index) const { return ckpt_skipped_why(handle_, index); }
 

@@ -102,6 +102,7 @@ _PROTOTYPES: dict[str, tuple[object, list[object]]] = {
     "ckpt_restore_header": (c_int32, [_handle, c_uint32, POINTER(c_void_p), POINTER(c_uint64), POINTER(c_uint64)]),
     "ckpt_restore_read": (c_int32, [_handle, c_void_p, c_uint64]),
     "ckpt_restore_end": (c_int32, [_handle, c_int32, c_char_p, POINTER(RestoredView)]),
+    "ckpt_restore_cancel": (c_int32, [_handle]),
     "ckpt_skipped_why": (c_char_p, [_handle, c_uint32]),
     "ckpt_info": (c_int32, [_handle, POINTER(InfoView)]),
     "ckpt_close": (c_int32, [_handle, c_uint64]),

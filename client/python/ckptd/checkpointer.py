@@ -124,7 +124,8 @@ class Checkpointer:
         step: exactly that one instead of the newest. strict=False: what fits is restored, `restored.skipped` tells the
         rest. timeout: seconds for the decision of all ranks. Reading what was decided takes as long as it takes; it is
         given up when nothing goes on for `timeout` (noticed within twice that). connect_timeout: seconds until an agent
-        answers at all; one that is just being restarted is met, one that does not exist is told soon.
+        answers at all; one that is just being restarted is met, one that does not exist is told soon. In the main thread
+        signals are handled meanwhile: Ctrl-C ends it, and it may be called again.
 
         Raises AgentUnreachable, NotFound, LayoutMismatch or RestoreError; never a silent 0.
         """

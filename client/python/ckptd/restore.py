@@ -19,7 +19,7 @@ from .header import Entry, Header
 from .optim import OptimizerPart
 from .placement import Plan, decode_document, plan_part
 from .quiet import gc_paused
-from .session import Session, error, nanoseconds
+from .session import Session, nanoseconds
 from .state import State
 
 _SHOWN = 8  # names in the sentence of a LayoutMismatch
@@ -83,11 +83,11 @@ class Restorer:
                 raise _errors.make("RESTORE_FAILED", f"a rank could not load step {self._told[0]}; start again")
             status, failure = self._try_load(view)
             reason = str(failure)[:200].encode() if failure else None
-            ended = self._lib.ckpt_restore_end(self._session.handle, status, reason, ctypes.byref(view))
+            ended, refused = self._end(status, reason, view)
             if isinstance(failure, Exception) and status in (_MISMATCH, _FAILED):
                 raise failure
-            if ended < 0:
-                raise error(ended, _errors.RestoreError) from failure
+            if refused is not None:
+                raise refused from failure
             if ended != _lib.RELOAD:
                 return self._result(view, time.monotonic() - self._began)
 
@@ -97,10 +97,17 @@ class Restorer:
             want=want, step=step, timeout_ns=nanoseconds(timeout),
             connect_timeout_ns=max(1, nanoseconds(connect_timeout)),
         )  # fmt: skip
-        status = self._lib.ckpt_restore_begin(self._session.handle, ctypes.byref(asked), ctypes.byref(view))
-        if status:
-            raise error(status, _errors.RestoreError)
+        _, refused = self._session.with_others(
+            lambda handle: self._lib.ckpt_restore_begin(handle, ctypes.byref(asked), ctypes.byref(view))
+        )
+        if refused is not None:
+            raise refused
         return view
+
+    def _end(self, status: int, reason: bytes | None, view: _lib.RestoredView) -> tuple[int, Exception | None]:
+        return self._session.with_others(
+            lambda handle: self._lib.ckpt_restore_end(handle, status, reason, ctypes.byref(view))
+        )
 
     def _result(self, view: _lib.RestoredView, seconds: float) -> Restored:
         skipped = [self._passed_over(view.skipped[i], i) for i in range(min(view.skipped_count, 32))]

@@ -81,6 +81,7 @@ class Session:
             raise error(status)
         self._handle = handle
         self._slice = threading.RLock()  # held during a slice of a wait: the handle must live
+        self._joining = threading.RLock()  # the same, while a restore waits for the other ranks
         self.newest = 0  # last step passed to ckpt_save
         self._forks = _forks
         self._stays = storages_stay
@@ -186,6 +187,39 @@ class Session:
             if status != TIMEOUT or left <= 0:
                 return status
 
+    def with_others(self, call: Callable[[ctypes.c_void_p], int]) -> tuple[int, Exception | None]:
+        """The status of `call`, a half of a restore, which waits for the other ranks; and its exception if it failed.
+
+        The main thread handles signals meanwhile: what a handler raises (KeyboardInterrupt) ends the restore, and goes
+        on from here. RestoreError once closed."""
+        handle = self.handle
+        if threading.current_thread() is not threading.main_thread():
+            return self._told(call, handle)
+        ended: list[tuple[int, Exception | None]] = []
+        thread = threading.Thread(
+            target=lambda: ended.append(self._told(call, handle)), name="ckptd-restore", daemon=True
+        )
+        thread.start()
+        try:
+            thread.join()
+        except BaseException:
+            self._cancel_restore(lambda seconds: thread.join(seconds) or not thread.is_alive())
+            raise
+        return ended[0]
+
+    def _told(self, call: Callable[[ctypes.c_void_p], int], handle: ctypes.c_void_p) -> tuple[int, Exception | None]:
+        with self._joining:
+            if not self.alive:
+                return CANCELLED, _errors.make("CANCELLED", "the checkpointer was closed", _errors.RestoreError)
+            status = call(handle)
+            return status, error(status, _errors.RestoreError) if status < 0 else None
+
+    def _cancel_restore(self, over: Callable[[float], bool]) -> None:
+        """Until `over`, which is given seconds to wait: a restore that only begins would miss the first."""
+        self._lib.ckpt_restore_cancel(self._handle)  # null once closed: libckpt refuses it
+        while not over(_SLICE):
+            self._lib.ckpt_restore_cancel(self._handle)
+
     def info(self) -> _lib.InfoView:
         """What libckpt knows of its connection and layout; zeros after `close`."""
         view = _lib.InfoView()
@@ -198,6 +232,8 @@ class Session:
         if not self.alive:
             return 0
         deadline = time.monotonic() + timeout
+        self._cancel_restore(lambda seconds: self._joining.acquire(timeout=seconds))
+        self._joining.release()
         if timeout > 0:
             self.wait(self.newest, _lib.DURABLE | _lib.STILL, timeout)
         if not self.alive:  # closed meanwhile, as by a handler

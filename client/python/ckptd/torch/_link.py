@@ -74,9 +74,11 @@ class Link:
             connect_timeout_ns=max(1, nanoseconds(connect_timeout)),
         )  # fmt: skip
         self._offer, self._joined, self._last = None, False, None
-        status = self._lib.ckpt_restore_begin(self._session.handle, ctypes.byref(asked), ctypes.byref(view))
-        if status:
-            raise error(status, _errors.RestoreError)
+        _, refused = self._session.with_others(
+            lambda handle: self._lib.ckpt_restore_begin(handle, ctypes.byref(asked), ctypes.byref(view))
+        )
+        if refused is not None:
+            raise refused
         self._offer, self._loaded = view, False
         return view
 
@@ -86,16 +88,17 @@ class Link:
             return
         view, self._offer = self._offer, None
         step = view.snapshot_step
-        ended = self._lib.ckpt_restore_end(
-            self._session.handle, status, reason[:200].encode("utf-8", "replace") or None, ctypes.byref(view)
+        sentence = reason[:200].encode("utf-8", "replace") or None
+        ended, refused = self._session.with_others(
+            lambda handle: self._lib.ckpt_restore_end(handle, status, sentence, ctypes.byref(view))
         )
         if ended == _lib.RELOAD:
             raise _errors.make(
                 "RESTORE_FAILED", f"job {self.job}: step {step} could not be read by every rank; "
                 f"load again: step {view.snapshot_step} can be had"
             )  # fmt: skip
-        if ended:
-            raise error(ended, _errors.RestoreError)
+        if refused is not None:
+            raise refused
         self._joined, self._floor = True, view.snapshot_step
 
     def loaded(self) -> None:
