@@ -37,7 +37,12 @@ void AddRank(RankRunner& rank, const std::string& job, std::vector<Problem>& pro
   }
 }
 
-void AddCopies(const JobRunner& job, std::vector<Problem>& problems) {
+// The groups stay where too few are left: who comes back finds its seat.
+bool TooFewHold(const v1::State& state, size_t members) {
+  return state.groups().empty() || members < state.copies() || members <= state.parity();
+}
+
+void AddCopies(const JobRunner& job, size_t members, std::vector<Problem>& problems) {
   constexpr char kNext[] = "training goes on unprotected; correct what is named, it is tried again every few seconds";
   constexpr char kNextTooFew[] =
       "let more nodes be members ([peers]), or set peers.copies or peers.parity lower on all of them: 1 and 0 are "
@@ -47,7 +52,7 @@ void AddCopies(const JobRunner& job, std::vector<Problem>& problems) {
     problems.push_back(
         {Error(CodeOf(failed), absl::StrCat("copies of job ", job.name(), ": ", failed.message())), job.name(), kNext});
   const job::StatePtr& state = job.last_state();
-  if (state == nullptr || state->phase() != v1::State::RUN || !state->groups().empty()) return;
+  if (state == nullptr || state->phase() != v1::State::RUN || !TooFewHold(*state, members)) return;
   if (state->copies() < 2 && state->parity() == 0) return;
   const std::string wanted = state->parity() != 0
                                  ? absl::StrCat("peers.parity is ", state->parity(), ", and there are no more")
@@ -73,7 +78,7 @@ std::vector<Problem> ProblemsOf(Agent& agent) {
   for (const auto& [item, damage] : agent.scrubber().damage()) problems.push_back({damage, item.job});
   for (const auto& [name, job] : agent.jobs()) {
     for (const auto& [number, rank] : job->ranks()) AddRank(*rank, name, problems);
-    AddCopies(*job, problems);
+    AddCopies(*job, agent.links().members().size(), problems);
     AddTrouble(*job, problems);
   }
   return problems;

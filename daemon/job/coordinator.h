@@ -137,6 +137,7 @@ class Coordinator {
   void RememberGroups(const v1::State& before);
   void PlaceHolders(bool anew);
   void GroupRanks();
+  [[nodiscard]] bool SilentForLong(const std::string& agent) const;
   void LeaveOutSilent(const std::set<std::string>& members, std::set<std::string>* agents) const;
   [[nodiscard]] bool NeedsSurvey();
   void TakeStock();

@@ -25,7 +25,7 @@ class CopiesTest : public JobTest {
     config.copies = 2;
     config.place = [this](const std::vector<std::string>& agents, const Groups& before) {
       before_ = before;
-      return Groups{agents};
+      return agents.size() < 2 ? Groups() : Groups{agents};
     };
     machine_ = Machine(std::move(config));
     Feed(Started{seen, 7, 0, kept_});
@@ -293,8 +293,50 @@ TEST_F(CopiesTest, PlacesAgainWhenAMemberOfThePlacementLeavesOrIsNeeded) {
   Feed(MembersChanged{{"A", "B", "C"}});
   EXPECT_THAT(machine_.view().groups, ElementsAre(ElementsAre("A", "B"))) << "nobody needs C";
   Feed(MembersChanged{{"A", "C"}});
+  for (int i = 0; i < 11; ++i) Feed(TimerFired{TimerKind::kResend, 0});
   EXPECT_THAT(machine_.view().groups, ElementsAre(ElementsAre("A", "C")));
   EXPECT_THAT(before_, ElementsAre(ElementsAre("A", "B")));
+}
+
+// An etcd was cut off for longer than its leases: all have left, and come back one by one with what they hold.
+TEST_F(CopiesTest, WhoIsNoMemberForAMomentKeepsItsSeat) {
+  RunFromTen();
+  Feed(MembersChanged{{"A", "B", "C"}});
+  FromB({Held(0, {{1, 10}})});
+  ASSERT_TRUE(machine_.view().protected_now);
+  for (int i = 0; i < 20; ++i) {
+    FromB({Held(0, {{1, 10}})});
+    Feed(TimerFired{TimerKind::kResend, 0});
+  }
+  Feed(MembersChanged{{"A"}});
+  EXPECT_THAT(machine_.view().groups, ElementsAre(ElementsAre("A", "B")));
+  EXPECT_FALSE(machine_.view().protected_now) << "B may be gone for good";
+  Feed(MembersChanged{{"A", "C"}});
+  for (int i = 0; i < 9; ++i) Feed(TimerFired{TimerKind::kResend, 0});
+  EXPECT_THAT(machine_.view().groups, ElementsAre(ElementsAre("A", "B")));
+  Feed(MembersChanged{{"A", "B", "C"}});
+  for (int i = 0; i < 9; ++i) {
+    FromB({Held(0, {{1, 10}})});
+    Feed(TimerFired{TimerKind::kResend, 0});
+  }
+  EXPECT_THAT(machine_.view().groups, ElementsAre(ElementsAre("A", "B")));
+  EXPECT_TRUE(machine_.view().protected_now);
+  EXPECT_TRUE(before_.empty()) << "nothing was placed anew";
+}
+
+// However long it takes until there are enough again: who comes back finds its seat.
+TEST_F(CopiesTest, WhereTooFewAreLeftTheGroupsStay) {
+  RunFromTen();
+  FromB({Held(0, {{1, 10}})});
+  Feed(MembersChanged{{"A"}});
+  for (int i = 0; i < 30; ++i) Feed(TimerFired{TimerKind::kResend, 0});
+  EXPECT_THAT(machine_.view().groups, ElementsAre(ElementsAre("A", "B")));
+  EXPECT_FALSE(machine_.view().protected_now);
+  EXPECT_EQ(ToId(state_->unprotected()), (SnapshotId{1, 10})) << "training does not wait for it";
+  Feed(MembersChanged{{"A", "B"}});
+  for (int i = 0; i < 2; ++i) FromB({Held(0, {{1, 10}})});
+  EXPECT_THAT(machine_.view().groups, ElementsAre(ElementsAre("A", "B")));
+  EXPECT_TRUE(machine_.view().protected_now);
 }
 
 // A has ranks 0 and 1 of 3, B has rank 2: nobody shares parity with rank 1, so it would be waited for without end, and

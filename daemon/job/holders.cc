@@ -26,7 +26,8 @@ void Coordinator::RememberGroups(const v1::State& before) {
 }
 
 // The agents of the ranks; where they are too few, all members. Those who were placed in this attempt stay, so that a
-// rank's agent that comes back moves little.
+// rank's agent that comes back moves little: also while they are no members, until they are silent for long. After an
+// etcd that was cut off all come back one by one, with all that they hold. Where too few are left, the groups stay too.
 void Coordinator::PlaceHolders(bool anew) {
   if (!context_.config.copying()) return;
   holders_missing_.reset();
@@ -34,11 +35,13 @@ void Coordinator::PlaceHolders(bool anew) {
   std::set<std::string> agents;
   for (const auto& [rank, claim] : claims_) agents.insert(claim.agent());
   if (!anew) agents.merge(AgentsOf(groups_));
-  std::erase_if(agents, [&](const std::string& agent) { return members.count(agent) == 0; });
+  std::erase_if(agents, [&](const std::string& agent) { return members.count(agent) == 0 && SilentForLong(agent); });
   if (agents.size() < context_.config.fewest_nodes()) agents = members;
   LeaveOutSilent(members, &agents);
   if (!anew && agents == AgentsOf(groups_)) return;
-  groups_ = context_.config.place({agents.begin(), agents.end()}, groups_);
+  Groups placed = context_.config.place({agents.begin(), agents.end()}, groups_);
+  if (!anew && placed.empty()) return;
+  groups_ = std::move(placed);
   GroupRanks();
   dirty_ = choice_dirty_ = true;
 }
@@ -58,15 +61,17 @@ Holdings Coordinator::Stock() const {
           context_.config.parity, &rank_groups_};
 }
 
+bool Coordinator::SilentForLong(const std::string& agent) const {
+  uint64_t heard = 0;
+  return ticks_ > kSilentForLong && reports_.Silent(agent, &heard) > kSilentForLong;
+}
+
 // Not every membership notices who is gone, and a job may stand still: then nobody would ever hold in its place. Where
 // too few are left, all stay: they may come back.
 void Coordinator::LeaveOutSilent(const std::set<std::string>& members, std::set<std::string>* agents) const {
   // A group of parity without one of its owners protects no fewer: it waits for its own.
   if (context_.config.parity != 0) return;
-  const auto silent = [this](const std::string& agent) {
-    uint64_t heard = 0;
-    return ticks_ > kSilentForLong && reports_.Silent(agent, &heard) > kSilentForLong;
-  };
+  const auto silent = [this](const std::string& agent) { return SilentForLong(agent); };
   std::set<std::string> left = *agents;
   if (std::erase_if(left, silent) == 0) return;
   if (left.size() < context_.config.copies) {

@@ -221,24 +221,31 @@ class EtcdJobTest : public ::testing::Test {
  protected:
   // Two nodes, and a third of the second one's name, which is not started.
   void SetUp() override {
+    Make(3, [](size_t number) { return Cluster::NameOf(std::min<size_t>(number, 1)); });
+    if (!IsSkipped() && !HasFatalFailure()) Start(2);
+  }
+  void Make(size_t nodes, const std::function<std::string(size_t number)>& name) {
     if (membership::EtcdProgram().empty()) GTEST_SKIP() << membership::kNoEtcd;
     etcd_ = std::make_unique<membership::EtcdServer>();
     ClusterOptions options;
-    options.nodes = 3;
+    options.nodes = nodes;
     options.settings = {{"peers.membership", Quoted("etcd")},
                         {"peers.members", Quoted("")},
                         {"peers.etcd_endpoints", Quoted(etcd_->endpoint())},
-                        {"peers.etcd_ttl", Quoted("3s")}};
-    options.more = [](size_t number) {
-      return std::map<std::string, std::string>{
-          {"agent.node_name", Quoted(Cluster::NameOf(std::min<size_t>(number, 1)))}};
+                        {"peers.etcd_ttl", Quoted("3s")},
+                        {"agent.log_level", Quoted("debug")}};
+    options.more = [name](size_t number) {
+      return std::map<std::string, std::string>{{"agent.node_name", Quoted(name(number))}};
     };
     cluster_ = std::make_unique<Cluster>(options);
-    for (size_t i = 0; i < 2; ++i) ASSERT_TRUE(cluster_->node(i).StartAgent()) << cluster_->Logs();
-    for (size_t i = 0; i < 2; ++i) ASSERT_NO_FATAL_FAILURE(AwaitMembers(i));
   }
-  void AwaitMembers(size_t node) {
-    const auto well = [](const Said& each) { return each.code == 0 && each.Has("2 nodes by etcd"); };
+  void Start(size_t nodes) {
+    for (size_t i = 0; i < nodes; ++i) ASSERT_TRUE(cluster_->node(i).StartAgent()) << cluster_->Logs();
+    for (size_t i = 0; i < nodes; ++i) ASSERT_NO_FATAL_FAILURE(AwaitMembers(i, nodes));
+  }
+  void AwaitMembers(size_t node, size_t count = 2) {
+    const std::string text = std::to_string(count) + " nodes by etcd";
+    const auto well = [&](const Said& each) { return each.code == 0 && each.Has(text); };
     const Said said = cluster_->AwaitStatus(node, well);
     ASSERT_TRUE(well(said)) << said << cluster_->Logs();
   }
@@ -297,6 +304,43 @@ TEST_F(EtcdJobTest, ANodeWhoseNameWasTakenSpeaksNoMore) {
   sleep(6);
   ASSERT_NO_FATAL_FAILURE(ExpectCaptures(ranks));
   EXPECT_TRUE(fenced(cluster_->Ctl(1, "status"))) << "nobody can say anything else";
+}
+
+class EtcdCopiesTest : public EtcdJobTest {
+ protected:
+  void SetUp() override {
+    Make(4, Cluster::NameOf);
+    if (!IsSkipped() && !HasFatalFailure()) Start(4);
+  }
+  [[nodiscard]] size_t Moved() const {
+    const std::string logs = cluster_->Logs();
+    size_t count = 0;
+    for (size_t at = logs.find("copy.moved"); at != logs.npos; at = logs.find("copy.moved", at + 1)) ++count;
+    return count;
+  }
+  [[nodiscard]] bool IsProtected() { return cluster_->Ctl(0, "status -o json").Has("\"protection_lost\": false"); }
+};
+
+// All leases have ended when etcd answers again, and all nodes come back one by one. The job stands still: whatever
+// moves then was moved for nothing.
+TEST_F(EtcdCopiesTest, NoCopyMovesAfterAnEtcdThatWasCutOffForLongerThanItsLeases) {
+  Ranks ranks = cluster_->Train({0, 1, 2, 3}, kForever);
+  for (const auto& rank : ranks) {
+    for (int i = 0; i < 2; ++i) ASSERT_TRUE(rank->WaitFor("PROTECTED")) << rank->Errors() << cluster_->Logs();
+  }
+  for (const auto& rank : ranks) rank->Signal(SIGSTOP);
+  sleep(3);
+  ASSERT_TRUE(IsProtected()) << cluster_->Ctl(0, "status -o json");
+  const size_t moved = Moved();
+  ASSERT_GT(moved, 0u);
+  etcd_->Stop();
+  sleep(8);
+  etcd_->Continue();
+  for (size_t i = 0; i < 4; ++i) ASSERT_NO_FATAL_FAILURE(AwaitMembers(i, 4));
+  sleep(14);
+  EXPECT_EQ(Moved(), moved) << cluster_->Logs();
+  EXPECT_NE(cluster_->Logs().find("is no member any more"), std::string::npos) << cluster_->Logs();
+  EXPECT_TRUE(IsProtected()) << cluster_->Ctl(0, "status -o json");
 }
 
 }  // namespace
