@@ -134,6 +134,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Start(Config config, Files& files,
   agent->MakeServices();
   agent->AdoptAll();
   agent->links_->Start();
+  agent->certificates_->Start();
   agent->scrubber_ = std::make_unique<Scrubber>(*agent->services_, agent->jobs_);
   agent->storage_watch_->Probe();
   agent->WatchCalls();
@@ -226,6 +227,7 @@ void Agent::MakeLinks() {
       *loop_, clock_, files_, config_.peers, peers_->membership(), std::move(self),
       PeerLinks::Handler{[this](const transport::LinkMessage& message) { OnPeerMessage(message); },
                          [this] { OnMembersChanged(); }, keeper_.get()});
+  certificates_ = std::make_unique<CertificateWatch>(*loop_, clock_, files_, *memory_work_, config_.peers);
 }
 
 void Agent::MakeKeeper() {

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/app/certificate_watch.h"
 #include "daemon/app/job_runner.h"
 #include "daemon/app/peer_links.h"
 #include "daemon/app/peers.h"
@@ -63,6 +64,7 @@ class Agent final : public SessionHandler {
   [[nodiscard]] const Scrubber& scrubber() const { return *scrubber_; }
   [[nodiscard]] const Peers& peers() const { return *peers_; }
   [[nodiscard]] const PeerLinks& links() const { return *links_; }
+  [[nodiscard]] const CertificateWatch& certificates() const { return *certificates_; }
   [[nodiscard]] Files& files() { return files_; }
   [[nodiscard]] Nanos started() const { return started_; }
   [[nodiscard]] const Config& config() const { return config_; }
@@ -155,7 +157,8 @@ class Agent final : public SessionHandler {
   std::unique_ptr<job::Bystander> bystander_;
   std::unique_ptr<protect::CopyKeeper> keeper_;
   std::map<std::string, std::unique_ptr<JobRunner>> jobs_;
-  std::unique_ptr<PeerLinks> links_;                        // what comes over it is for jobs_
+  std::unique_ptr<PeerLinks> links_;  // what comes over it is for jobs_
+  std::unique_ptr<CertificateWatch> certificates_;
   std::vector<std::shared_ptr<const uint64_t>> abandoned_;  // what forgotten jobs asked of the storage
   std::map<SessionId, Binding> bindings_;
   bool draining_ = false;

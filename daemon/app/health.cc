@@ -75,6 +75,7 @@ std::vector<Problem> ProblemsOf(Agent& agent) {
   AddRegion(agent, problems);
   for (const Peers::Problem& each : agent.peers().Problems()) problems.push_back({each.what, "", each.next});
   for (const Peers::Problem& each : agent.links().Problems()) problems.push_back({each.what, "", each.next});
+  for (const Peers::Problem& each : agent.certificates().Problems()) problems.push_back({each.what, "", each.next});
   for (const auto& [item, damage] : agent.scrubber().damage()) problems.push_back({damage, item.job});
   for (const auto& [name, job] : agent.jobs()) {
     for (const auto& [number, rank] : job->ranks()) AddRank(*rank, name, problems);

@@ -295,6 +295,7 @@ void FillAgent(Agent& agent, v1::AgentStatus* out) {
   services.storage_watch.Fill(storage);
   agent.peers().Fill(out->mutable_peers());
   agent.links().Fill(out->mutable_peers());
+  agent.certificates().Fill(out->mutable_peers());
 }
 
 }  // namespace

@@ -72,6 +72,9 @@ void RefreshPeersMetrics(Agent& agent) {
   metrics.peers_memory_used.With({}).Set(static_cast<double>(agent.services().region.peers().Usage().held));
   ShowSpeeds(agent.links().Speeds(), &metrics.path_speed);
   metrics.links.With({"up"}).Set(static_cast<double>(links.connected));
+  metrics.certificate_left.Retain([](const LabelValues&) { return false; });
+  for (const CertificateWatch::End& end : agent.certificates().ends())
+    metrics.certificate_left.With({end.key}).Set(static_cast<double>(agent.certificates().SecondsLeft(end)));
   metrics.links.With({"down"}).Set(static_cast<double>(links.wanted - links.connected));
 }
 

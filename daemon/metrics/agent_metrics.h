@@ -80,6 +80,8 @@ struct AgentMetrics {
   Family<Gauge> may_speak{{"ckptd_member_speaks", "1 where this node is a member and may write to others.", {}}};
   Family<Gauge> links{
       {"ckptd_links", "Nodes that this one has something to say to, by whether they are reached.", {"state"}}};
+  Family<Gauge> certificate_left{
+      {"ckptd_certificate_seconds", "Time until a certificate of this node ends, by its key in [peers].", {"key"}}};
   Family<Gauge> clients{{"ckptd_clients", "Connected trainers.", {}}};
   Family<Gauge> pinned{
       {"ckptd_pinned_bytes", "Memory of snapshots that trainers pinned for their GPUs.", {"training_job"}}};
@@ -130,9 +132,10 @@ struct AgentMetrics {
               self.copied_bytes, self.peers_memory_used, self.path_speed, self.flushes_queued, self.flushes_superseded,
               self.restores, self.restore_duration, self.last_success_timestamp, self.last_success_step,
               self.tier_lag_steps, self.region_size, self.region_used, self.members, self.members_source_up,
-              self.may_speak, self.links, self.clients, self.pinned, self.gpus, self.copiers, self.copier_starts,
-              self.copier_deaths, self.rescues, self.verify_failures, self.scrubbed_bytes, self.mended, self.errors,
-              self.log_lines_dropped, self.process_cpu, self.process_resident, self.process_fds, self.process_start);
+              self.may_speak, self.links, self.certificate_left, self.clients, self.pinned, self.gpus, self.copiers,
+              self.copier_starts, self.copier_deaths, self.rescues, self.verify_failures, self.scrubbed_bytes,
+              self.mended, self.errors, self.log_lines_dropped, self.process_cpu, self.process_resident,
+              self.process_fds, self.process_start);
   }
 };
 

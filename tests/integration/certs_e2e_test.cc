@@ -98,6 +98,25 @@ TEST_F(CertsTest, AJobRunsOnNodesOfOneAuthorityAndAfterARotation) {
   ExpectCaptures({0, 1});
 }
 
+TEST_F(CertsTest, ACertificateThatEndsSoonIsTold) {
+  ASSERT_NO_FATAL_FAILURE(MakeAuthority("ours", "node-a", " --days 5"));
+  ASSERT_NO_FATAL_FAILURE(MakeAuthority("long", "node-b", " --days 90"));
+  ASSERT_NO_FATAL_FAILURE(Make({"ours", "long"}));
+  const auto told = [](const Said& each) { return each.Has("ends in 4 days and 2"); };
+  const Said said = cluster_->AwaitStatus(0, told);
+  EXPECT_EQ(said.code, 1) << said;
+  EXPECT_TRUE(told(said)) << said << cluster_->Logs();
+  EXPECT_TRUE(said.Has("a certificate ends in 4 days")) << said;
+  EXPECT_TRUE(said.Has("peers.tls_cert, " + dir_ + "/ours/nodes/node-a.pem")) << said;
+  EXPECT_TRUE(said.Has("ckptctl certs rotate")) << said;
+  EXPECT_FALSE(said.Has("peers.tls_ca")) << said;
+  EXPECT_NE(cluster_->node(0).AgentLog().find("op=peers.certificate_ends"), std::string::npos) << cluster_->Logs();
+  EXPECT_TRUE(cluster_->Ctl(1, "status -o json").Has("\"key\": \"peers.tls_ca\""))
+      << cluster_->Ctl(1, "status -o json");
+  EXPECT_FALSE(cluster_->Ctl(1, "status").Has("certificate ends")) << cluster_->Ctl(1, "status");
+  EXPECT_EQ(cluster_->node(1).AgentLog().find("op=peers.certificate_ends"), std::string::npos) << cluster_->Logs();
+}
+
 // As Kubernetes mounts them: all that an agent has at first is of an authority that node c does not believe, and the
 // other way round.
 TEST_F(CertsTest, CertificatesBehindLinksAreExchangedByOne) {

@@ -98,6 +98,14 @@ TEST(FormatStatus, Peers) {
   peers->add_members()->set_name("node-7");
   peers->add_members()->mutable_link()->set_connected(true);
   EXPECT_THAT(FormatStatus(view), HasSubstr("this one is node-7, linked to 1\n"));
+  v1::CertificateStatus* certificate = peers->add_certificates();
+  certificate->set_seconds_left(31 * 86'400.0);
+  EXPECT_THAT(FormatStatus(view), HasSubstr("this one is node-7, linked to 1\n"));
+  certificate->set_seconds_left(12.5 * 86'400.0);
+  EXPECT_THAT(FormatStatus(view), HasSubstr("linked to 1  a certificate ends in 12 days\n"));
+  certificate->set_seconds_left(-1);
+  EXPECT_THAT(FormatStatus(view), HasSubstr("linked to 1  a certificate is over\n"));
+  peers->clear_certificates();
   peers->set_linked(false);
   peers->set_membership("etcd");
   EXPECT_THAT(FormatStatus(view), HasSubstr("2 nodes by etcd; this one is node-7, generation 7\n"));

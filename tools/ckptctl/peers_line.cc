@@ -10,6 +10,9 @@
 namespace ckptd {
 namespace {
 
+constexpr double kDay = 86'400;
+constexpr double kEndsSoon = 30 * kDay;  // from then on the agent says it
+
 // Which ways copies take: "; copies over tls to 3 nodes, 412.0 MiB/s and more".
 std::string PathsText(const v1::PeersStatus& peers) {
   struct Use {
@@ -31,6 +34,13 @@ std::string PathsText(const v1::PeersStatus& peers) {
   return out;
 }
 
+// Seconds, of the certificate that ends first.
+double LeastLeft(const v1::PeersStatus& peers) {
+  double least = kEndsSoon;
+  for (const v1::CertificateStatus& each : peers.certificates()) least = std::min(least, each.seconds_left());
+  return least;
+}
+
 }  // namespace
 
 std::string PeersLine(const v1::PeersStatus& peers) {
@@ -43,6 +53,12 @@ std::string PeersLine(const v1::PeersStatus& peers) {
                                      [](const v1::MemberStatus& each) { return each.link().connected(); });
   if (peers.linked()) absl::StrAppend(&out, ", linked to ", reached, PathsText(peers));
   if (!peers.speaks()) absl::StrAppend(&out, "  ", Coloured(Tone::kBad, "may not write to others"));
+  if (const double left = LeastLeft(peers); left < kEndsSoon) {
+    const std::string text =
+        left > 0 ? absl::StrCat("a certificate ends in ", Count(static_cast<uint64_t>(left / kDay), "day"))
+                 : std::string("a certificate is over");
+    absl::StrAppend(&out, "  ", Coloured(Tone::kWarn, text));
+  }
   if (!peers.source_ok()) {
     absl::StrAppend(&out, "  ", Coloured(Tone::kWarn, "not heard for "),
                     FormatDuration(Seconds(peers.source_seconds())));
