@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/core/copy/crc32c.h"
 #include "daemon/app/admin_commands.h"
+#include "daemon/app/admin_inspect.h"
 #include "daemon/app/admin_source.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/format/tensor_entries.h"
@@ -39,16 +40,17 @@ absl::StatusOr<Chosen> Choose(AdminContext& context, const v1::Target& target) {
 }
 
 // The headers of one rank's images.
-absl::Status ReadRankHeaders(const RankSource& source, std::vector<NamedImage>& images) {
+absl::StatusOr<std::vector<NamedImage>> ReadRankHeaders(const RankSource& source) {
   CKPTD_ASSIGN_OR_RETURN(auto headers, ReadImageHeaders(source));
   if (headers.size() != source.images.size()) {
     return Error(ErrorCode::CORRUPT, absl::StrCat(source.where, ": not as many images as its record says"));
   }
+  std::vector<NamedImage> images;
   for (size_t i = 0; i < headers.size(); ++i) {
     CKPTD_ASSIGN_OR_RETURN(NamedImage image, NameImage(source.images[i].name, source.rank, std::move(headers[i])));
     images.push_back(std::move(image));
   }
-  return absl::OkStatus();
+  return images;
 }
 
 // Sends the entries in messages of bounded size.
@@ -168,24 +170,23 @@ absl::Status InspectStep(AdminContext& context, AdminStream<v1::InspectResponse>
                          const v1::InspectRequest& request) {
   CKPTD_ASSIGN_OR_RETURN(Chosen chosen, Choose(context, request.target()));
   std::optional<Rank> wanted = RankOf(request.has_rank(), request.rank());
-  auto all = BestSources(context, request.target().job(), chosen.step, std::nullopt);
+  if (wanted && chosen.step.world != 0 && *wanted >= chosen.step.world)
+    return Error(ErrorCode::NOT_FOUND, absl::StrCat("rank ", *wanted, ": the job has ", chosen.step.world, " ranks"));
+  auto sources = BestSources(context.store, request.target().job(), chosen.step, std::nullopt);
   // The whole tensors are known from all ranks; one rank's own pieces also when the others are elsewhere.
-  if (!all.ok() && wanted) all = BestSources(context, request.target().job(), chosen.step, wanted);
-  if (!all.ok()) return all.status();
-  std::vector<NamedImage> images;
-  for (const RankSource& source : *all) CKPTD_RETURN_IF_ERROR(ReadRankHeaders(source, images));
-  TensorExtents extents = ExtentsOf(images);
-  EntryWriter out(stream, chosen.id, all->front().kind);
-  bool found = false;
-  for (const NamedImage& image : images) {
-    if (wanted && image.rank != *wanted) continue;
-    found = true;
-    for (const TensorEntry& tensor : image.info.tensors) {
-      if (!out.Add(ToTensorEntry(image, tensor, extents))) return Error(ErrorCode::CANCELLED, kNobody);
-    }
-  }
-  if (!found)
-    return Error(ErrorCode::NOT_FOUND, absl::StrCat("rank ", *wanted, ": the job has ", all->size(), " ranks"));
+  if (!sources.ok() && wanted) sources = BestSources(context.store, request.target().job(), chosen.step, wanted);
+  if (!sources.ok()) return sources.status();
+  EntryWriter out(stream, chosen.id, sources->kind);
+  InspectOrder order;
+  order.ranks = sources->ranks;
+  order.wanted = wanted;
+  order.read = [&](Rank rank) -> absl::StatusOr<std::vector<NamedImage>> {
+    CKPTD_ASSIGN_OR_RETURN(const RankSource source, sources->open(rank));
+    return ReadRankHeaders(source);
+  };
+  order.cancelled = [&stream] { return stream.cancelled(); };
+  order.send = [&out](v1::TensorEntry entry) { return out.Add(std::move(entry)); };
+  CKPTD_RETURN_IF_ERROR(InspectRanks(order));
   return out.Send() ? absl::OkStatus() : Error(ErrorCode::CANCELLED, kNobody);
 }
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,7 +14,7 @@
 #include "daemon/base/units.h"
 #include "daemon/format/header_reader.h"
 #include "daemon/format/paths.h"
-#include "daemon/recover/step_check.h"
+#include "daemon/storage/step_files.h"
 
 namespace ckptd {
 namespace {
@@ -92,8 +93,9 @@ RankSource FromRegion(const RegionCopy& copy) {
   return source;
 }
 
-absl::StatusOr<RankSource> FromStorage(Store& store, const std::string& job, const SnapshotId& id, Rank rank) {
-  CKPTD_ASSIGN_OR_RETURN(auto sidecar, CommittedSidecar(store, job, id, rank));
+absl::StatusOr<RankSource> FromStorage(Store& store, const std::string& job, const v1::Manifest& manifest, Rank rank) {
+  const SnapshotId id{manifest.attempt(), manifest.step()};
+  CKPTD_ASSIGN_OR_RETURN(auto sidecar, ReadCommittedSidecar(store, job, manifest, rank));
   StoredRank stored = ToStoredRank(job, sidecar);
   RankSource source;
   source.rank = rank;
@@ -119,8 +121,10 @@ absl::StatusOr<std::vector<RankSource>> RegionSources(const CatalogStep& step, s
   return Error(ErrorCode::NOT_FOUND, absl::StrCat("step ", ToString(step.id), ": memory does not hold all of it"));
 }
 
-absl::StatusOr<std::vector<RankSource>> StorageSources(Store& store, const std::string& job, const CatalogStep& step,
-                                                       std::optional<Rank> rank) {
+namespace {
+
+absl::StatusOr<v1::Manifest> ManifestOf(Store& store, const std::string& job, const CatalogStep& step,
+                                        std::optional<Rank> rank) {
   if (!step.committed()) {
     std::string why = step.stored ? step.stored->damage : std::string();
     if (!why.empty()) return Error(ErrorCode::CORRUPT, why);
@@ -129,18 +133,45 @@ absl::StatusOr<std::vector<RankSource>> StorageSources(Store& store, const std::
   if (rank && *rank >= step.world) {
     return Error(ErrorCode::NOT_FOUND, absl::StrCat("rank ", *rank, ": the job has ", step.world, " ranks"));
   }
+  return ReadManifest(store, job, step.id);
+}
+
+// All, or the one.
+std::vector<Rank> RanksOf(const CatalogStep& step, std::optional<Rank> rank) {
+  if (rank) return {*rank};
+  std::vector<Rank> all(step.world);
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<RankSource>> StorageSources(Store& store, const std::string& job, const CatalogStep& step,
+                                                       std::optional<Rank> rank) {
+  CKPTD_ASSIGN_OR_RETURN(const v1::Manifest manifest, ManifestOf(store, job, step, rank));
   std::vector<RankSource> sources;
-  for (Rank each = rank.value_or(0); each < (rank ? *rank + 1 : step.world); ++each) {
-    CKPTD_ASSIGN_OR_RETURN(RankSource source, FromStorage(store, job, step.id, each));
+  for (const Rank each : RanksOf(step, rank)) {
+    CKPTD_ASSIGN_OR_RETURN(RankSource source, FromStorage(store, job, manifest, each));
     sources.push_back(std::move(source));
   }
   return sources;
 }
 
-absl::StatusOr<std::vector<RankSource>> BestSources(AdminContext& context, const std::string& job,
-                                                    const CatalogStep& step, std::optional<Rank> rank) {
-  auto memory = RegionSources(step, rank);
-  return memory.ok() ? std::move(memory) : StorageSources(context.store, job, step, rank);
+absl::StatusOr<StepSources> BestSources(Store& store, const std::string& job, const CatalogStep& step,
+                                        std::optional<Rank> rank) {
+  if (rank ? step.CopyOf(*rank) != nullptr : step.in_region()) {
+    const RegionCopy& first = rank ? *step.CopyOf(*rank) : step.copies.front();
+    return StepSources{first.rescued ? kRescuedSource : kRegionSource, RanksOf(step, rank),
+                       [&step](Rank each) -> absl::StatusOr<RankSource> {
+                         const RegionCopy* const copy = step.CopyOf(each);
+                         if (copy != nullptr) return FromRegion(*copy);
+                         return Error(ErrorCode::NOT_FOUND, absl::StrCat("rank ", each, " is not in memory"));
+                       }};
+  }
+  CKPTD_ASSIGN_OR_RETURN(v1::Manifest manifest, ManifestOf(store, job, step, rank));
+  return StepSources{kStorageSource, RanksOf(step, rank), [&store, job, manifest = std::move(manifest)](Rank each) {
+                       return FromStorage(store, job, manifest, each);
+                     }};
 }
 
 absl::Status ReadInOrder(const RankSource& source, const OrderedRead& options) {

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "client/core/image/parser.h"
 #include "daemon/app/admin_catalog.h"
+#include "proto/ckptd/v1/manifest.pb.h"
 
 namespace ckptd {
 
@@ -41,15 +42,23 @@ struct RankSource {
 };
 
 [[nodiscard]] RankSource FromRegion(const RegionCopy& copy);
-[[nodiscard]] absl::StatusOr<RankSource> FromStorage(Store& store, const std::string& job, const SnapshotId& id,
+[[nodiscard]] absl::StatusOr<RankSource> FromStorage(Store& store, const std::string& job, const v1::Manifest& manifest,
                                                      Rank rank);
 
 // All ranks of the step, or one, from the best place that has them all: memory, else storage.
 [[nodiscard]] absl::StatusOr<std::vector<RankSource>> RegionSources(const CatalogStep& step, std::optional<Rank> rank);
 [[nodiscard]] absl::StatusOr<std::vector<RankSource>> StorageSources(Store& store, const std::string& job,
                                                                      const CatalogStep& step, std::optional<Rank> rank);
-[[nodiscard]] absl::StatusOr<std::vector<RankSource>> BestSources(AdminContext& context, const std::string& job,
-                                                                  const CatalogStep& step, std::optional<Rank> rank);
+
+// The same, each opened when it is asked for.
+struct StepSources {
+  std::string kind;  // of the first rank
+  std::vector<Rank> ranks;
+  std::function<absl::StatusOr<RankSource>(Rank rank)> open;
+};
+// `store` and `step` outlive it.
+[[nodiscard]] absl::StatusOr<StepSources> BestSources(Store& store, const std::string& job, const CatalogStep& step,
+                                                      std::optional<Rank> rank);
 
 struct OrderedRead {
   // The bytes of one chunk, in order, after they were checked; null when only the check is wanted.

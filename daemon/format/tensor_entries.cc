@@ -25,17 +25,22 @@ absl::StatusOr<NamedImage> NameImage(std::string file, Rank rank, ImageInfo info
   return image;
 }
 
-TensorExtents ExtentsOf(const std::vector<NamedImage>& images) {
-  TensorExtents extents;
+void GrowExtents(const std::vector<NamedImage>& images, bool only_known, TensorExtents* extents) {
   for (const NamedImage& image : images) {
     for (const TensorEntry& tensor : image.info.tensors) {
-      std::vector<uint64_t>& whole = extents[tensor.name];
+      if (only_known && extents->count(tensor.name) == 0) continue;
+      std::vector<uint64_t>& whole = (*extents)[tensor.name];
       whole.resize(std::max(whole.size(), tensor.shape.size()));
       for (size_t i = 0; i < tensor.shape.size(); ++i) {
         whole[i] = std::max(whole[i], OffsetOf(image, tensor.name, i) + tensor.shape[i]);
       }
     }
   }
+}
+
+TensorExtents ExtentsOf(const std::vector<NamedImage>& images) {
+  TensorExtents extents;
+  GrowExtents(images, /*only_known=*/false, &extents);
   return extents;
 }
 

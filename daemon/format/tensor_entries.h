@@ -31,6 +31,8 @@ struct NamedImage {
 // Shapes of whole tensors, as far as the pieces in `images` tell: a shape grows with each piece.
 using TensorExtents = std::map<std::string, std::vector<uint64_t>, std::less<>>;
 [[nodiscard]] TensorExtents ExtentsOf(const std::vector<NamedImage>& images);
+// Of further images. `only_known`: of tensors that are in `extents` already.
+void GrowExtents(const std::vector<NamedImage>& images, bool only_known, TensorExtents* extents);
 
 // `tensor` is one of image.info.tensors, and the image one of those that `extents` was made of.
 [[nodiscard]] v1::TensorEntry ToTensorEntry(const NamedImage& image, const TensorEntry& tensor,
