@@ -94,7 +94,7 @@ class PosixStore final : public Store {
 
   absl::Status DeleteDirectory(const std::string& directory) override {
     CKPTD_RETURN_IF_ERROR(CheckName(directory));
-    return Gone(directory, files_.Rmdir(PathOf(directory)));
+    return publisher_.RemoveDirectory(PathOf(directory));
   }
 
   absl::StatusOr<size_t> RemoveTemporary(const std::string& directory, Nanos age) override {

@@ -1,5 +1,8 @@
 #include "daemon/storage/publish.h"
 
+#include <utility>
+#include <vector>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -17,6 +20,13 @@ constexpr absl::string_view kTemporaryPrefix = ".tmp-";
 // The umask of the service decides who may read checkpoints.
 constexpr uint32_t kFileMode = 0644;
 constexpr uint32_t kDirectoryMode = 0755;
+constexpr size_t kMaxListed = size_t{1} << 20;
+
+absl::Status NotTrusted(const std::string& directory) {
+  return Error(ErrorCode::STORAGE_IO,
+               absl::StrCat("fsync ", directory, ": failed before, so what it held then is not known to be durable; ",
+                            "check the storage, then restart the agent unless later steps are saved again"));
+}
 
 }  // namespace
 
@@ -40,11 +50,40 @@ absl::Status Publisher::MakeDirectories(const std::string& root, absl::string_vi
   for (absl::string_view level : absl::StrSplit(relative, '/', absl::SkipEmpty())) {
     parent = path;
     absl::StrAppend(&path, "/", level);
-    absl::Status made = files_.Mkdir(path, kDirectoryMode);
-    if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
-    CKPTD_RETURN_IF_ERROR(SyncDirectory(parent));
+    CKPTD_RETURN_IF_ERROR(MakeDirectory(parent, path));
   }
   return absl::OkStatus();
+}
+
+absl::Status Publisher::MakeDirectory(const std::string& parent, const std::string& path) {
+  ListFailed(parent);
+  const uint64_t failures = FailuresOf(parent);
+  absl::Status made = files_.Mkdir(path, kDirectoryMode);
+  if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
+  if (!made.ok()) CKPTD_RETURN_IF_ERROR(CheckNewer(parent, path));
+  CKPTD_ASSIGN_OR_RETURN(const uint64_t inode, InodeOf(path, made.ok()));
+  absl::Status synced = SyncChange(parent, failures);
+  if (synced.ok()) {
+    SetDurable(path, inode);
+  } else if (FailuresOf(parent) != failures) {
+    if (made.ok()) (void)files_.Rmdir(path);  // made anew it is a new name; where others use it already, it stays
+    ListFailed(parent);                       // at once: what others make from now on is not in doubt
+  }
+  return synced;
+}
+
+absl::Status Publisher::RemoveDirectory(const std::string& path) {
+  const std::string parent = ParentOf(path);
+  const uint64_t failures = FailuresOf(parent);
+  absl::Status removed = files_.Rmdir(path);
+  if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
+  {
+    MutexLock lock(mutex_);
+    durable_.Forget(path);
+  }
+  absl::Status synced = removed.ok() ? SyncChange(parent, failures) : SyncDirectory(parent);
+  if (!synced.ok()) ListFailed(parent);
+  return absl::IsNotFound(synced) ? absl::OkStatus() : synced;
 }
 
 std::string Publisher::TempPath(const std::string& directory) const {
@@ -105,20 +144,84 @@ absl::Status Publisher::GiveName(const std::string& temp_path, const std::string
   return absl::OkStatus();
 }
 
-absl::Status Publisher::SyncDirectory(const std::string& path) {
+absl::Status Publisher::SyncDirectory(const std::string& path) { return SyncChange(path, 0); }
+
+absl::Status Publisher::SyncChange(const std::string& directory, uint64_t failures) {
+  if (FailuresOf(directory) != failures) return NotTrusted(directory);
+  absl::Status status = CKPTD_FP_STATUS("publish.syncdir");
+  if (status.ok()) status = files_.SyncDir(directory);
+  if (status.ok()) return FailuresOf(directory) == failures ? status : NotTrusted(directory);
+  if (absl::IsNotFound(status) || IsBeforeSync(status)) return status;
+  MutexLock lock(mutex_);
+  Failed& failed = failed_[directory];
+  ++failed.times;
+  failed.names.reset();
+  return status;
+}
+
+// Before an fsync, so that what it makes durable is this one or a later one.
+absl::StatusOr<uint64_t> Publisher::InodeOf(const std::string& path, bool fresh) {
+  if (!fresh) {
+    MutexLock lock(mutex_);
+    if (const std::optional<uint64_t> known = durable_.Find(path)) return *known;
+  }
+  CKPTD_ASSIGN_OR_RETURN(const FileInfo info, files_.Stat(path));
+  return info.inode;
+}
+
+absl::StatusOr<bool> Publisher::KnownDurable(const std::string& path) {
+  std::optional<uint64_t> known;
   {
     MutexLock lock(mutex_);
-    if (failed_directories_.contains(path)) {
-      return Error(ErrorCode::STORAGE_IO,
-                   absl::StrCat("fsync ", path, ": failed before, so what it holds is not known to be durable; check ",
-                                "the storage, then restart the agent"));
-    }
+    known = durable_.Find(path);
   }
-  absl::Status status = files_.SyncDir(path);
-  if (status.ok() || absl::IsNotFound(status) || IsBeforeSync(status)) return status;
+  if (!known) return false;
+  const absl::StatusOr<FileInfo> now = files_.Stat(path);
+  if (absl::IsNotFound(now.status())) return false;
+  CKPTD_RETURN_IF_ERROR(now.status());
+  return now->inode == *known;
+}
+
+void Publisher::SetDurable(const std::string& path, uint64_t inode) {
   MutexLock lock(mutex_);
-  failed_directories_.insert(path);
-  return status;
+  durable_.Set(path, inode);
+}
+
+uint64_t Publisher::FailuresOf(const std::string& directory) {
+  MutexLock lock(mutex_);
+  const auto failed = failed_.find(directory);
+  return failed == failed_.end() ? 0 : failed->second.times;
+}
+
+// Notes once which names in a directory may be lost since its fsync failed. All that are found there, until that works.
+void Publisher::ListFailed(const std::string& directory) {
+  uint64_t times = 0;
+  {
+    MutexLock lock(mutex_);
+    const auto failed = failed_.find(directory);
+    if (failed == failed_.end() || failed->second.names) return;
+    times = failed->second.times;
+  }
+  absl::StatusOr<std::vector<DirEntry>> entries = files_.ReadDir(directory, kMaxListed);
+  if (!entries.ok()) return;
+  std::set<std::string> names;
+  for (DirEntry& entry : *entries) {
+    const absl::StatusOr<bool> durable = KnownDurable(absl::StrCat(directory, "/", entry.name));
+    if (!durable.ok()) return;
+    if (!*durable) names.insert(std::move(entry.name));
+  }
+  MutexLock lock(mutex_);
+  Failed& failed = failed_[directory];
+  if (failed.times == times) failed.names = std::move(names);
+}
+
+// OK for a name that is there and was not made before the directory's fsync failed, or was durable then.
+absl::Status Publisher::CheckNewer(const std::string& directory, const std::string& path) {
+  MutexLock lock(mutex_);
+  const auto failed = failed_.find(directory);
+  if (failed == failed_.end()) return absl::OkStatus();
+  const std::optional<std::set<std::string>>& names = failed->second.names;
+  return names && !names->contains(path.substr(directory.size() + 1)) ? absl::OkStatus() : NotTrusted(directory);
 }
 
 }  // namespace ckptd

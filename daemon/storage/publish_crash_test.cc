@@ -264,12 +264,114 @@ TEST(Publish, ADirectoryWhoseFsyncFailedIsNotTrustedAgain) {
   EXPECT_EQ(CodeOf(world.store->Delete(kName)), ErrorCode::STORAGE_IO) << "the kernel would say OK now";
 }
 
+// Disks of which a name is missing when the power fails now.
+size_t DisksWithout(const SimFiles& files, const std::string& path) {
+  size_t lost = 0;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    SimFiles image = files.CrashImage(files.OpCount(), seed);
+    lost += Exists(image, path).value() ? 0 : 1;
+  }
+  return lost;
+}
+
+// One error at every call of a save. It costs that step at most: the names above it were durable before.
+TEST(Publish, AnErrorOfOneStepDoesNotRefuseTheNext) {
+  for (size_t call = 0;; ++call) {
+    SCOPED_TRACE("call " + std::to_string(call));
+    World world;
+    ASSERT_TRUE(world.store->CreateExclusive("job/step-1/rank", "x").ok());
+    const size_t end = world.files.CallCount() + call;
+    world.files.FailCall(call, EIO);
+    (void)world.store->CreateExclusive("job/step-2/rank", "x");
+    if (world.files.CallCount() <= end) return;  // it has no more calls
+    const absl::Status third = world.store->CreateExclusive("job/step-3/rank", "x");
+    EXPECT_TRUE(third.ok()) << third;
+    EXPECT_EQ(DisksWithout(world.files, "/store/job/step-3/rank"), 0u);
+    const absl::Status again = world.store->CreateExclusive("job/step-2/rank", "x");
+    if (again.ok() || absl::IsAlreadyExists(again)) {
+      EXPECT_EQ(DisksWithout(world.files, "/store/job/step-2/rank"), 0u);
+    }
+  }
+}
+
+// What was there when an fsync failed may be lost with it, whoever made it. What came later is known by the next one.
+TEST(Publish, OfAFailedDirectoryOnlyWhatCameLaterIsTrusted) {
+  World world;
+  ASSERT_TRUE(world.store->CreateExclusive("job/step-1/rank", "x").ok());
+  ASSERT_TRUE(world.files.Mkdir("/store/job/step-2", 0755).ok());  // another agent's, not synced yet
+  world.files.FailCall(4, EIO);  // after mkdir, fsync, mkdir and stat: the fsync of the job's directory
+  EXPECT_EQ(CodeOf(world.store->CreateExclusive("job/step-3/rank", "x")), ErrorCode::STORAGE_IO);
+  ASSERT_TRUE(world.files.Mkdir("/store/job/step-4", 0755).ok());
+  EXPECT_EQ(CodeOf(world.store->CreateExclusive("job/step-2/rank", "x")), ErrorCode::STORAGE_IO);
+  for (const char* sure : {"job/step-1/other", "job/step-3/rank", "job/step-4/rank", "job/step-5/rank"}) {
+    EXPECT_TRUE(world.store->CreateExclusive(sure, "x").ok()) << sure;
+    EXPECT_EQ(DisksWithout(world.files, std::string("/store/") + sure), 0u) << sure;
+  }
+}
+
+// What was durable before an fsync failed stays so, however many steps come before and after it.
+TEST(Publish, WhatWasDurableBeforeAFailureIsNotInDoubtLater) {
+  constexpr int kManySteps = 300;  // more than are remembered
+  World world;
+  const auto save = [&](int first) {
+    for (int step = first; step < first + kManySteps; ++step) {
+      ASSERT_TRUE(world.store->OpenForWrite("job/step-" + std::to_string(step) + "/rank", 0).ok()) << step;
+    }
+  };
+  save(0);
+  world.files.FailCall(2, EIO);  // after mkdir and stat: the fsync of the root
+  EXPECT_FALSE(world.store->CreateExclusive("other/step-1/rank", "x").ok());
+  save(kManySteps);
+}
+
+// The storage may still be away when the directory is looked at: then all that is found is in doubt.
+TEST(Publish, AFailedDirectoryThatCannotBeListedIsListedLater) {
+  World world;
+  ASSERT_TRUE(world.store->CreateExclusive("job/step-1/rank", "x").ok());
+  world.files.KillAt(world.files.OpCount() + 3);  // an fsync, mkdir and its failed fsync; nothing answers then
+  world.files.FailCall(4, EIO);
+  EXPECT_FALSE(world.store->CreateExclusive("job/step-2/rank", "x").ok());
+  world.files.Revive();
+  EXPECT_EQ(CodeOf(world.store->CreateExclusive("job/step-2/rank", "x")), ErrorCode::STORAGE_IO);
+  for (const char* sure : {"job/step-1/other", "job/step-4/rank"}) {
+    EXPECT_TRUE(world.store->CreateExclusive(sure, "x").ok()) << sure;
+    EXPECT_EQ(DisksWithout(world.files, std::string("/store/") + sure), 0u) << sure;
+  }
+}
+
+// Somebody removed a directory that this process knew to be durable, and somebody else made it anew.
+TEST(Publish, ADirectoryThatOthersMadeAnewIsInDoubt) {
+  World world;
+  ASSERT_TRUE(PublishRecord(*world.store).ok());
+  ASSERT_TRUE(world.files.Unlink("/store/job/step/rank.safetensors").ok());
+  ASSERT_TRUE(world.files.Rmdir("/store/job/step").ok());
+  ASSERT_TRUE(world.files.Rmdir("/store/job").ok());
+  ASSERT_TRUE(world.files.Mkdir("/store/job", 0755).ok());
+  world.files.FailCall(1, EIO);  // after mkdir: the fsync of the root
+  EXPECT_EQ(CodeOf(PublishRecord(*world.store)), ErrorCode::STORAGE_IO);
+  EXPECT_EQ(CodeOf(PublishRecord(*world.store)), ErrorCode::STORAGE_IO) << "the kernel would say OK now";
+}
+
 TEST(Publish, AFileSystemWithNeitherLinkNorRenameIsRefused) {
   World world;
   world.files.DisableLinks();
   world.files.DisableRenames();
   EXPECT_EQ(CodeOf(PublishRecord(*world.store)), ErrorCode::REFUSED);
   EXPECT_EQ(Look(world.files), Found::kAbsent);
+}
+
+// Steps that are deleted share their job's directory: an error of one must not leave the others undeleted for ever.
+TEST(Delete, AnErrorOfOneDirectoryDoesNotRefuseTheNext) {
+  World world;
+  for (const char* step : {"job/step-1/rank", "job/step-2/rank"}) {
+    ASSERT_TRUE(world.store->CreateExclusive(step, "x").ok());
+    ASSERT_TRUE(world.store->Delete(step).ok());
+  }
+  world.files.FailCall(1, EIO);  // after rmdir
+  EXPECT_EQ(CodeOf(world.store->DeleteDirectory("job/step-1")), ErrorCode::STORAGE_IO);
+  EXPECT_EQ(CodeOf(world.store->DeleteDirectory("job/step-1")), ErrorCode::STORAGE_IO) << "it may come back";
+  EXPECT_TRUE(world.store->DeleteDirectory("job/step-2").ok());
+  EXPECT_EQ(DisksWithout(world.files, "/store/job/step-2"), size_t{kSeeds});
 }
 
 TEST(Delete, IsDurable) {

@@ -122,8 +122,9 @@ bool DirectoryFailed(const SimFiles& files) {
   });
 }
 
-// One call fails, and then the agent is started anew. Not where the fsync of a directory failed: the agent refuses that
-// directory as long as it lives, and says that the storage is to be looked at before the next one starts.
+// One call fails, and then the agent is started anew. Not where the fsync of a directory failed: the agent refuses what
+// was there as long as it lives, and says that the storage is to be looked at before the next one starts. It goes on
+// with what comes later.
 Workload IoErrors(const Mutant& mutant) {
   constexpr size_t kErrors = 150;
   return {"an I/O error", kErrors, [=](size_t i) {
@@ -140,8 +141,12 @@ Workload IoErrors(const Mutant& mutant) {
                 node.Drain();
                 node.Retry();
                 node.Drain();
+                if (DirectoryFailed(run.files)) {
+                  node.Save(3);
+                  node.Drain();
+                  return;
+                }
               }
-              if (DirectoryFailed(run.files)) return;
               Node node(run.files, memory, run.recovery, &run.witness);
               node.Drain();
               node.Retry();

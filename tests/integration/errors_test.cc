@@ -188,6 +188,44 @@ TEST(Errors, BrokenStorageAtRestore) {
   }
 }
 
+// EIO of the fsync of the storage root or of the job's directory costs what was new in it: the same agent saves the
+// same step again, and every later one.
+TEST(Errors, ADirectoryWhoseFsyncFailsAboveAStep) {
+#ifndef CKPTD_FAILPOINTS
+  GTEST_SKIP() << "skipped: this build has no failpoints";
+#endif
+  // For each file the root, the job and the file's own directory. The first six are of attempt record and decision.
+  for (int failing : {7, 8, 10, 11, 13, 14}) {
+    Node node;
+    ASSERT_TRUE(node.StartAgent({"CKPTD_FAILPOINTS=publish.syncdir=error:5@" + std::to_string(failing)}));
+    auto first = node.Train(Args("--steps 5 --every 5 --step-ms 100"));
+    EXPECT_EQ(first->Wait(), 0) << first->Errors();
+    EXPECT_EQ(first->Last("DURABLE"), 5u) << failing << node.AgentLog();
+    // What is written ahead of the seal is only a head start, of which nothing is told.
+    if (failing > 8) ExpectSays(node.AgentLog(), "Input/output error");
+    auto second = node.Train(Args("--steps 10 --every 5 --step-ms 100"));
+    ExpectSameEnd(node, *second, "--steps 10");
+    EXPECT_EQ(second->Last("DURABLE"), 10u) << failing << node.AgentLog();
+  }
+}
+
+// The first fsyncs are of the root, for the job, and of the job's directory, for its attempts.
+TEST(Errors, ADirectoryWhoseFsyncFailsAtRestore) {
+#ifndef CKPTD_FAILPOINTS
+  GTEST_SKIP() << "skipped: this build has no failpoints";
+#endif
+  for (int failing : {1, 2}) {
+    Node node;
+    ASSERT_TRUE(node.StartAgent({"CKPTD_FAILPOINTS=publish.syncdir=error:5@" + std::to_string(failing)}));
+    auto refused = node.Train(Args("--steps 5 --restore-ms 10000"));
+    EXPECT_EQ(refused->Wait(), 1) << failing << node.AgentLog();
+    ExpectSays(refused->Errors(), "STORAGE_IO");
+    auto trainer = node.Train(Args("--steps 5 --every 5 --step-ms 100"));
+    ExpectSameEnd(node, *trainer, "--steps 5");
+    EXPECT_EQ(trainer->Last("DURABLE"), 5u) << failing << node.AgentLog();
+  }
+}
+
 // As after a reboot, from storage: a read that fails once costs no step. Where all of them fail, that is told.
 TEST(Errors, AReadThatFailsAtRestore) {
 #ifndef CKPTD_FAILPOINTS
