@@ -186,6 +186,7 @@ struct RankEffects {
 
   void operator()(const snapshot::RemoveLayout& e) const {
     runner.bells_.ForgetLayout(e.layout);
+    std::erase_if(runner.unflushed_, [&](const auto& each) { return each.first.layout == e.layout; });
     Bug("layout.remove", {e.layout, 0}, runner.region_.RemoveLayout(e.layout));
   }
 
@@ -236,6 +237,8 @@ struct RankEffects {
     if (streamed) runner.services_.flusher.Discard(key);  // begun under a step that the sealed fill is not
     auto source = runner.SourceOf(e.slot, e.snapshot);
     if (!source.ok()) return runner.Feed(snapshot::FlushEnded{e.slot, e.snapshot, source.status()});
+    const auto unflushed = runner.unflushed_.find(e.slot);
+    source->again = unflushed != runner.unflushed_.end() && unflushed->second == now.epoch;
     runner.services_.flusher.FlushSealed(key, *std::move(source), std::move(seal));
   }
 

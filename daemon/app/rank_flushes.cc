@@ -83,6 +83,11 @@ void RankRunner::Stop() {
 void RankRunner::OnFlushed(const FlushOutcome& outcome) {
   snapshot::SlotId slot{outcome.key.layout, outcome.key.slot};
   if (!absl::IsCancelled(outcome.status)) channel_.NoteProblem(outcome.status);  // given up by us: no problem
+  if (outcome.status.ok()) {
+    unflushed_.erase(slot);
+  } else {
+    unflushed_[slot] = outcome.key.epoch;
+  }
   Feed(snapshot::FlushEnded{slot, outcome.id, outcome.status});
 }
 

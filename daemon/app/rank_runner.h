@@ -158,6 +158,7 @@ class RankRunner {
   SnapshotId parent_;                                // of the attempt that runs
   std::map<snapshot::SlotId, FetchedSlot> fetched_;  // until SealSlot
   std::map<FlushKey, Streamed> streaming_;           // fills being streamed
+  std::map<snapshot::SlotId, Epoch> unflushed_;      // fills of which a flush did not end well
   std::map<snapshot::SlotId, std::vector<std::function<void()>>> mending_;  // what waits for its new file
   CallbackScope scope_;
 };

@@ -134,6 +134,7 @@ absl::Status Flusher::FinishTask(Task& task, const FlushSeal& seal) {
   if (task.stream_failed) {
     task.flush.reset();
     task.written = 0;
+    task.source.again = true;
   }
   CKPTD_RETURN_IF_ERROR(WriteUpTo(task, static_cast<uint32_t>(seal.chunk_crcs.size())));
   return task.flush->Finish(seal);

@@ -283,6 +283,24 @@ TEST(Flusher, OtherContentUnderOurNameIsCorruptAndStays) {
   EXPECT_EQ(*world.store->ReadSmall(name, kMaxSidecarBytes), text);
 }
 
+// What was streamed did not go well: the images that the storage holds are not written for the second time.
+TEST(Flusher, WhereTheStreamFailedWhatIsThereIsLookedFor) {
+  TestSlot slot = MakeSlot(1);
+  for (bool streamed : {false, true}) {
+    SimWorld world;
+    ASSERT_TRUE(SaveRank(*world.store, SystemClock(), SourceOf(kJob, 0, 1, kId, slot), slot).ok());
+    ASSERT_TRUE(world.store->Delete(InStep(kJob, kId, SidecarFileName(0, 1))).ok());
+    world.files.SetFree(32 << 10);  // for the sidecar, and for no image
+    Harness run(*world.store);
+    run.flusher.Begin(kKey, SourceOf(kJob, 0, 1, kId, slot));
+    if (streamed) run.flusher.Captured(kKey, 1);
+    run.flusher.Seal(kKey, SealOf(slot));
+    ASSERT_EQ(run.ended.size(), 1u);
+    EXPECT_EQ(CodeOf(run.ended[0].status), streamed ? ErrorCode::OK : ErrorCode::STORAGE_FULL) << run.ended[0].status;
+    EXPECT_EQ(HoldsSlot(*world.store, slot), streamed);
+  }
+}
+
 // Streams, seals; when that failed, flushes again, as the snapshot machine does.
 absl::Status FlushWithRetry(Store& store, TestSlot& slot, bool* failed) {
   Harness run(store);

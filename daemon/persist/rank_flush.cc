@@ -14,7 +14,7 @@
 namespace ckptd {
 
 RankFlush::RankFlush(Store& store, const Clock& clock, const FlushSource& source, const std::atomic<bool>* cancel)
-    : store_(store), clock_(clock), source_(source), cancel_(cancel), writers_(source.images.size()) {}
+    : store_(store), clock_(clock), source_(source), cancel_(cancel), parts_(source.images.size()) {}
 
 std::string RankFlush::ImageName(size_t image) const {
   return InStep(source_.job, source_.id, ImageFileName(source_.rank, source_.world, static_cast<uint32_t>(image)));
@@ -40,23 +40,46 @@ absl::Status RankFlush::WriteChunk(uint32_t chunk) {
   return absl::OkStatus();
 }
 
-absl::Status RankFlush::WriteRange(size_t image, uint64_t begin, uint64_t end) {
-  const ImageExtent& extent = source_.images[image];
-  if (!writers_[image]) {
-    CKPTD_ASSIGN_OR_RETURN(writers_[image], store_.OpenForWrite(ImageName(image), extent.bytes));
+absl::Status RankFlush::Begin(size_t image) {
+  const std::string name = ImageName(image);
+  if (source_.again) {
+    const absl::Status found = store_.Stat(name).status();
+    parts_[image].there = found.ok();
+    if (!absl::IsNotFound(found)) return found;
   }
-  return writers_[image]->Write(begin - extent.offset, source_.slot.subspan(begin, end - begin));
+  CKPTD_ASSIGN_OR_RETURN(parts_[image].writer, store_.OpenForWrite(name, source_.images[image].bytes));
+  return absl::OkStatus();
+}
+
+absl::Status RankFlush::WriteRange(size_t image, uint64_t begin, uint64_t end) {
+  const Part& part = parts_[image];
+  if (!part.writer && !part.there) CKPTD_RETURN_IF_ERROR(Begin(image));
+  if (part.there) return absl::OkStatus();
+  return part.writer->Write(begin - source_.images[image].offset, source_.slot.subspan(begin, end - begin));
+}
+
+// kAlreadyExists: another one had published the name before, and it is durable.
+absl::Status RankFlush::PublishImage(size_t image) {
+  Part& part = parts_[image];
+  if (part.there) {
+    CKPTD_RETURN_IF_ERROR(store_.Confirm(ImageName(image)));
+    return {absl::StatusCode::kAlreadyExists, ""};
+  }
+  if (!part.writer) {
+    return Error(ErrorCode::INTERNAL, absl::StrCat(ImageName(image), ": finished before it was written"));
+  }
+  absl::Status status = part.writer->Finish();
+  part.writer.reset();
+  CKPTD_FP("flush.after_image");
+  return status;
 }
 
 // True when another one had published a name of ours before.
 absl::StatusOr<bool> RankFlush::PublishImages() {
   bool existed = false;
-  for (size_t i = 0; i < writers_.size(); ++i) {
+  for (size_t i = 0; i < parts_.size(); ++i) {
     CKPTD_RETURN_IF_ERROR(CheckWanted());
-    if (!writers_[i]) return Error(ErrorCode::INTERNAL, absl::StrCat(ImageName(i), ": finished before it was written"));
-    absl::Status status = writers_[i]->Finish();
-    writers_[i].reset();
-    CKPTD_FP("flush.after_image");
+    absl::Status status = PublishImage(i);
     if (absl::IsAlreadyExists(status)) {
       existed = true;
     } else if (!status.ok()) {

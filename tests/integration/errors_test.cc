@@ -209,6 +209,22 @@ TEST(Errors, ADirectoryWhoseFsyncFailsAboveAStep) {
   }
 }
 
+// The sidecar fails after its image has its name: the retry must not need room for the image again.
+TEST(Errors, AStorageWithRoomForOneImageOnly) {
+#ifndef CKPTD_FAILPOINTS
+  GTEST_SKIP() << "skipped: this build has no failpoints";
+#endif
+  Tmpfs tmpfs("12m");
+  if (!tmpfs.mounted()) GTEST_SKIP() << kNoMount;
+  Node node({.region = "", .storage = tmpfs.path(), .settings = {}});
+  // The first three fsyncs are of attempt record, decision and image.
+  ASSERT_TRUE(node.StartAgent({"CKPTD_FAILPOINTS=publish.sync=error:28@4"}));
+  auto trainer = node.Train(Args("--steps 5 --every 5 --step-ms 100 --bytes 8000000"));
+  ExpectSameEnd(node, *trainer, "--steps 5 --bytes 8000000");
+  ExpectSays(node.AgentLog(), "No space left on device");
+  EXPECT_EQ(trainer->Last("DURABLE"), 5u) << node.AgentLog();
+}
+
 // The first fsyncs are of the root, for the job, and of the job's directory, for its attempts.
 TEST(Errors, ADirectoryWhoseFsyncFailsAtRestore) {
 #ifndef CKPTD_FAILPOINTS
