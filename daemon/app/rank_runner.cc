@@ -211,8 +211,9 @@ bool RankRunner::OnResume(snapshot::ProcessId process, const ResumeRequest& requ
   }
   // What the process holds is worth knowing also without its bell: it runs, whatever became of its fills.
   Feed(snapshot::Attached{process, request.ticket, request.attempt});
+  // Before it hears of us: a grant that is taken back here it acknowledges as it takes the answer.
+  OnHint(process);
   if (!status.ok()) {
-    OnHint(process);
     ResumeRefusedMessage refused{};
     refused.code = static_cast<uint32_t>(CodeOf(status));
     SetText(refused.sentence, status.message());

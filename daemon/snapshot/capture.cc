@@ -107,8 +107,17 @@ void Machine::Impl::Lend() {
   Emit(OpenGrant{slot->id, slot->epoch, floor_, slot->owner});
 }
 
-// No slot is free. A quarantined one is given up; one whose writer may still wake, or that only a reader holds, gets a
-// fresh file. Returns a slot that is free now.
+// A live writer answers within milliseconds, and then its slot is free again: a fresh file would be memory for one
+// slot more. Whoever lost the rank to another process may be stopped, and that one is not to wait for it.
+bool Machine::Impl::AwaitsAck(Slot& slot) {
+  if (slot.ack_late || slot.owner.process != process_) return false;
+  if (!slot.ack_awaited) Emit(RetryAt{});
+  slot.ack_awaited = true;
+  return true;
+}
+
+// No slot is free. A quarantined one is given up; one whose writer does not answer and may still wake, or that only a
+// reader holds, gets a fresh file. Returns a slot that is free now.
 Slot* Machine::Impl::MakeRoom(uint32_t layout) {
   for (Slot& slot : slots_) {
     if (slot.id.layout != layout || slot.state != SlotStateCode::kQuarantined || Pinned(slot)) continue;
@@ -122,6 +131,7 @@ Slot* Machine::Impl::MakeRoom(uint32_t layout) {
     if (replace_blocked_ || slot.dropped || slot.id.layout != layout) continue;
     const bool unknown = slot.state == SlotStateCode::kFilling && (slot.abandoned || slot.owner.attempt < seen_);
     const bool read = slot.state == SlotStateCode::kSealed && Doomed(slot) && !slot.flushing && slot.read_pins > 0;
+    if (unknown && AwaitsAck(slot)) continue;
     if (unknown) Move(slot, Trigger::kWriterUnknown);
     if (!unknown && !read && slot.state != SlotStateCode::kRetired) continue;
     slot.replacing = report_dirty_ = true;

@@ -221,7 +221,8 @@ struct Checked {
   SnapshotId snapshot;
 };
 
-// The timer of RetryAt fired: failed flushes and replacements are tried again.
+// The timer of RetryAt fired: failed flushes and replacements are tried again, and writers that did not answer until
+// now are waited for no longer.
 struct RetryTimer {};
 
 // The newest snapshot that is on all ranks shall become durable, whatever is flushed otherwise. While an attempt is not

@@ -27,6 +27,8 @@ struct Slot {
   bool giving_up = false;  // AbandonWord was sent
   bool abandoned = false;  // the bell showed ABANDONED
   bool writer_gone = false;
+  bool ack_awaited = false;  // FILLING, abandoned: a slot is needed, and its writer has until RetryTimer to answer
+  bool ack_late = false;     // it had
   bool replacing = false;  // ReplaceFile is under way: the index must not be lent meanwhile, nor what is in it promised
   Source fetched = Source::kNone;  // came from there in the present attempt
   bool rescued = false;            // SEALED: taken from the process after its death
@@ -87,6 +89,7 @@ class Machine::Impl {
   void Lend();
   [[nodiscard]] bool MayLend() const;
   [[nodiscard]] Slot* MakeRoom(uint32_t layout);
+  [[nodiscard]] bool AwaitsAck(Slot& slot);
   void PublishFloor(StepId before);
 
   // load.cc

@@ -218,7 +218,10 @@ void Machine::Impl::On(const Checked& event) {
   if (slot != nullptr && slot->snapshot == event.snapshot) slot->unchecked = false;
 }
 
-void Machine::Impl::On(const RetryTimer&) { flush_blocked_ = replace_blocked_ = false; }
+void Machine::Impl::On(const RetryTimer&) {
+  flush_blocked_ = replace_blocked_ = false;
+  for (Slot& slot : slots_) slot.ack_late = slot.ack_awaited;
+}
 
 void Machine::Impl::On(const FlushNewest&) {
   flush_before_ = !decided_;

@@ -140,7 +140,12 @@ TEST_F(SnapshotTest, AWriterThatNeverAnswersCostsAFreshFile) {
   Feed(Bell(grant, CaptureState::kAbandoned, 10));
   const OpenGrant other = All<OpenGrant>().at(0);
   Feed(Bell(other, CaptureState::kComplete, 20));
-  ASSERT_EQ(All<ReplaceFile>().size(), 1u) << "no slot is free";
+  EXPECT_THAT(All<ReplaceFile>(), IsEmpty()) << "no slot is free, but it may answer yet";
+  ASSERT_EQ(All<RetryAt>().size(), 1u);
+  Feed(Bell(grant, CaptureState::kAbandoned, 10));
+  EXPECT_THAT(All<RetryAt>(), IsEmpty()) << "asked once";
+  Feed(RetryTimer{});
+  ASSERT_EQ(All<ReplaceFile>().size(), 1u);
   EXPECT_EQ(Slot(0).state, SlotStateCode::kRetired);
   Feed(FileReplaced{grant.slot, absl::ResourceExhaustedError("full")});
   EXPECT_EQ(Slot(0).state, SlotStateCode::kRetired);
@@ -148,6 +153,60 @@ TEST_F(SnapshotTest, AWriterThatNeverAnswersCostsAFreshFile) {
   EXPECT_EQ(All<ReplaceFile>().size(), 1u);
   Feed(FileReplaced{grant.slot, absl::OkStatus()});
   EXPECT_EQ(Slot(0).state, SlotStateCode::kFilling) << "free, and lent";
+}
+
+TEST_F(SnapshotTest, AWriterThatAnswersCostsNoFile) {
+  const OpenGrant grant = Run();
+  Feed(Bell(grant, CaptureState::kAbandoned, 10));
+  const OpenGrant other = All<OpenGrant>().at(0);
+  Feed(Bell(other, CaptureState::kComplete, 20));
+  BellRead acknowledged = Bell(grant, CaptureState::kAbandoned, 10);
+  acknowledged.words[0].ack = grant.epoch;
+  Feed(acknowledged);
+  ASSERT_EQ(All<OpenGrant>().size(), 1u);
+  EXPECT_EQ(All<OpenGrant>()[0].slot, grant.slot);
+  const OpenGrant again = All<OpenGrant>()[0];
+  Feed(RetryTimer{});
+  EXPECT_THAT(All<ReplaceFile>(), IsEmpty());
+  Feed(Bell(again, CaptureState::kAbandoned, 30));
+  EXPECT_THAT(All<ReplaceFile>(), IsEmpty()) << "it waits anew";
+  EXPECT_EQ(All<RetryAt>().size(), 1u);
+}
+
+// The next process does not wait for one that may be stopped.
+TEST_F(SnapshotTest, AWriterThatLostTheRankIsNotWaitedFor) {
+  const OpenGrant first = Run();
+  Feed(Bell(first, CaptureState::kComplete, 10));
+  const OpenGrant grant = All<OpenGrant>().at(0);
+  Feed(JobState{State(1, v1::State::RUN, {}, {1, 10}, 11)});
+  Feed(Attached{kProcess + 1, kTicket + 1, 0});
+  Feed(JobState{State(2, v1::State::GATHER)});
+  Feed(JobState{State(2, v1::State::LOAD, {1, 10}, {1, 10}, 1, kTicket + 1)});
+  Feed(Loaded{2, kTicket + 1});
+  Feed(JobState{State(2, v1::State::RUN, {1, 10}, {1, 10}, 1, kTicket + 1)});
+  Feed(LayoutChosen{kProcess + 1, 1});
+  ASSERT_EQ(All<ReplaceFile>().size(), 1u);
+  EXPECT_EQ(All<ReplaceFile>()[0].slot, grant.slot);
+}
+
+// The agent before lent the only slot that is not needed, and was killed.
+TEST_F(SnapshotTest, AnAdoptedGrantIsLentAgainOnceItsWriterAnswers) {
+  const OpenGrant grant = {{1, 1}, 6, 0, {1, kTicket, kProcess}};
+  Feed(Adopted{1,
+               {{{1, 0}, SlotStateCode::kSealed, 5, {}, {1, 10}, true},
+                {grant.slot, SlotStateCode::kFilling, grant.epoch, grant.owner, {}, false}}});
+  Feed(Attached{kProcess, kTicket, 1});
+  Feed(LayoutChosen{kProcess, 1});
+  Feed(JobState{State(1, v1::State::RUN, {}, {1, 10}, 11)});
+  Feed(Bell(grant, CaptureState::kOpen, 0));
+  EXPECT_EQ(All<AbandonWord>().size(), 1u);
+  BellRead bell = Bell(grant, CaptureState::kAbandoned, 0);
+  Feed(bell);
+  EXPECT_THAT(All<ReplaceFile>(), IsEmpty());
+  bell.words[0].ack = grant.epoch;
+  Feed(bell);
+  ASSERT_EQ(All<OpenGrant>().size(), 1u);
+  EXPECT_EQ(All<OpenGrant>()[0].slot, grant.slot);
 }
 
 TEST_F(SnapshotTest, AReapedWriterFreesItsSlots) {

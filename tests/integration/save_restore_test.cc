@@ -1,7 +1,10 @@
 // The main path with real processes: whatever dies, the run goes on bit for bit from the newest snapshot that is left.
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <filesystem>
+#include <map>
+#include <thread>
 
 #include "tests/integration/harness.h"
 
@@ -81,6 +84,38 @@ TEST(SaveRestore, AgentKilledUnderARunningTrainer) {
   ExpectSameEnd(node, *trainer, "--steps 200");
   EXPECT_GT(trainer->Last("CAPTURED"), 100u) << "saves did not go on after the agent came back";
   EXPECT_EQ(trainer->Last("DURABLE"), trainer->Last("CAPTURED"));
+}
+
+// What was lent when the agent died is lent again: no slot has another file, and none had to be asked for.
+TEST(SaveRestore, AKilledAgentCostsNoFreshSlotWhileItsTrainerLives) {
+  Node node;
+  ASSERT_TRUE(node.StartAgent());
+  const auto files = [&] {
+    std::map<std::string, ino_t> inodes;
+    for (const std::string& slot : FilesWith(node.region(), "/slot-")) {
+      struct stat status = {};
+      EXPECT_EQ(stat((node.region() + "/" + slot).c_str(), &status), 0) << slot;
+      inodes[slot] = status.st_ino;
+    }
+    return inodes;
+  };
+  auto trainer = node.Train(Args("--steps 100000 --every 5 --step-ms 5"));
+  ASSERT_TRUE(trainer->WaitFor("CAPTURED 20"));
+  const auto before = files();
+  EXPECT_EQ(before.size(), 2u);
+  for (int kill = 0; kill < 3; ++kill) {
+    trainer->Signal(SIGSTOP);
+    node.KillAgent();
+    const uint64_t captured = trainer->Last("CAPTURED");
+    ASSERT_TRUE(node.StartAgent());
+    std::this_thread::sleep_for(
+        Millis(300));  // it knows its attempt again, and may lend as soon as the trainer is back
+    trainer->Signal(SIGCONT);
+    for (int i = 0; i < 4; ++i) ASSERT_TRUE(trainer->WaitFor("CAPTURED")) << trainer->Errors() << node.AgentLog();
+    EXPECT_GT(trainer->Last("CAPTURED"), captured);
+    EXPECT_EQ(files(), before) << "agent " << kill + 1;
+  }
+  trainer->Kill();
 }
 
 TEST(SaveRestore, RegionGoneIsReadFromStorage) {
