@@ -132,6 +132,7 @@ absl::StatusOr<const CatalogStep*> FindStep(const Catalog& catalog, const v1::Ta
 
 JobMemory LookAtJob(Agent& agent, const std::string& job) {
   JobMemory out;
+  out.known = agent.services().region.peers().Holds(job);
   JobRunner* runner = agent.FindJob(job);
   if (runner == nullptr) return out;
   out.known = true;

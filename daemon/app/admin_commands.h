@@ -1,6 +1,6 @@
 // The admin commands that block, each as one plain function on a worker thread: ask the control thread through the
 // gate, read storage, answer. One file per idea: admin_list.cc, admin_read.cc, admin_verify.cc, admin_keep.cc,
-// admin_remove.cc.
+// admin_copies.cc, admin_remove.cc.
 #ifndef CKPTD_DAEMON_APP_ADMIN_COMMANDS_H_
 #define CKPTD_DAEMON_APP_ADMIN_COMMANDS_H_
 
@@ -43,6 +43,10 @@ struct RetentionVerdict {
   std::string reason;  // sentence
 };
 [[nodiscard]] std::vector<RetentionVerdict> ApplyRetention(const Catalog& catalog, const RetentionConfig& retention);
+
+// What this node holds for others of the job, as request.job and request.force let it go.
+void ReclaimCopies(AdminContext& context, const Catalog& catalog, const v1::GcRequest& request,
+                   v1::GcResponse& response);
 
 // Deletes committed or unfinished steps, by the coordinator when it lives here, else by an attempt of our own that is
 // never decided; with `take_over` also when another agent coordinates the job's newest attempt. The outcome of each.

@@ -1,4 +1,5 @@
 // Pin, Unpin and Gc: what stays and what goes.
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <utility>
@@ -94,6 +95,8 @@ void ReclaimMemory(AdminContext& context, const std::string& job, bool named, bo
     if (memory == nullptr) return;
     region::JobFacts facts = memory->Facts();
     if (LookAtJob(context.agent, job).in_use) return;
+    // Nothing to give back, and what is held for others is only told of by a job that is known.
+    if (facts.bytes == 0 && context.agent.services().region.peers().Holds(job)) return;
     entry.set_job(job);
     entry.set_bytes(facts.bytes);
     entry.set_source("region");
@@ -112,10 +115,20 @@ void ReclaimMemory(AdminContext& context, const std::string& job, bool named, bo
   if (ran.ok() && !entry.job().empty()) *(removed ? response.add_removed() : response.add_kept()) = std::move(entry);
 }
 
-absl::StatusOr<std::vector<std::string>> GcJobs(AdminContext& context, const std::string& only) {
-  if (only.empty()) return ListJobs(context.store);
-  CKPTD_RETURN_IF_ERROR(CheckJobName(only));
-  return std::vector<std::string>{only};
+// Those on storage, and those of which memory alone holds something for other nodes.
+absl::StatusOr<std::vector<std::string>> GcJobs(AdminContext& context, const v1::GcRequest& request) {
+  if (!request.job().empty()) {
+    CKPTD_RETURN_IF_ERROR(CheckJobName(request.job()));
+    return std::vector<std::string>{request.job()};
+  }
+  if (request.force()) return Error(ErrorCode::INVALID_ARGUMENT, "--force wants JOB: the job must be named");
+  CKPTD_ASSIGN_OR_RETURN(std::vector<std::string> jobs, ListJobs(context.store));
+  CKPTD_ASSIGN_OR_RETURN(auto held, context.gate.Call<std::vector<region::PeerJob>>(
+                                        [&] { return context.agent.services().region.peers().Jobs(); }));
+  for (const region::PeerJob& each : held) {
+    if (std::find(jobs.begin(), jobs.end(), each.job) == jobs.end()) jobs.push_back(each.job);
+  }
+  return jobs;
 }
 
 }  // namespace
@@ -182,7 +195,7 @@ absl::StatusOr<v1::GcResponse> CollectGarbage(AdminContext& context, const Admin
                                               const v1::GcRequest& request) {
   CKPTD_ASSIGN_OR_RETURN(auto retention,
                          context.gate.Call<RetentionConfig>([&] { return context.agent.config().retention; }));
-  CKPTD_ASSIGN_OR_RETURN(auto jobs, GcJobs(context, request.job()));
+  CKPTD_ASSIGN_OR_RETURN(auto jobs, GcJobs(context, request));
   v1::GcResponse response;
   for (const std::string& job : jobs) {
     if (call.cancelled()) return Error(ErrorCode::CANCELLED, "nobody waits for it");
@@ -193,6 +206,7 @@ absl::StatusOr<v1::GcResponse> CollectGarbage(AdminContext& context, const Admin
     if (!unread.ok()) continue;
     ApplyToJob(context, call, *catalog, retention, request.dry_run(), response);
     if (!request.dry_run()) RemoveLeftovers(context, *catalog, response);
+    ReclaimCopies(context, *catalog, request, response);
     ReclaimMemory(context, job, !request.job().empty(), request.dry_run(), response);
   }
   return response;

@@ -62,8 +62,8 @@ absl::StatusOr<JobRunner*> Agent::ObtainJob(const std::string& job, uint32_t uid
 // Of a job that has nothing here, and of which this node holds nothing, no runner is made for what others say.
 void Agent::OnPeerMessage(const transport::LinkMessage& message) {
   JobRunner* job = FindJob(message.job());
-  if (job == nullptr && message.state() && HoldsBy(*message.state(), agent_id_))
-    job = ObtainForCopies(message.job(), message.state()->user());
+  const bool holds = message.state() && (HoldsBy(*message.state(), agent_id_) || region_->peers().Holds(message.job()));
+  if (job == nullptr && holds) job = ObtainForCopies(message.job(), message.state()->user());
   if (job != nullptr && message.state()) return job->Post(job::StateReceived{message.state()});
   if (job != nullptr) return job->Post(job::ReportReceived{message.report()});
   if (message.state()) links_->Send(message.state()->coordinator(), bystander_->Heard(message.state()));

@@ -8,6 +8,7 @@
 
 #include "daemon/app/copier_runner.h"
 #include "daemon/app/health.h"
+#include "daemon/app/held_copies.h"
 #include "daemon/app/rescuer.h"
 #include "daemon/app/storage_watch.h"
 #include "daemon/base/marks.h"
@@ -262,6 +263,18 @@ void FillProblems(Agent& agent, v1::AgentStatus* out) {
   }
 }
 
+void FillHeld(const region::PeerJob& held, v1::HeldJob* out) {
+  out->set_job(held.job);
+  out->set_bytes(held.bytes);
+  for (uint32_t rank : held.ranks) out->add_ranks(rank);
+  out->set_attempt(held.newest.attempt);
+  out->set_step(held.newest.step);
+  out->set_on_storage(held.newest <= held.durable);
+  out->set_heard_seconds(Seconds(held.silent));
+  out->set_ended(held.silent >= kEndedAfter);
+  if (out->ended()) out->set_next_step(NextStepFor(held));
+}
+
 void FillAgent(Agent& agent, v1::AgentStatus* out) {
   Services& services = agent.services();
   out->set_agent_id(services.agent_id);
@@ -296,6 +309,7 @@ void FillAgent(Agent& agent, v1::AgentStatus* out) {
   agent.peers().Fill(out->mutable_peers());
   agent.links().Fill(out->mutable_peers());
   agent.certificates().Fill(out->mutable_peers());
+  for (const region::PeerJob& held : services.region.peers().Jobs()) FillHeld(held, out->mutable_peers()->add_held());
 }
 
 }  // namespace

@@ -175,5 +175,24 @@ TEST_F(EndedJobs, TalkingOfAJobKeepsIt) {
   EXPECT_FALSE(store_.Holds("b"));
 }
 
+TEST_F(EndedJobs, AreSummedUpForWhoMayGiveThemUp) {
+  ASSERT_TRUE(Store(store_, Of("a"), {1, 10}, Marks(1)).ok());
+  ASSERT_TRUE(Store(store_, Of("a"), {1, 20}, Marks(1, 10)).ok());
+  ASSERT_TRUE(Store(store_, Of("b"), {1, 10}, Marks(1)).ok());
+  store_.MarkDurable("a", {1, 10});
+  clock_.now += std::chrono::minutes(3);
+  auto pin = store_.OpenCopy("b", Of("b").key(), {1, 10});
+  const std::vector<PeerJob> jobs = store_.Jobs();
+  ASSERT_EQ(jobs.size(), 2u);
+  EXPECT_EQ(jobs[0].job, "a");
+  EXPECT_THAT(jobs[0].ranks, ElementsAre(Of("a").key().number));
+  EXPECT_GE(jobs[0].bytes, 2 * kSlotFile);
+  EXPECT_EQ(jobs[0].newest, (SnapshotId{1, 20}));
+  EXPECT_EQ(jobs[0].durable, (SnapshotId{1, 10}));
+  EXPECT_EQ(jobs[0].silent, std::chrono::minutes(3));
+  EXPECT_FALSE(jobs[0].busy);
+  EXPECT_TRUE(jobs[1].busy) << "somebody reads it";
+}
+
 }  // namespace
 }  // namespace ckptd::region

@@ -269,14 +269,39 @@ bool PeerStore::GiveUpAllBut(const std::string& name, const std::set<PeerKey>& w
   return std::count_if(over.begin(), over.end(), [&](const PeerKey& key) { return Remove(name, key).ok(); }) != 0;
 }
 
+bool PeerStore::IsBusy(const Job& job) {
+  return !job.untouchable.empty() || std::any_of(job.ranks.begin(), job.ranks.end(), [](const auto& rank) {
+    return rank.second->held() || rank.second->building() != nullptr;
+  });
+}
+
 JobFacts PeerStore::FactsOf(const std::string& name, const Job& job) const {
   JobFacts facts{.job = name};
-  facts.in_use = !job.untouchable.empty() || context_.clock.Monotonic() - job.heard < options_.quiet;
+  facts.in_use = IsBusy(job) || context_.clock.Monotonic() - job.heard < options_.quiet;
   for (const auto& [key, rank] : job.ranks) {
-    facts.in_use |= rank->held() || rank->building() != nullptr;
     for (const auto& [number, set] : rank->region().layouts()) AddFacts(*set, job.durable, facts);
   }
   return facts;
+}
+
+PeerJob PeerStore::SummaryOf(const std::string& name, const Job& job) const {
+  PeerJob out;
+  out.job = name;
+  out.bytes = FactsOf(name, job).bytes;
+  out.durable = job.durable;
+  out.silent = context_.clock.Monotonic() - job.heard;
+  out.busy = IsBusy(job);
+  for (const auto& [key, rank] : job.ranks) {
+    if (key.kind == PeerKind::kCopy) out.ranks.insert(key.number);
+    for (const SnapshotId& id : rank->CompleteCopies()) out.newest = std::max(out.newest, id);
+  }
+  return out;
+}
+
+std::vector<PeerJob> PeerStore::Jobs() const {
+  std::vector<PeerJob> out;
+  for (const auto& [name, job] : jobs_) out.push_back(SummaryOf(name, job));
+  return out;
 }
 
 absl::Status PeerStore::FinishLayout(std::unique_ptr<PeerBuild> build) {

@@ -64,6 +64,17 @@ struct PeerUsage {
   uint64_t held = 0;
 };
 
+// What is held of one job.
+struct PeerJob {
+  std::string job;
+  uint64_t bytes = 0;
+  std::set<uint32_t> ranks;  // whose copies; of parity there are none here
+  SnapshotId newest;         // of what is complete
+  SnapshotId durable;        // newest on storage, as far as was told
+  Nanos silent{0};           // since somebody spoke of it
+  bool busy = false;         // somebody reads or writes it, or it is a newer agent's
+};
+
 // Memory for a layout being made. Dropping it removes its files.
 class PeerBuild {
  public:
@@ -124,6 +135,7 @@ class PeerStore {
   [[nodiscard]] absl::Status Quarantine(absl::string_view job, const PeerKey& key, const SnapshotId& id);
   [[nodiscard]] PeerUsage Usage();
   [[nodiscard]] bool Holds(absl::string_view job) const;
+  [[nodiscard]] std::vector<PeerJob> Jobs() const;  // by name
 
   // ---- deletion, on somebody's word. Readers keep their bytes. BUSY while memory is being prepared there.
   [[nodiscard]] absl::Status Delete(absl::string_view job, const PeerKey& key, const SnapshotId& id);
@@ -151,6 +163,8 @@ class PeerStore {
   absl::Status ReclaimEnded(const PeerSpec& spec, const LayoutPlan& plan);
   [[nodiscard]] static bool IsOver(const Job& job, const PeerRank& rank);
   JobFacts FactsOf(const std::string& name, const Job& job) const;
+  [[nodiscard]] static bool IsBusy(const Job& job);
+  [[nodiscard]] PeerJob SummaryOf(const std::string& name, const Job& job) const;
   void Heard(Job& job) { job.heard = context_.clock.Monotonic(); }
   void Raise(Job& job);
   absl::StatusOr<std::unique_ptr<PeerBuild>> Build(const PeerSpec& spec, Preparation preparation, Executor& executor,

@@ -1,6 +1,7 @@
-// ckptctl gc [JOB] [--dry-run]
+// ckptctl gc [JOB] [--dry-run] [--force]
 #include <chrono>
 
+#include "daemon/base/errors.h"
 #include "daemon/base/status_macros.h"
 #include "tools/ckptctl/client.h"
 #include "tools/ckptctl/command.h"
@@ -15,6 +16,9 @@ absl::StatusOr<int> RunGc(const Args& args) {
   v1::GcRequest request;
   request.set_job(args.word(0));
   request.set_dry_run(args.Has("--dry-run"));
+  request.set_force(args.Has("--force"));
+  if (request.force() && request.job().empty())
+    return Error(ErrorCode::INVALID_ARGUMENT, "name the job: ckptctl gc JOB --force");
   CKPTD_ASSIGN_OR_RETURN(auto client, Client::Connect(args.Get("--agent")));
   CKPTD_ASSIGN_OR_RETURN(v1::GcResponse gc, client->Gc(request, timeout));
   if (json) {

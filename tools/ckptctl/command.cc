@@ -114,13 +114,15 @@ std::vector<Command> StepCommands() {
         kAgent},
        &RunRm},
       {"gc",
-       "[JOB] [--dry-run]",
+       "[JOB] [--dry-run] [--force]",
        "apply [retention] now, and remove what dead writers left",
-       "With JOB named, memory that nobody uses any more is given back too, if all of it is on storage.\n"
+       "With JOB named, memory that nobody uses any more is given back too, if all of it is on storage; so is what\n"
+       "this node holds for other nodes' ranks of it, once the job has ended.\n"
        "Exit code 1 when a job could not be looked at; standard error says why.",
        0,
        1,
        {{"--dry-run", "", "only say what would go"},
+        {"--force", "", "what is held for other nodes goes, although JOB may run, or storage lacks a step of it"},
         {"--timeout", "TIME", "how long to wait (default 10m)"},
         kOutput,
         kAgent},

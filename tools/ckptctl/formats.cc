@@ -47,7 +47,7 @@ std::string AgentLines(const v1::AgentStatus& agent) {
   if (!storage.last_error().empty()) {
     absl::StrAppend(&out, "         ", Coloured(Tone::kBad, Clean(storage.last_error())), "\n");
   }
-  absl::StrAppend(&out, PeersLine(agent.peers()));
+  absl::StrAppend(&out, PeersLine(agent.peers()), HeldLines(agent.peers()));
   if (!agent.last_error().empty()) absl::StrAppend(&out, "error    ", Clean(agent.last_error()), "\n");
   for (const v1::Problem& problem : agent.problems()) {
     absl::StrAppend(&out, "problem  ", Coloured(Tone::kBad, Clean(problem.text())),

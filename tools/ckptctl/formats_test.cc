@@ -115,6 +115,25 @@ TEST(FormatStatus, Peers) {
   EXPECT_THAT(FormatStatus(view), HasSubstr("generation 7  may not write to others  not heard for 1m30s"));
 }
 
+TEST(FormatStatus, WhatIsHeldOfJobsThatHaveEnded) {
+  v1::StatusView view = View();
+  v1::HeldJob* held = view.mutable_agent()->mutable_peers()->add_held();
+  held->set_job("bert");
+  held->set_bytes(8192);
+  for (uint32_t rank : {1, 3}) held->add_ranks(rank);
+  held->set_step(120);
+  held->set_heard_seconds(5);
+  EXPECT_THAT(FormatStatus(view), Not(HasSubstr("held"))) << "it runs";
+  held->set_heard_seconds(7200);
+  held->set_ended(true);
+  held->set_next_step("restart the job");
+  EXPECT_THAT(FormatStatus(view),
+              HasSubstr("held     8.0 KiB for other nodes, of job bert ranks 1 3, step 120, not known "
+                        "to be on storage, not heard of for 2h00m\n           next: restart the job\n"));
+  held->set_on_storage(true);
+  EXPECT_THAT(FormatStatus(view), HasSubstr("step 120, on storage, not heard of"));
+}
+
 TEST(FormatStatus, RanksWithTensorsOnGpus) {
   v1::StatusView view = View();
   EXPECT_THAT(FormatStatus(view), Not(HasSubstr("gpu ")));

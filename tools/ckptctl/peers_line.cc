@@ -4,6 +4,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "daemon/base/units.h"
 #include "tools/ckptctl/output.h"
 
@@ -64,6 +65,21 @@ std::string PeersLine(const v1::PeersStatus& peers) {
                     FormatDuration(Seconds(peers.source_seconds())));
   }
   return out + "\n";
+}
+
+std::string HeldLines(const v1::PeersStatus& peers) {
+  std::string out;
+  for (const v1::HeldJob& held : peers.held()) {
+    if (!held.ended()) continue;
+    absl::StrAppend(&out, "held     ", FormatBytes(held.bytes()), " for other nodes, of job ", Clean(held.job()));
+    if (held.ranks_size() != 0) absl::StrAppend(&out, " ranks ", absl::StrJoin(held.ranks(), " "));
+    if (held.step() != 0)
+      absl::StrAppend(&out, ", step ", held.step(),
+                      held.on_storage() ? ", on storage" : ", not known to be on storage");
+    absl::StrAppend(&out, ", not heard of for ", FormatDuration(Seconds(held.heard_seconds())),
+                    "\n           next: ", Clean(held.next_step()), "\n");
+  }
+  return out;
 }
 
 }  // namespace ckptd

@@ -12,7 +12,8 @@ set(CKPTD_TESTS_OF_TWO_THIRDS
   agent_start_test bench hostile_limits_test hot_path_test labelled_kill_test power_cuts random_kill_test
   scribbled_storage_test scribbled_test soak_test sources_e2e_test systemd)
 set(CKPTD_TESTS_THAT_WAIT
-  backpressure_test certs_e2e_test certs_test copies_e2e_test copies_ways_e2e_test errors_test faults_e2e_test health_e2e_test
+  backpressure_test certs_e2e_test certs_test copies_e2e_test copies_ways_e2e_test ended_copies_test errors_test faults_e2e_test
+  health_e2e_test
   membership_etcd_test membership_test nodes_e2e_test peers_e2e_test ranks_test rebuild_test storage_hang_test
   transport_copies_test transport_grpc_test)
 if(CKPTD_SANITIZE)
@@ -32,7 +33,7 @@ set(CKPTD_TESTS_OF_ONE_THREAD core_image_test format_test job_test json_test pla
 set(CKPTD_TESTS_OF_BYTES hostile_limits_test scribbled_storage_test scribbled_test)
 # Without a sanitizer by day: it would hide what they count, agents that move images all the time would fall behind, or
 # it is the number of jobs or of steps that tests.
-set(CKPTD_PLAIN_TESTS copies_e2e_test copies_ways_e2e_test faults_e2e_test hot_path_test job_names_test parity_e2e_test protocol_apart
+set(CKPTD_PLAIN_TESTS copies_e2e_test copies_ways_e2e_test ended_copies_test faults_e2e_test hot_path_test job_names_test parity_e2e_test protocol_apart
   protocol_copies protocol_mutants protocol_parity protocol_run protocol_strikes protocol_test rebuild_test
   sources_e2e_test)
 # Both ways: under a sanitizer they leave out the bounds of memory that they hold.
