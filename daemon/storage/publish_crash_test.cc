@@ -5,8 +5,10 @@
 #include <cstdio>
 #include <functional>
 #include <set>
+#include <utility>
 
 #include "daemon/base/errors.h"
+#include "daemon/os/testing/files_around.h"
 #include "daemon/os/testing/sim_files.h"
 #include "daemon/storage/posix_store.h"
 #include "daemon/storage/publish.h"
@@ -48,7 +50,7 @@ struct World {
     EXPECT_TRUE(files.SyncDir("/").ok());
     store = OpenOn(files);
   }
-  static std::unique_ptr<Store> OpenOn(SimFiles& files) {
+  static std::unique_ptr<Store> OpenOn(Files& files) {
     return *OpenPosixStore(files, {.root = kRoot, .make_queue = [] { return MakeInlineIoQueue(2); }, .io_bytes = 4096});
   }
   SimFiles files;
@@ -350,6 +352,34 @@ TEST(Publish, ADirectoryThatOthersMadeAnewIsInDoubt) {
   world.files.FailCall(1, EIO);  // after mkdir: the fsync of the root
   EXPECT_EQ(CodeOf(PublishRecord(*world.store)), ErrorCode::STORAGE_IO);
   EXPECT_EQ(CodeOf(PublishRecord(*world.store)), ErrorCode::STORAGE_IO) << "the kernel would say OK now";
+}
+
+// Has another thread come in just before the next fsync of one directory.
+class Interrupted final : public FilesAround {
+ public:
+  using FilesAround::FilesAround;
+  absl::Status SyncDir(const std::string& path) override {
+    if (path == "/store/job" && other) std::exchange(other, nullptr)();
+    return FilesAround::SyncDir(path);
+  }
+  std::function<void()> other;
+};
+
+// Its fsync failed between this one's mkdir and fsync, and may have lost that name, too.
+TEST(Publish, AnotherThreadsFailureIsNotOverlooked) {
+  World world;
+  Interrupted files(world.files);
+  const std::unique_ptr<Store> store = World::OpenOn(files);
+  ASSERT_TRUE(store->CreateExclusive("job/step-1/rank", "x").ok());
+  files.other = [&] {
+    world.files.FailCall(4, EIO);  // after mkdir, fsync, mkdir and stat
+    EXPECT_EQ(CodeOf(store->CreateExclusive("job/step-3/rank", "x")), ErrorCode::STORAGE_IO);
+  };
+  EXPECT_EQ(CodeOf(store->CreateExclusive("job/step-2/rank", "x")), ErrorCode::STORAGE_IO);
+  for (const char* sure : {"job/step-2/rank", "job/step-3/rank"}) {
+    EXPECT_TRUE(store->CreateExclusive(sure, "x").ok()) << sure;
+    EXPECT_EQ(DisksWithout(world.files, std::string("/store/") + sure), 0u) << sure;
+  }
 }
 
 TEST(Publish, AFileSystemWithNeitherLinkNorRenameIsRefused) {
