@@ -28,7 +28,9 @@ bool Say(std::string* why, const char* what, const char* error) {
 }  // namespace
 
 CopierLink::CopierLink(UniqueFd socket, UniqueFd process)
-    : socket_(std::move(socket)), process_(std::move(process)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+    : socket_(std::move(socket)),
+      process_(std::make_shared<const UniqueFd>(std::move(process))),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 bool CopierLink::Open(std::shared_ptr<Device> device, uint64_t timeout_ns, std::string* why) {
   if (!page_.Make(std::move(device), "gate page", sizeof(GatePage), why)) return false;
@@ -124,10 +126,10 @@ bool CopierLink::End() const {
   return EndsWithin(kEndMs);
 }
 
-void CopierLink::Kill() const { (void)syscall(SYS_pidfd_send_signal, process_.get(), SIGKILL, nullptr, 0); }
+void CopierLink::Kill() const { (void)syscall(SYS_pidfd_send_signal, process_->get(), SIGKILL, nullptr, 0); }
 
 bool CopierLink::EndsWithin(int milliseconds) const {
-  pollfd fd = {process_.get(), POLLIN, 0};
+  pollfd fd = {process_->get(), POLLIN, 0};
   return poll(&fd, 1, milliseconds) > 0;
 }
 

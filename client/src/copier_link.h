@@ -75,6 +75,8 @@ class CopierLink {
   [[nodiscard]] bool EndsWithin(int milliseconds) const;
   // Kills it, and waits.
   bool End() const;
+  // A pidfd: readable when it has ended.
+  [[nodiscard]] std::shared_ptr<const UniqueFd> process() const { return process_; }
 
  private:
   [[nodiscard]] uint64_t NextSerial() { return ++serials_; }
@@ -84,7 +86,7 @@ class CopierLink {
   bool Take(const Packet& packet, CopierEvent* event);
 
   UniqueFd socket_;
-  UniqueFd process_;
+  const std::shared_ptr<const UniqueFd> process_;
   UniqueFd wake_;
   std::atomic<bool> shut_{false};
   StreamPage page_;

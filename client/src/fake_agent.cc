@@ -125,6 +125,8 @@ void FakeAgent::Handle(Packet& packet) {
     AnswerCopier(Parse<CopierMessage>(packet));
   } else if (type == MessageType::kDrop) {
     drop_ = Parse<CaptureMessage>(packet);
+  } else if (type == MessageType::kRescue) {
+    rescue_ = Parse<RescueMessage>(packet);
   }
 }
 
@@ -220,6 +222,11 @@ LoadedMessage FakeAgent::last_loaded() {
 CaptureMessage FakeAgent::last_drop() {
   std::lock_guard lock(mutex_);
   return drop_;
+}
+
+RescueMessage FakeAgent::last_rescue() {
+  std::lock_guard lock(mutex_);
+  return rescue_;
 }
 
 }  // namespace ckptd

@@ -76,6 +76,7 @@ class FakeAgent {
   [[nodiscard]] JoinMessage last_join();
   [[nodiscard]] LoadedMessage last_loaded();
   [[nodiscard]] CaptureMessage last_drop();
+  [[nodiscard]] RescueMessage last_rescue();
   void WaitForCount(MessageType type, int count);
 
  private:
@@ -113,6 +114,7 @@ class FakeAgent {
   JoinMessage join_ = {};
   LoadedMessage loaded_ = {};
   CaptureMessage drop_ = {};
+  RescueMessage rescue_ = {};
   bool has_layout_ = false;
   uint64_t attempt_ = 0;
   uint64_t ticket_ = 0;

@@ -65,6 +65,7 @@ struct Pull {
   bool stale = false;                                // one of them is another allocation by now
   bool paused = false;                               // nothing is exported until the next registration
   bool in_use = false;                               // by the capture under way
+  bool ended = false;                                // the process is gone: the session thread saw it
 };
 
 // A process that copied into a slot, could not be ended, and may still write.

@@ -48,6 +48,11 @@ bool MustClose(const State& state) {
   return pull.paused && pull.exported != 0 && pull.stage == Pull::Stage::kReady && !pull.in_use;
 }
 
+bool EndedIdle(const State& state) {
+  const Pull& pull = state.pull;
+  return pull.ended && pull.stage == Pull::Stage::kReady && !pull.in_use;
+}
+
 bool PushWon(const State& state) {
   const Pull& pull = state.pull;
   return pull.choice.verdict() == PathChoice::Verdict::kPush && !pull.in_use && !pull.holds_only;
@@ -59,6 +64,7 @@ void LosePull(State& state, const std::string& why) {
   Pull& pull = state.pull;
   state.DropRescue("there is no copier");
   pull.link.reset();
+  pull.ended = false;
   pull.exported = 0;
   pull.registration.reset();
   pull.attachment.reset();
@@ -193,11 +199,23 @@ void PullThread::LetGo() {
   pull.exported = 0;
 }
 
+// Saves are pushed, and nothing is rescued, until there is another one. With the mutex held, which is let go of
+// meanwhile.
+void PullThread::LoseEnded() {
+  std::shared_ptr<CopierLink> last = state_.pull.link;
+  state_.pull.failures = 0;  // it had been prepared; one that dies again and again the agent refuses
+  LosePull(state_, "the copier ended");
+  const MutexUnlock unlock(state_.mutex);
+  last.reset();
+  state_.Wake();
+}
+
 // False: nothing is pulled any more.
 bool PullThread::AwaitGoal(Goal* goal) {
   MutexLock lock(state_.mutex);
   for (;;) {
     if (state_.stopping) return false;
+    if (EndedIdle(state_)) LoseEnded();
     if (PushWon(state_) && state_.rescue_wanted) {
       state_.pull.holds_only = true;
       state_.pull.compares = false;

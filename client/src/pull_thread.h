@@ -42,6 +42,7 @@ class PullThread {
   void Watch(const Goal& goal);
   bool Close(std::string* why);
   void CloseNow();
+  void LoseEnded();
   void Done(const Goal& goal);
   void LetGo();
   void Failed(const std::string& why);

@@ -44,11 +44,27 @@ void Session::Loop() {
   SendBye();
 }
 
+// The process of a copier that is ready and that no save uses: only this thread would notice its end before the next
+// save, or before a rescue that finds none. With the mutex held.
+std::shared_ptr<const UniqueFd> Session::IdleCopier() const {
+  const Pull& pull = state_.pull;
+  const bool idle = pull.stage == Pull::Stage::kReady && pull.link != nullptr && !pull.in_use && !pull.ended;
+  return idle ? pull.link->process() : nullptr;
+}
+
 // False: the handle is being closed.
 bool Session::WaitForEvent(bool* readable) {
   short socket_events = connection_.blocked ? POLLIN | POLLOUT : POLLIN;
-  pollfd fds[] = {{state_.wake.get(), POLLIN, 0}, {timer_.get(), POLLIN, 0}, {socket_.get(), socket_events, 0}};
-  while (poll(fds, 3, -1) < 0 && errno == EINTR) {
+  std::shared_ptr<const UniqueFd> copier;
+  {
+    MutexLock lock(state_.mutex);
+    copier = IdleCopier();
+  }
+  pollfd fds[] = {{state_.wake.get(), POLLIN, 0},
+                  {timer_.get(), POLLIN, 0},
+                  {socket_.get(), socket_events, 0},
+                  {copier == nullptr ? -1 : copier->get(), POLLIN, 0}};
+  while (poll(fds, 4, -1) < 0 && errno == EINTR) {
   }
   if (fds[0].revents != 0) Drain(state_.wake.get());
   *readable = (fds[2].revents & ~POLLOUT) != 0;
@@ -57,6 +73,10 @@ bool Session::WaitForEvent(bool* readable) {
     OnTimer();
   }
   MutexLock lock(state_.mutex);
+  if (fds[3].revents != 0 && copier == IdleCopier()) {
+    state_.pull.ended = true;
+    state_.changed.NotifyAll();  // the pull thread lets go of it
+  }
   return !state_.stopping;
 }
 

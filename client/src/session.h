@@ -49,6 +49,7 @@ class Session {
   static void Run(void* self);
   static void Broke(void* self, const char* why) noexcept;
   void Loop();
+  [[nodiscard]] std::shared_ptr<const UniqueFd> IdleCopier() const;
   bool WaitForEvent(bool* readable);
   void OnTimer();
   void AskAgain();

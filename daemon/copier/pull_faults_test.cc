@@ -39,6 +39,23 @@ TEST_F(PullTest, ACopierThatDiesBehindTheGateCostsThatSaveOnly) {
   EXPECT_EQ(copiers.started(), 2u);
 }
 
+TEST_F(PullTest, ACopierThatDiesIdleIsReplacedAndCostsNoSave) {
+  MakeTensors({2 * kMiB, 2 * kMiB});
+  RegisterAndPull();
+  copiers.Signal(SIGKILL);
+  EXPECT_TRUE(Eventually([&] { return trainer->Info().path_why == std::string("the copier ended"); }))
+      << trainer->Info().path_why;
+  EXPECT_FALSE(Pulls());
+  uint64_t epoch = agent.Grant(0);
+  ASSERT_EQ(trainer->Save(1), 0) << ckpt_error();
+  ASSERT_EQ(Gate(), 0);
+  ASSERT_TRUE(trainer->Copied(1));
+  ExpectChunks(agent, 0, epoch);
+  EXPECT_EQ(trainer->Info().pulled, 0u);
+  ASSERT_TRUE(Eventually([&] { return Pulls(); })) << "a new copier: " << trainer->Info().path_why;
+  EXPECT_EQ(copiers.started(), 2u);
+}
+
 class ImpatientPullTest : public PullTest {
  protected:
   ImpatientPullTest() { gate_timeout_ns = 300 * kMs; }

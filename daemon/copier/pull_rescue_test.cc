@@ -270,6 +270,25 @@ TEST_F(RescuableTest, WithoutAGpuThereIsNothingToHold) {
   EXPECT_TRUE(Eventually([&] { return Why() == "none of its tensors is on a GPU"; })) << Why();
 }
 
+// Nothing is saved meanwhile: the next death would find nobody.
+TEST_F(RescuableTest, ACopierThatDiesIsToldAndReplacedByItself) {
+  MakeShareable({300'000});
+  Arm();
+  Train(1);
+  ASSERT_EQ(Left(), 1u);
+  const auto armed = [&] { return agent.last_rescue().hold_ns > 0; };
+  EXPECT_TRUE(Eventually(armed));
+  copiers.Signal(SIGKILL);
+  EXPECT_TRUE(Eventually([&] { return !armed(); })) << "the agent would hold up a restart for nobody";
+  EXPECT_STREQ(agent.last_rescue().why, "there is no copier");
+  EXPECT_EQ(trainer->Info().rescuable, 0u);
+  ASSERT_TRUE(Eventually([&] { return copiers.started() == 2 && Why().empty(); })) << Why();
+  page_ = FindPage();
+  Train(2);
+  EXPECT_EQ(Left(), 2u);
+  EXPECT_TRUE(Eventually(armed));
+}
+
 class PushedRescuableTest : public RescuableTest {
  protected:
   PushedRescuableTest() { gpu_path = CKPT_PUSH; }
