@@ -133,9 +133,12 @@ bool Member::FromItsCoordinator(const v1::State& state) const {
 }
 
 // Whoever coordinates the older attempt may not find the newer one on the storage: it is another one, or was put back.
+// It may be the one of the newer attempt too, whose older STATE was late: for that one this is not an answer, or it
+// would believe that nothing is in memory here.
 void Member::TellHigher(const v1::State& state) {
   auto report = std::make_shared<v1::Report>(*NothingHere(state, Self(), NextNumber()));
   report->set_seen(seen_);
+  report->clear_answers();
   context_.Emit(ckptd::job::SendReport{state.coordinator(), std::move(report)});
   SendReport();
 }

@@ -263,6 +263,30 @@ TEST_F(MembersTest, CopiesThatAreTheSameAreNoNews) {
   EXPECT_TRUE(Has<SendReport>());
 }
 
+// Of both attempts this agent hears from the same process, which would take it for what is in memory here.
+TEST_F(MembersTest, AnOlderStateThatIsLateIsNotAnsweredWithNothing) {
+  const auto state = [](AttemptId attempt) {
+    auto out = std::make_shared<v1::State>();
+    out->set_job("gpt");
+    out->set_attempt(attempt);
+    out->set_coordinator("B");
+    out->set_incarnation(9);
+    out->set_user("1000");
+    return StateReceived{out};
+  };
+  Feed(state(4));
+  Rank(v1::RankReport::NONE, {{3, 20}});
+  EXPECT_EQ(Last<SendReport>().report->answers(), 9u);
+  Feed(state(3));
+  for (const Effect& effect : effects_) {
+    const auto* sent = std::get_if<SendReport>(&effect);
+    if (sent == nullptr) continue;
+    EXPECT_EQ(sent->report->seen(), 4u);
+    EXPECT_EQ(sent->report->answers(), sent->report->ranks_size() == 0 ? 0u : 9u);
+  }
+  EXPECT_EQ(Last<SendReport>().report->ranks_size(), 1);
+}
+
 TEST_F(MembersTest, ARefusedCopyIsGivenUpOnlyWhileAllCopyIt) {
   auto state = std::make_shared<v1::State>();
   state->set_attempt(3);

@@ -57,6 +57,8 @@ TEST(Protocol, TheseWorldsHold) {
   for (const uint64_t seed : {205, 2000217}) {
     EXPECT_EQ(RunWorlds(seed, 1, Rules()).violation, "") << "protocol_run --replay " << seed;
   }
+  // An older STATE that was late was answered as if nothing were in memory, and the job began afresh.
+  EXPECT_EQ(RunWorlds(4576, 1, Rules(), Worlds::kApart).violation, "");
 }
 
 TEST(Protocol, EveryRunIsItsSeed) {
