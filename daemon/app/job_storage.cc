@@ -1,8 +1,10 @@
 #include "daemon/app/job_storage.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "daemon/base/log.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/format/paths.h"
 #include "daemon/persist/records_io.h"
 #include "daemon/recover/step_check.h"
@@ -22,6 +24,14 @@ job::StoredStep ToStored(const StepListing& step) {
   out.newer = step.newer;
   out.created_unix_ns = step.created_unix_ns;
   return out;
+}
+
+// Of a step that has a manifest, damaged or not, or the sidecars of all ranks. 0: it is remains.
+absl::StatusOr<uint32_t> RanksOfWhole(Store& store, const std::string& job, const SnapshotId& id) {
+  CKPTD_ASSIGN_OR_RETURN(const StepListing step, ListStep(store, job, id));
+  const bool manifest = step.committed || !step.damage.empty();
+  const bool all = step.world != 0 && step.sidecars.size() == step.world;
+  return manifest || all ? std::max(step.world, 1u) : 0;
 }
 
 }  // namespace
@@ -103,6 +113,10 @@ job::StepVerified JobStorage::operator()(const job::VerifyStep& request) const {
 }
 
 job::MarkerPut JobStorage::operator()(const job::PutMarker& request) const {
+  if (request.remains) {
+    const absl::StatusOr<uint32_t> whole = RanksOfWhole(store_, job_, request.id);
+    if (!whole.ok() || *whole != 0) return {request.op, whole.status(), false, whole.value_or(0)};
+  }
   const absl::StatusOr<bool> put = PutMarker(store_, job_, request.id, request.attempt);
   return {request.op, put.status(), put.ok() && !*put};
 }

@@ -121,6 +121,27 @@ TEST_F(JobStorageTest, AManifestThatCannotBeMadeDurableIsNoCommit) {
   EXPECT_TRUE(JobStorage(*last, metrics_, kJob)(job::CreateManifest{4, kId}).status.ok());
 }
 
+TEST_F(JobStorageTest, OnlyWhatIsNotWholeIsMarkedAsRemains) {
+  constexpr SnapshotId kId{1, 10};
+  std::vector<TestSlot> slots;
+  for (const uint64_t seed : {1, 2}) slots.emplace_back(std::vector<uint64_t>{8192}, 64 << 10, seed);
+  auto store = OpenStore(files_);
+  const JobStorage storage(*store, metrics_, kJob);
+  for (Rank rank = 0; rank < 2; ++rank) {
+    ASSERT_TRUE(SaveRank(*store, FakeClock(), SourceOf(kJob, rank, 2, kId, slots[rank]), slots[rank]).ok());
+    const job::MarkerPut put = storage(job::PutMarker{1, kId, 3, /*remains=*/true});
+    ASSERT_TRUE(put.status.ok()) << put.status;
+    EXPECT_EQ(put.whole, rank == 0 ? 0u : 2u);
+    const std::string marker = InStep(kJob, kId, kDeletingName);
+    EXPECT_EQ(*Exists(files_, "/store/" + marker), rank == 0);
+    ASSERT_TRUE(store->Delete(marker).ok());
+  }
+  ASSERT_TRUE(CreateManifest(*store, kJob, kId, 2).ok());
+  ASSERT_TRUE(store->Delete(InStep(kJob, kId, SidecarFileName(1, 2))).ok());
+  EXPECT_EQ(storage(job::PutMarker{1, kId, 3, true}).whole, 2u) << "a damaged step is no remains";
+  EXPECT_EQ(storage(job::PutMarker{1, kId, 3, false}).whole, 0u);
+}
+
 // Between the listing of the records and the reading of the newest, another agent opens the next attempt, loads, and
 // prunes it.
 class FilesThatPrune final : public FilesAround {

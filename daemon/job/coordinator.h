@@ -1,6 +1,6 @@
 // One attempt at a time, from its record to its end (protocol.md, section 5). opening.cc: records, listing, late
 // commits. gather.cc: who has joined, the choice, the decision file. running.cc: LOAD, RUN, W and G, commits, deletion.
-// telling.cc: STATE. holders.cc: copies on other agents.
+// remains.cc: steps that are never completed. telling.cc: STATE. holders.cc: copies on other agents.
 #ifndef CKPTD_DAEMON_JOB_COORDINATOR_H_
 #define CKPTD_DAEMON_JOB_COORDINATOR_H_
 
@@ -125,8 +125,18 @@ class Coordinator {
   [[nodiscard]] SnapshotId NewestCommitted() const;
   [[nodiscard]] DeletionFacts Deletable() const;
   [[nodiscard]] bool IsCommitted(const SnapshotId& id) const;
-  [[nodiscard]] bool IsSealed(const SnapshotId& id) const;
   StoredStep& StepEntry(const SnapshotId& id);
+
+  // remains.cc
+  void NotePersisted(const v1::Report& report);
+  void UpdateRemains();
+  void NoteGone(const SnapshotId& gone);
+  [[nodiscard]] bool IsSealed(const SnapshotId& id) const;
+  [[nodiscard]] bool IsHeld(const SnapshotId& id) const;
+  [[nodiscard]] bool Passed(StepId step) const;
+  [[nodiscard]] bool WasParent(const SnapshotId& id) const;
+  [[nodiscard]] bool OwnersReported(const SnapshotId& id) const;
+  [[nodiscard]] bool IsOver(const SnapshotId& id) const;
 
   // telling.cc
   void Publish();
@@ -203,6 +213,8 @@ class Coordinator {
   std::vector<v1::RankSources> sources_;
   Committer committer_;
   Deleter deleter_;
+  std::set<SnapshotId> partial_;  // of this attempt: some ranks have written their parts of it
+  std::set<SnapshotId> gone_;     // deleted in this attempt, and maybe named by a rank still
 
   StatePtr state_;               // last published
   uint64_t version_ = 0;         // of state_

@@ -21,10 +21,17 @@ bool Leftover(const StoredStep& step, const DeletionFacts& facts) {
   return !step.committed && step.id.attempt < facts.decision.attempt() && !facts.sealed(step.id);
 }
 
-// Leftovers that no attempt will ever commit or choose: incomplete, and on no history any more.
+// What no attempt will ever commit or choose: incomplete, and on no history any more or completed by nobody.
 bool DeadRemains(const StoredStep& step, const DeletionFacts& facts) {
   const bool whole = step.world_size != 0 && step.sidecars == step.world_size;
-  return !whole && Leftover(step, facts) && !OnLineage(facts.decision, step.id);
+  if (whole || step.committed) return false;
+  return (Leftover(step, facts) && !OnLineage(facts.decision, step.id)) || facts.over(step.id);
+}
+
+// A rank may write its part of it, or is about to.
+bool Underway(const StoredStep& step, const DeletionFacts& facts) {
+  if (step.committed) return false;
+  return facts.sealed(step.id) || (step.id.attempt == facts.decision.attempt() && !facts.over(step.id));
 }
 
 // The run started from it, or may restart from it.
@@ -108,7 +115,7 @@ absl::Status Deleter::MayGo(const SnapshotId& id, const DeletionFacts& facts, co
   if (found->newer) return Error(ErrorCode::NEWER_VERSION, absl::StrCat(name, " was committed by a newer ckptd"));
   if (RunNeeds(id, facts))
     return refused(" is what the present run goes back to: it can go when the run has a newer one");
-  if (!found->committed && facts.sealed(id)) return refused(" is being written: it can go when it is done");
+  if (Underway(*found, facts)) return refused(" is being written: it can go when it is done");
   const std::optional<SnapshotId> newest = Newest(facts);
   if ((newest && id < *newest) || DeadRemains(*found, facts)) return absl::OkStatus();
   return refused(
@@ -145,7 +152,8 @@ void Deleter::Work(const DeletionFacts& facts, bool retention, Context& context)
       std::find_if(victims.begin(), victims.end(), [&](const auto& id) { return Proven(id, facts, context); });
   if (proven != victims.end()) {
     victim_ = *proven;
-    return Mark(context);
+    const StoredStep* found = Find(facts.steps, victim_);
+    return Mark(found != nullptr && DeadRemains(*found, facts), context);
   }
   successor_ = *Newest(facts);  // there is one: victims without it need no proof
   VerifyStep request;
@@ -189,11 +197,12 @@ void Deleter::On(const StepVerified& event, Context& context) {
   }
 }
 
-void Deleter::Mark(Context& context) {
+void Deleter::Mark(bool remains, Context& context) {
   if (!context.config.rules.deletion_marker) return AfterMarker(context);
   PutMarker request;
   request.id = victim_;
   request.attempt = attempt_;
+  request.remains = remains;
   op_ = context.Request(request);
 }
 
@@ -201,13 +210,18 @@ std::optional<SnapshotId> Deleter::On(const MarkerPut& event, Context& context) 
   if (event.op != op_ || op_ == 0) return std::nullopt;
   op_ = 0;
   if (Failed(event.status, context)) return std::nullopt;
-  if (event.pinned) {
+  if (event.pinned || event.whole != 0) {
     marked_.erase(victim_);
     return victim_;
   }
   marked_.insert(victim_);
   AfterMarker(context);
   return std::nullopt;
+}
+
+bool Deleter::Deletes(const SnapshotId& id) const {
+  const bool now = op_ != 0 && successor_.none() && victim_ == id;
+  return now || marked_.count(id) != 0;
 }
 
 void Deleter::AfterMarker(Context& context) {
@@ -287,6 +301,11 @@ void Deleter::Leave(const absl::Status& why, Context& context) {
   context.Emit(EndVerification{});
   successor_ = {};
   op_ = 0;
+}
+
+void Keep(const MarkerPut& event, StoredStep* step) {
+  step->pinned = step->pinned || event.pinned;
+  if (event.whole != 0) step->world_size = step->sidecars = event.whole;
 }
 
 }  // namespace ckptd::job

@@ -8,11 +8,12 @@
 //   4. manifest, then files
 //
 // Victims of retention: committed steps on the lineage behind the ones to keep, what a killed deleter had marked, and
-// leftovers without a manifest that are older than Z. Leftovers of an earlier attempt that history has left are
-// nobody's and were never whole: they go without a Z, or attempts that die before their first commit would fill the
-// storage. Steps off the lineage that are committed go only by request. Pinned steps never go; of those that would go
-// otherwise the pins are looked at after a commit, but not more often than once a minute: whoever unpins on another
-// node tells the storage only.
+// leftovers without a manifest that are older than Z. Remains, which are not whole and never will be, go without a Z:
+// those of attempts that history has left, and those that nobody can write to the end any more, since a rank dropped
+// the step, or its storage was full, when another had written its part (remains.cc). They would fill the storage for
+// good. The storage looks once more before it marks them: what is whole stays. Steps off the lineage that are committed
+// go only by request. Pinned steps never go; of those that would go otherwise the pins are looked at after a commit,
+// but not more often than once a minute: whoever unpins on another node tells the storage only.
 //
 // The oldest victim goes first, and any verified Z behind it will do: a backlog drains with one step read back, not
 // with one for each, also when steps are committed faster than they can be read.
@@ -40,6 +41,7 @@ struct DeletionFacts {
   const v1::DecisionRecord& decision;    // whose lineage it is
   SnapshotId watermark;
   std::function<bool(const SnapshotId&)> sealed;  // in a slot of some agent: its flush may be under way
+  std::function<bool(const SnapshotId&)> over;    // what the storage lacks of it now, nobody will ever write
 };
 
 inline constexpr Nanos kPinRest = std::chrono::minutes(1);
@@ -60,7 +62,7 @@ class Deleter {
   void Work(const DeletionFacts& facts, bool retention, Context& context);
 
   void On(const StepVerified& event, Context& context);
-  // Gives the step that stays since it is pinned.
+  // Gives the step that stays, since it is pinned or whole: see Keep.
   std::optional<SnapshotId> On(const MarkerPut& event, Context& context);
   Outcome On(const NewestChecked& event, Context& context);
   // Gives the step that is gone.
@@ -80,6 +82,8 @@ class Deleter {
   // Why the oldest of the victims that rest could not be deleted. OK: none rests.
   [[nodiscard]] absl::Status undeleted() const;
   [[nodiscard]] bool idle() const { return op_ == 0; }
+  // It is being marked or deleted, or what a deletion that failed has left: not to be committed.
+  [[nodiscard]] bool Deletes(const SnapshotId& id) const;
 
  private:
   struct Asked {
@@ -97,7 +101,7 @@ class Deleter {
                            const Retention& retention) const;
   void RefuseWhatMayNotGo(const DeletionFacts& facts, Context& context);
   void LookAtPins(const DeletionFacts& facts, Context& context);
-  void Mark(Context& context);
+  void Mark(bool remains, Context& context);
   void AfterMarker(Context& context);
   void Answer(const absl::Status& status, Context& context);
   bool Failed(const absl::Status& status, Context& context);
@@ -117,6 +121,9 @@ class Deleter {
   bool look_rests_ = false;  // until kPins
   absl::Status failure_;
 };
+
+// Takes note of why it was not marked.
+void Keep(const MarkerPut& event, StoredStep* step);
 
 }  // namespace ckptd::job
 

@@ -41,7 +41,11 @@ class DeletionTest : public testing::Test {
   }
 
   DeletionFacts Facts() {
-    return {steps_, decision_, {kAttempt, 90}, [this](const SnapshotId& id) { return sealed_.count(id) != 0; }};
+    return {steps_,
+            decision_,
+            {kAttempt, 90},
+            [this](const SnapshotId& id) { return sealed_.count(id) != 0; },
+            [this](const SnapshotId& id) { return over_.count(id) != 0; }};
   }
 
   template <typename T>
@@ -125,7 +129,7 @@ class DeletionTest : public testing::Test {
   Context context_;
   v1::DecisionRecord decision_;
   std::vector<StoredStep> steps_;
-  std::set<SnapshotId> sealed_;
+  std::set<SnapshotId> sealed_, over_;
   std::set<SnapshotId> damaged_;
   Deleter deleter_;
   std::map<SnapshotId, absl::Status> unmarkable_, undeletable_;
@@ -249,6 +253,28 @@ TEST_F(DeletionTest, WhatTheRunMayStillCommitIsNotTouched) {
   sealed_.clear();
   Drain();
   EXPECT_THAT(gone_, ElementsAre(SnapshotId{1, 15})) << "nobody writes it any more, and newer ones are good";
+}
+
+// A rank dropped them when another had written its part, or the storage was full: they would fill it for good.
+TEST_F(DeletionTest, RemainsThatNobodyCompletesGoWithoutASuccessor) {
+  steps_ = {Step(1, 10), Step(1, 15, false), Step(3, 25, false), Step(3, 35, false), Step(3, 45, false)};
+  steps_[4].sidecars = 2;  // whole: the next attempt commits it
+  over_ = {{1, 15}, {3, 25}, {3, 45}};
+  Drain();
+  EXPECT_THAT(gone_, ElementsAre(SnapshotId{1, 15}, SnapshotId{3, 25}));
+  EXPECT_TRUE(verified_.empty());
+}
+
+TEST_F(DeletionTest, RemainsGoByRequestWhenNobodyCompletesThem) {
+  steps_ = {Step(1, 10), Step(3, 25, false), Step(3, 30), Step(3, 35, false)};
+  for (const StepId step : {25, 35}) {
+    EXPECT_THAT(std::string(Request({3, step}).message()), HasSubstr("is being written: it can go when it is done"));
+  }
+  over_ = {{3, 25}, {3, 35}};
+  ASSERT_TRUE(Request({3, 25}).ok());
+  ASSERT_TRUE(Request({3, 35}).ok());
+  Drain(/*retention=*/false);
+  EXPECT_THAT(gone_, ElementsAre(SnapshotId{3, 25}, SnapshotId{3, 35}));
 }
 
 TEST_F(DeletionTest, CommittedStepsOfALeftHistoryGoByRequestOnly) {

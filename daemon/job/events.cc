@@ -60,7 +60,7 @@ struct Printer {
   }
   std::string operator()(const StepVerified& e) const { return Answer("StepVerified", e.op, e.status, ""); }
   std::string operator()(const MarkerPut& e) const {
-    return Answer("MarkerPut", e.op, e.status, e.pinned ? " pinned" : "");
+    return Answer("MarkerPut", e.op, e.status, e.pinned ? " pinned" : e.whole != 0 ? " whole" : "");
   }
   std::string operator()(const StepDeleted& e) const { return Answer("StepDeleted", e.op, e.status, ""); }
   std::string operator()(const PinLooked& e) const {
@@ -119,7 +119,7 @@ struct Printer {
   std::string operator()(const VerifyStep& e) const { return absl::StrCat("VerifyStep #", e.op, " ", ToString(e.id)); }
   std::string operator()(const EndVerification&) const { return "EndVerification"; }
   std::string operator()(const PutMarker& e) const {
-    return absl::StrCat("PutMarker #", e.op, " ", ToString(e.id), " by a", e.attempt);
+    return absl::StrCat("PutMarker #", e.op, " ", ToString(e.id), " by a", e.attempt, e.remains ? " remains" : "");
   }
   std::string operator()(const DeleteStep& e) const { return absl::StrCat("DeleteStep #", e.op, " ", ToString(e.id)); }
   std::string operator()(const LookAtPin& e) const { return absl::StrCat("LookAtPin #", e.op, " ", ToString(e.id)); }

@@ -184,6 +184,7 @@ struct MarkerPut {
   OpId op = 0;
   absl::Status status;
   bool pinned = false;  // by whom the coordinator does not hear: there is no marker
+  uint32_t whole = 0;   // it is no remains: parts of so many ranks are there. There is no marker
 };
 struct StepDeleted {
   OpId op = 0;
@@ -313,11 +314,13 @@ struct VerifyStep {
 };
 // [sync] nobody waits any more for the answer to the last VerifyStep: it may end early, and need not be fed
 struct EndVerification {};
-// [async: MarkerPut] `deleting` with the deleter's attempt
+// [async: MarkerPut] `deleting` with the deleter's attempt. Remains only where the storage has neither a manifest nor
+// the parts of all ranks
 struct PutMarker {
   OpId op = 0;
   SnapshotId id;
   AttemptId attempt = 0;
+  bool remains = false;
 };
 // [async: StepDeleted] manifest first, then the files, the marker last
 struct DeleteStep {

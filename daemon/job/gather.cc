@@ -30,6 +30,7 @@ void Coordinator::On(const ReportReceived& event) {
   if (!answers && context_.config.rules.reports_answer_incarnation) return;
   if (!reports_.Take(event.report) || !decided_) return;
   grants_.Raise(ToId(report.watermark()), report.floor());
+  NotePersisted(report);
   const SnapshotId given_up = protection_.marks().given_up;
   LearnMarks(MarksOf(report));
   dirty_ = dirty_ || protection_.marks().given_up != given_up;

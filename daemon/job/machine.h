@@ -53,6 +53,9 @@ struct Rules {
   bool deletion_marker = true;              // I7
   bool check_after_marker = true;           // I7
   bool listing_skips_marked = true;         // I7
+  bool remains_are_over = true;             // I7: what somebody may still write to the end is no remains
+  bool unsettled_is_in_a_slot = true;       // I7: what cannot be given a fresh file is flushed after all
+  bool owners_of_remains_report = true;     // I7: members or not, who may have had it in a slot has none any more
   bool all_agents_before_zero = true;       // I8
   bool lost_proves_nothing = true;          // I8
   bool attempt_in_identity = true;          // I1

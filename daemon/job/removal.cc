@@ -117,8 +117,10 @@ void Removal::On(const NewestChecked& event) {
 }
 
 void Removal::On(const MarkerPut& event) {
-  const auto pinned = deleter_.On(event, context_);
-  for (StoredStep& step : steps_) step.pinned = step.pinned || step.id == pinned;
+  const auto stays = deleter_.On(event, context_);
+  for (StoredStep& step : steps_) {
+    if (step.id == stays) Keep(event, &step);
+  }
 }
 
 void Removal::On(const StepDeleted& event) {

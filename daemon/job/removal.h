@@ -59,9 +59,10 @@ class Removal {
   void Ask();
   void TakeAnswers(Effects* effects);
   void End(const absl::Status& why);  // for all that have no result yet
-  // Nobody trains, so no slot is being flushed.
+  // Nobody trains, so no slot is being flushed. What agents have in memory is not known.
   [[nodiscard]] DeletionFacts Facts() const {
-    return {steps_, history_, {}, [](const SnapshotId&) { return false; }};
+    const auto no = [](const SnapshotId&) { return false; };
+    return {steps_, history_, {}, no, no};
   }
 
   Context context_;

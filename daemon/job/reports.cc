@@ -3,7 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/format/snapshot_ref.h"
+
 namespace ckptd::job {
+
+bool Names(const google::protobuf::RepeatedPtrField<v1::SnapshotRef>& refs, const SnapshotId& id) {
+  return std::any_of(refs.begin(), refs.end(), [&](const v1::SnapshotRef& ref) { return ToId(ref) == id; });
+}
 
 void Reports::Clear() {
   by_agent_.clear();

@@ -19,6 +19,9 @@ namespace ckptd::job {
 // Every member reports by the same timer, so one that is silent for several has lost what it heard, or cannot be heard.
 inline constexpr uint64_t kSilent = 3;
 
+// `id` is among them.
+[[nodiscard]] bool Names(const google::protobuf::RepeatedPtrField<v1::SnapshotRef>& refs, const SnapshotId& id);
+
 class Reports {
  public:
   // Who is not a member is not Alive.

@@ -14,10 +14,7 @@ namespace {
 
 constexpr size_t kMostLoadingNamed = 32;
 
-bool Persisted(const v1::RankReport& facts, const SnapshotId& id) {
-  return std::any_of(facts.persisted().begin(), facts.persisted().end(),
-                     [&](const v1::SnapshotRef& ref) { return ToId(ref) == id; });
-}
+bool Persisted(const v1::RankReport& facts, const SnapshotId& id) { return Names(facts.persisted(), id); }
 
 }  // namespace
 
@@ -34,6 +31,7 @@ void Coordinator::Evaluate() {
     CheckLoads();
   }
   if (phase_ == Phase::kLoad || phase_ == Phase::kRun) {
+    UpdateRemains();
     UpdateCommits();
     UpdateFlush();
     UpdateProtection();
@@ -60,6 +58,8 @@ void Coordinator::BeginLoad() {
   flush_plan_.Reset(attempt_, ToId(decision_.parent()));
   committer_.Reset(attempt_, NewestCommitted());
   deleter_.Reset(attempt_);
+  partial_.clear();
+  gone_.clear();
   dirty_ = choice_dirty_ = true;
 }
 
@@ -169,6 +169,7 @@ void Coordinator::UpdateCommits() {
   for (const v1::SnapshotRef& ref : first->persisted()) {
     const SnapshotId id = ToId(ref);
     if (id.attempt != attempt_ && id != ToId(decision_.parent())) continue;
+    if (deleter_.Deletes(id)) continue;
     const auto persisted = [&](const v1::RankReport* facts) { return facts != nullptr && Persisted(*facts, id); };
     if (!std::all_of(reports_.Facts().begin(), reports_.Facts().end(), persisted)) continue;
     committer_.Offer(id, IsCommitted(id));
@@ -229,12 +230,14 @@ void Coordinator::OnCommit(Committer::Outcome outcome) {
 void Coordinator::On(const StepVerified& event) { deleter_.On(event, context_); }
 
 void Coordinator::On(const MarkerPut& event) {
-  if (const auto pinned = deleter_.On(event, context_)) StepEntry(*pinned).pinned = true;
+  if (const auto stays = deleter_.On(event, context_)) Keep(event, &StepEntry(*stays));
 }
 
 void Coordinator::On(const StepDeleted& event) {
   const std::optional<SnapshotId> gone = deleter_.On(event, context_);
-  if (gone) std::erase_if(steps_, [&](const StoredStep& step) { return step.id == *gone; });
+  if (!gone) return;
+  std::erase_if(steps_, [&](const StoredStep& step) { return step.id == *gone; });
+  NoteGone(*gone);
 }
 
 void Coordinator::On(const PinLooked& event) {
@@ -260,22 +263,6 @@ void Coordinator::On(const DeleteRequested& event) {
 }
 
 void Coordinator::On(const RetentionChanged& event) { context_.config.retention = event.retention; }
-
-DeletionFacts Coordinator::Deletable() const {
-  return {steps_, decision_, grants_.watermark(), [this](const SnapshotId& id) { return IsSealed(id); }};
-}
-
-// In a slot of some rank.
-bool Coordinator::IsSealed(const SnapshotId& id) const {
-  for (const auto& [agent, report] : reports_.by_agent()) {
-    for (const v1::RankReport& rank : report->ranks()) {
-      for (const v1::SnapshotRef& ref : rank.sealed()) {
-        if (ToId(ref) == id) return true;
-      }
-    }
-  }
-  return false;
-}
 
 void Coordinator::Retry(AttemptId attempt) {
   if (attempt == 0 && phase_ == Phase::kIdle && ticket_ == 0) return Resume();

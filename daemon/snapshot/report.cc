@@ -41,6 +41,8 @@ void Machine::Impl::SendReport() {
     const bool sealed = slot.state == SlotStateCode::kSealed && !slot.replacing;
     if (sealed) SetRef(slot.snapshot, report->add_sealed());
     if (sealed && slot.persisted) SetRef(slot.snapshot, report->add_persisted());
+    const bool replaced = slot.state == SlotStateCode::kSealed && slot.replacing;
+    if (replaced || slot.state == SlotStateCode::kLoading) SetRef(slot.snapshot, report->add_unsettled());
     if (slot.state == SlotStateCode::kQuarantined) SetRef(slot.snapshot, report->add_quarantined());
     const bool fills = slot.state == SlotStateCode::kFilling && slot.owner.attempt == seen_ && !slot.abandoned;
     if (fills && slot.step != 0) report->set_fill(slot.step);

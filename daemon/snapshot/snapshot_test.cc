@@ -209,6 +209,26 @@ TEST_F(SnapshotTest, AnAdoptedGrantIsLentAgainOnceItsWriterAnswers) {
   EXPECT_EQ(All<OpenGrant>()[0].slot, grant.slot);
 }
 
+// Whoever hears that it is in no slot would believe that nobody writes it to storage any more.
+TEST_F(SnapshotTest, WhatGetsAFreshFileIsReportedUntilItIsGone) {
+  const OpenGrant grant = Run();
+  Feed(Bell(grant, CaptureState::kComplete, 10));
+  const OpenGrant other = All<OpenGrant>().at(0);
+  Feed(FlushEnded{grant.slot, {1, 10}, absl::UnavailableError("i/o error")});
+  Feed(JobState{State(1, v1::State::RUN, {}, {1, 10}, 11)});
+  Feed(ReadPinned{grant.slot, {1, 10}});
+  Feed(Bell(other, CaptureState::kComplete, 20));
+  Feed(JobState{State(1, v1::State::RUN, {}, {1, 20}, 21)});
+  ASSERT_EQ(All<ReplaceFile>().size(), 1u) << "no slot is free, and only a reader holds it";
+  ASSERT_EQ(All<ReportChanged>().back().report->unsettled_size(), 1);
+  EXPECT_EQ(All<ReportChanged>().back().report->unsettled(0).step(), 10u);
+  EXPECT_EQ(All<ReportChanged>().back().report->sealed_size(), 1) << "it is not to be counted on";
+
+  Feed(FileReplaced{grant.slot, absl::ResourceExhaustedError("full")});
+  EXPECT_EQ(All<ReportChanged>().back().report->unsettled_size(), 0);
+  EXPECT_EQ(All<ReportChanged>().back().report->sealed_size(), 2);
+}
+
 TEST_F(SnapshotTest, AReapedWriterFreesItsSlots) {
   const OpenGrant grant = Run();
   Feed(Bell(grant, CaptureState::kOpen, 10));

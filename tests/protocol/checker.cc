@@ -198,6 +198,24 @@ void World::CheckDelete(const SnapshotId& victim) {
   Fail("I7", ToString(victim) + " is deleted, and nothing newer on the history is whole");
 }
 
+// Those that history has left are nobody's, whoever still writes them.
+void World::NoteRemains(const job::PutMarker& marked) {
+  const v1::DecisionRecord* decision = store_.NewestDecision();
+  if (decision == nullptr || !OnLineage(*decision, marked.id)) return;
+  remains_[marked.id] = marked.attempt;
+  ++counts_.remains;
+}
+
+// What was marked as remains, so that it may go without a successor, is written by nobody any more, unless a run goes
+// back to it.
+void World::CheckRemains(const SnapshotId& written) {
+  const auto marked = remains_.find(written);
+  if (marked == remains_.end()) return;
+  const bool taken = std::any_of(store_.decisions.upper_bound(marked->second), store_.decisions.end(),
+                                 [&](const auto& later) { return ToId(later.second.parent()) == written; });
+  if (!taken) Fail("I7", "a part is written of " + ToString(written) + ", which was marked as remains");
+}
+
 // I1: a rank may leave restore() only when every rank of the attempt has loaded the same snapshot.
 void World::CheckGo(const Process& process, const snapshot::SendGo& go) {
   const auto decision = store_.decisions.find(go.attempt);

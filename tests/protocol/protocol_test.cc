@@ -19,6 +19,7 @@ TEST(Protocol, HoldsUnderRandomFaults) {
   EXPECT_GT(outcome.counts.captures, 0u);
   EXPECT_GT(outcome.counts.commits, 0u);
   EXPECT_GT(outcome.counts.deletions, 0u);
+  EXPECT_GT(outcome.counts.remains, 0u);
   EXPECT_GT(outcome.counts.removals, 0u);
   EXPECT_GT(outcome.counts.pruned, outcome.worlds / 10) << "decisions that nothing needed any more";
   EXPECT_GT(outcome.counts.dropped_files, outcome.worlds / 10) << "memory for one layout only";
@@ -59,6 +60,11 @@ TEST(Protocol, TheseWorldsHold) {
   }
   // An older STATE that was late was answered as if nothing were in memory, and the job began afresh.
   EXPECT_EQ(RunWorlds(4576, 1, Rules(), Worlds::kApart).violation, "");
+  // Remains that somebody wrote to the end: an agent that was no member any more, then one that could not replace a
+  // file of its region.
+  EXPECT_EQ(RunWorlds(364, 1, Rules(), Worlds::kCopies).violation, "");
+  EXPECT_EQ(RunWorlds(5268, 1, Rules()).violation, "");
+  EXPECT_EQ(RunWorlds(2781, 1, Rules(), Worlds::kStrikes).violation, "");
 }
 
 TEST(Protocol, EveryRunIsItsSeed) {

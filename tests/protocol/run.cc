@@ -14,6 +14,7 @@ void Add(const World::Counts& from, World::Counts* to) {
   to->captures += from.captures;
   to->commits += from.commits;
   to->deletions += from.deletions;
+  to->remains += from.remains;
   to->restores += from.restores;
   to->faults += from.faults;
   to->refusals += from.refusals;

@@ -77,7 +77,11 @@ void World::RunJobOp(const StoreOp& op, const job::Effect& effect) {
     Answer(op, created);
   }
   if (const auto* verify = std::get_if<job::VerifyStep>(&effect)) Answer(op, store_.Verify(*verify));
-  if (const auto* put = std::get_if<job::PutMarker>(&effect)) Answer(op, store_.Put(*put));
+  if (const auto* put = std::get_if<job::PutMarker>(&effect)) {
+    const job::MarkerPut answer = store_.Put(*put);
+    if (put->remains && answer.status.ok() && answer.whole == 0) NoteRemains(*put);
+    Answer(op, answer);
+  }
   if (const auto* prune = std::get_if<job::PruneRecords>(&effect)) {
     Answer(op, store_.Prune(*prune));
     counts_.pruned += prune->decisions.size();
@@ -140,6 +144,7 @@ void World::RunFlush(const StoreOp& op, const snapshot::StartFlush& effect) {
   }
   if (!options_.rules.job.attempt_in_identity) MergeSameStep(effect.snapshot);
   StepDir& step = store_.steps[effect.snapshot];
+  if (step.parts.count(op.rank) == 0) CheckRemains(effect.snapshot);
   if (!healing_ && random_.Chance(options_.faults.flush_errors)) {
     return Answer(op, snapshot::FlushEnded{effect.slot, effect.snapshot, absl::UnavailableError("i/o error")});
   }

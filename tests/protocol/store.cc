@@ -72,6 +72,8 @@ job::StepVerified Store::Verify(const job::VerifyStep& request) const {
 job::MarkerPut Store::Put(const job::PutMarker& request) {
   const auto it = steps.find(request.id);
   if (it == steps.end()) return {request.op, absl::OkStatus()};
+  const bool whole = it->second.committed || it->second.parts.size() == world_size;
+  if (request.remains && whole) return {request.op, absl::OkStatus(), false, world_size};
   if (it->second.marker > request.attempt) return {request.op, Error(ErrorCode::FENCED, "of a higher attempt")};
   it->second.marker = request.attempt;
   return {request.op, absl::OkStatus()};

@@ -42,7 +42,7 @@ class World {
     uint64_t attempts = 0, captures = 0, commits = 0, deletions = 0, restores = 0, faults = 0, refusals = 0,
              removals = 0, dropped_files = 0, superseded = 0, told_dropped = 0, gone = 0, copies = 0, protections = 0,
              kept = 0, survived = 0, replicas = 0, briefs = 0, asked = 0, made_good = 0, parities = 0, rebuilt = 0,
-             regroups = 0, partitions = 0, coordinators = 0, pruned = 0;
+             regroups = 0, partitions = 0, coordinators = 0, pruned = 0, remains = 0;
     std::set<std::string> refused_with;
   };
   [[nodiscard]] const Counts& counts() const { return counts_; }
@@ -220,6 +220,8 @@ class World {
   void CheckDecision(const v1::DecisionRecord& decision);
   void CheckDurable(const v1::State& state);
   void CheckDelete(const SnapshotId& victim);
+  void NoteRemains(const job::PutMarker& marked);
+  void CheckRemains(const SnapshotId& written);
   void CheckGo(const Process& process, const snapshot::SendGo& go);
   void NoteState(const v1::State& state);
   void CheckNews(const snapshot::SendNews& news);
@@ -289,6 +291,7 @@ class World {
   std::set<SnapshotId> ever_captured_;
   std::set<SnapshotId> heard_durable_;  // by an agent
   std::set<SnapshotId> told_dropped_;
+  std::map<SnapshotId, AttemptId> remains_;             // marked so on the history, and by whom
   std::map<uint64_t, std::set<std::string>> answered_;  // by the coordinator's incarnation: agents that answered it
   std::map<std::pair<AttemptId, uint64_t>, std::set<std::string>> answered_in_;  // and by the attempt
   std::set<AttemptId> unreached_in_;                // an image could not be brought from where it was said to be
