@@ -64,7 +64,9 @@ void AddCopies(const JobRunner& job, size_t members, std::vector<Problem>& probl
 void AddTrouble(const JobRunner& job, std::vector<Problem>& problems) {
   constexpr char kNext[] = "correct what is named; other steps go on meanwhile, and this is tried again by itself";
   const absl::Status trouble = job.view().trouble;
-  if (!trouble.ok()) problems.push_back({trouble, job.name(), kNext});
+  if (trouble.ok()) return;
+  const bool damage = CodeOf(trouble) == ErrorCode::CORRUPT;  // which has its own next step
+  problems.push_back(damage ? Problem{trouble, job.name()} : Problem{trouble, job.name(), kNext});
 }
 
 }  // namespace

@@ -127,8 +127,8 @@ struct JobEffects {
   }
 
   // What nobody waits for: deletion, which an attempt must never stand behind.
-  // One of a job: it reads a whole step, and there are few threads for the chores of all jobs.
-  void operator()(const job::VerifyStep& e) const {
+  // One of a job: it reads a whole image, and there are few threads for the chores of all jobs.
+  void operator()(const job::VerifyRank& e) const {
     runner.EndVerification();
     runner.verification_ended_ = std::make_shared<std::atomic<bool>>(false);
     Ask(runner.services_.chore_work, runner.services_.store, e, runner.verification_ended_);

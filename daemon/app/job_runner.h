@@ -125,7 +125,7 @@ class JobRunner {
   uint64_t next_request_ = 1;
   std::map<uint64_t, DeleteDone> deletions_;
   const std::shared_ptr<uint64_t> asking_ = std::make_shared<uint64_t>(0);
-  EndedFlag verification_ended_;  // of the last VerifyStep; null before the first
+  EndedFlag verification_ended_;  // of the last VerifyRank; null before the first
   std::set<Loop::TimerId> timers_;
   std::map<Rank, Loop::TimerId> join_timers_;  // of these, the newest of each rank
   CallbackScope scope_;

@@ -112,6 +112,18 @@ job::StepVerified JobStorage::operator()(const job::VerifyStep& request) const {
   return {request.op, std::move(status)};
 }
 
+job::RankVerified JobStorage::operator()(const job::VerifyRank& request) const {
+  if (cancel_ != nullptr && *cancel_) return {request.op, Error(ErrorCode::CANCELLED, "nobody waits for it")};
+  CheckedReadOptions options;
+  options.cancel = cancel_;
+  uint64_t bytes = 0;
+  options.progress = [&bytes](uint64_t done) { bytes = done; };
+  absl::Status status = CheckStoredRank(store_, job_, request.id, request.rank, options, request.world_size);
+  metrics_.proven_bytes.With({}).Add(static_cast<double>(bytes));
+  if (CodeOf(status) == ErrorCode::CORRUPT) metrics_.verify_failures.With({"storage"}).Add();
+  return {request.op, std::move(status)};
+}
+
 job::MarkerPut JobStorage::operator()(const job::PutMarker& request) const {
   if (request.remains) {
     const absl::StatusOr<uint32_t> whole = RanksOfWhole(store_, job_, request.id);

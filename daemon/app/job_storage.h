@@ -26,6 +26,7 @@ class JobStorage {
   [[nodiscard]] job::ManifestCreated operator()(const job::CreateManifest& request) const;
   [[nodiscard]] job::NewestChecked operator()(const job::CheckNewest& request) const;
   [[nodiscard]] job::StepVerified operator()(const job::VerifyStep& request) const;
+  [[nodiscard]] job::RankVerified operator()(const job::VerifyRank& request) const;
   [[nodiscard]] job::MarkerPut operator()(const job::PutMarker& request) const;
   [[nodiscard]] job::StepDeleted operator()(const job::DeleteStep& request) const;
   [[nodiscard]] job::PinLooked operator()(const job::LookAtPin& request) const;

@@ -200,7 +200,24 @@ TEST_F(JobStorageTest, WhatNobodyWaitsForIsNotReadBack) {
   const size_t before = files_.CallCount();
   const JobStorage storage(*store, metrics_, kJob, &ended);
   EXPECT_EQ(CodeOf(storage(job::VerifyStep{1, {1, 10}}).status), ErrorCode::CANCELLED);
+  EXPECT_EQ(CodeOf(storage(job::VerifyRank{1, {1, 10}, 0, 1}).status), ErrorCode::CANCELLED);
   EXPECT_EQ(files_.CallCount(), before);
+}
+
+TEST_F(JobStorageTest, OnePartIsReadBackWithoutTheOthers) {
+  auto store = OpenStore(files_);
+  std::vector<TestSlot> slots;
+  for (const uint64_t seed : {1, 2}) slots.emplace_back(std::vector<uint64_t>{3 << 16}, 1 << 16, seed);
+  ASSERT_TRUE(SaveStep(*store, SystemClock(), kJob, {1, 10}, slots).ok());
+  auto part = files_.Open("/store/" + InStep(kJob, {1, 10}, ImageFileName(1, 2, 0)), {.write = true});
+  ASSERT_TRUE(part.ok()) << part.status();
+  ASSERT_TRUE((*part)->PWrite(5000, std::as_bytes(std::span("damaged", 7))).ok());
+  const JobStorage storage(*store, metrics_, kJob);
+  EXPECT_TRUE(storage(job::VerifyRank{1, {1, 10}, 0, 2}).status.ok());
+  EXPECT_EQ(metrics_.proven_bytes.With({}).value(), slots[0].bytes().size());
+  EXPECT_EQ(CodeOf(storage(job::VerifyRank{1, {1, 10}, 1, 2}).status), ErrorCode::CORRUPT);
+  EXPECT_EQ(metrics_.verify_failures.With({"storage"}).value(), 1);
+  EXPECT_EQ(CodeOf(storage(job::VerifyRank{1, {1, 10}, 0, 3}).status), ErrorCode::CORRUPT) << "a step of two ranks";
 }
 
 TEST_F(JobStorageTest, AListingNamesTheDecisionsThatAreDamaged) {

@@ -17,6 +17,7 @@
 #include "daemon/job/deletion.h"
 #include "daemon/job/grants.h"
 #include "daemon/job/member.h"
+#include "daemon/job/proofs.h"
 #include "daemon/job/protection.h"
 #include "daemon/job/reports.h"
 #include "daemon/job/table.h"
@@ -47,7 +48,6 @@ class Coordinator {
   void On(const DecisionCreated& event);
   void On(const ManifestCreated& event);
   void On(const NewestChecked& event);
-  void On(const StepVerified& event);
   void On(const MarkerPut& event);
   void On(const StepDeleted& event);
   void On(const PinLooked& event);
@@ -121,6 +121,8 @@ class Coordinator {
   void UpdateCommits();
   void UpdateFlush();
   void OnCommit(Committer::Outcome outcome);
+  void UpdateDeletion();
+  [[nodiscard]] bool ProofEnded();
   [[nodiscard]] bool JoinedAnew() const;
   [[nodiscard]] SnapshotId NewestCommitted() const;
   [[nodiscard]] DeletionFacts Deletable() const;
@@ -215,6 +217,7 @@ class Coordinator {
   Deleter deleter_;
   std::set<SnapshotId> partial_;  // of this attempt: some ranks have written their parts of it
   std::set<SnapshotId> gone_;     // deleted in this attempt, and maybe named by a rank still
+  Proofs proofs_;
 
   StatePtr state_;               // last published
   uint64_t version_ = 0;         // of state_

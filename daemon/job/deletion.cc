@@ -50,6 +50,13 @@ absl::Status CannotBeDeleted(const SnapshotId& id, const absl::Status& why, cons
                absl::StrCat("job ", context.config.job, ": step ", id.step, " cannot be deleted: ", why.message()));
 }
 
+absl::Status IsDamaged(const SnapshotId& id, const absl::Status& why, const Context& context) {
+  return Error(ErrorCode::CORRUPT, absl::StrCat("job ", context.config.job, ": step ", id.step,
+                                                " is damaged on the storage, so older ones stay until a newer one is "
+                                                "whole: ",
+                                                why.message()));
+}
+
 }  // namespace
 
 void Deleter::Reset(AttemptId attempt) {
@@ -155,7 +162,18 @@ void Deleter::Work(const DeletionFacts& facts, bool retention, Context& context)
     const StoredStep* found = Find(facts.steps, victim_);
     return Mark(found != nullptr && DeadRemains(*found, facts), context);
   }
-  successor_ = *Newest(facts);  // there is one: victims without it need no proof
+  Verify(victims.front(), facts, context);
+}
+
+// What is proven in part is gone on with: where attempts are short, the newest is always another one.
+void Deleter::Verify(const SnapshotId& oldest, const DeletionFacts& facts, Context& context) {
+  const StoredStep* begun = Find(facts.steps, facts.begun);
+  const bool go_on = begun != nullptr && begun->id > oldest && Stands(*begun, facts);
+  successor_ = go_on ? begun->id : *Newest(facts);  // there is one: victims without it need no proof
+  if (facts.agents_prove) {
+    op_ = ++context.last_op;
+    return;
+  }
   VerifyStep request;
   request.id = successor_;
   op_ = context.Request(request);
@@ -185,15 +203,19 @@ std::optional<SnapshotId> Deleter::On(const PinLooked& event) {
 }
 
 void Deleter::On(const StepVerified& event, Context& context) {
-  if (event.op != op_ || op_ == 0) return;
+  if (event.op == op_ && op_ != 0) Proved(event.status, context);
+}
+
+void Deleter::Proved(const absl::Status& status, Context& context) {
+  if (successor_.none()) return;
   op_ = 0;
   const SnapshotId read = std::exchange(successor_, {});
-  if (event.status.ok()) {
+  if (status.ok()) {
     verified_.insert(read);
-  } else if (CodeOf(event.status) == ErrorCode::CORRUPT) {
-    damaged_.insert(read);  // an older one may be whole; nothing behind a damaged one was deleted
+  } else if (CodeOf(status) == ErrorCode::CORRUPT) {
+    damaged_[read] = IsDamaged(read, status, context);  // an older one may be whole; nothing behind it was deleted
   } else {
-    StorageFailed(event.status, context);
+    StorageFailed(status, context);
   }
 }
 
@@ -255,6 +277,7 @@ std::optional<SnapshotId> Deleter::On(const StepDeleted& event, Context& context
   Answer(absl::OkStatus(), context);
   verified_.erase(victim_);
   marked_.erase(victim_);
+  damaged_.erase(victim_);
   undeleted_.erase(victim_);
   return victim_;
 }
@@ -293,14 +316,19 @@ void Deleter::Rested(TimerKind kind) {
   if (kind == TimerKind::kUndeleted) undeleted_.clear();
 }
 
+absl::Status Deleter::damage() const {
+  if (damaged_.empty()) return absl::OkStatus();
+  const auto& [id, why] = *damaged_.rbegin();
+  const bool past = !verified_.empty() && *verified_.rbegin() > id;
+  return past ? absl::OkStatus() : why;
+}
+
 absl::Status Deleter::undeleted() const { return undeleted_.empty() ? absl::OkStatus() : undeleted_.begin()->second; }
 
 void Deleter::Leave(const absl::Status& why, Context& context) {
   for (const Asked& asked : std::exchange(asked_, {})) context.Emit(DeleteEnded{asked.request, why});
-  if (successor_.none()) return;
-  context.Emit(EndVerification{});
+  if (!successor_.none()) op_ = 0;
   successor_ = {};
-  op_ = 0;
 }
 
 void Keep(const MarkerPut& event, StoredStep* step) {

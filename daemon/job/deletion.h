@@ -1,6 +1,7 @@
 // Deletion that cannot take the last good checkpoint (protocol.md, "Delete Y"). For each victim Y:
 //
-//   1. a newer Z on the lineage is committed, and was re-read and verified by this deleter
+//   1. a newer Z on the lineage is committed, and was re-read and verified: by the agents of its ranks (proofs.h), or,
+//      where nobody coordinates the job, by this deleter
 //   2. marker `deleting` with our attempt: from now on listings skip Y
 //   3. our attempt is still the newest; else we stop. (An attempt that was opened before the marker may have chosen Y;
 //      its decision voids the marker. The marker stays, as if we had been killed here: who takes it away may take away
@@ -42,6 +43,8 @@ struct DeletionFacts {
   SnapshotId watermark;
   std::function<bool(const SnapshotId&)> sealed;  // in a slot of some agent: its flush may be under way
   std::function<bool(const SnapshotId&)> over;    // what the storage lacks of it now, nobody will ever write
+  bool agents_prove = false;                      // what proving() names is read by others: Proved() tells
+  SnapshotId begun = {};                          // parts of it may be proven already
 };
 
 inline constexpr Nanos kPinRest = std::chrono::minutes(1);
@@ -62,6 +65,9 @@ class Deleter {
   void Work(const DeletionFacts& facts, bool retention, Context& context);
 
   void On(const StepVerified& event, Context& context);
+  // The step that is to be read back by the agents now; none: nothing is.
+  [[nodiscard]] const SnapshotId& proving() const { return successor_; }
+  void Proved(const absl::Status& status, Context& context);
   // Gives the step that stays, since it is pinned or whole: see Keep.
   std::optional<SnapshotId> On(const MarkerPut& event, Context& context);
   Outcome On(const NewestChecked& event, Context& context);
@@ -74,13 +80,15 @@ class Deleter {
   // The timer kPins or kUndeleted has fired.
   void Rested(TimerKind kind);
   void Retry() { failure_ = absl::OkStatus(); }
-  // The attempt is left: requests end with an error, and what is read back is not read on.
+  // The attempt is left: requests end with an error, and nothing is waited for.
   void Leave(const absl::Status& why, Context& context);
 
   // Not OK: the storage failed, and nothing goes on before Retry().
   [[nodiscard]] const absl::Status& failure() const { return failure_; }
   // Why the oldest of the victims that rest could not be deleted. OK: none rests.
   [[nodiscard]] absl::Status undeleted() const;
+  // What is wrong with the newest step that was read back. OK: nothing.
+  [[nodiscard]] absl::Status damage() const;
   [[nodiscard]] bool idle() const { return op_ == 0; }
   // It is being marked or deleted, or what a deletion that failed has left: not to be committed.
   [[nodiscard]] bool Deletes(const SnapshotId& id) const;
@@ -100,6 +108,7 @@ class Deleter {
   [[nodiscard]] bool LetGo(const StoredStep& step, uint32_t newer, const DeletionFacts& facts,
                            const Retention& retention) const;
   void RefuseWhatMayNotGo(const DeletionFacts& facts, Context& context);
+  void Verify(const SnapshotId& oldest, const DeletionFacts& facts, Context& context);
   void LookAtPins(const DeletionFacts& facts, Context& context);
   void Mark(bool remains, Context& context);
   void AfterMarker(Context& context);
@@ -112,7 +121,7 @@ class Deleter {
   SnapshotId victim_;
   SnapshotId successor_;  // being verified; none = op_ is another thing
   std::set<SnapshotId> verified_;
-  std::set<SnapshotId> damaged_;
+  std::map<SnapshotId, absl::Status> damaged_;
   std::set<SnapshotId> marked_;  // by this deleter, and not gone: what is left of them is no checkpoint
   std::map<SnapshotId, absl::Status> undeleted_;  // these rest, each for its reason
   std::vector<Asked> asked_;

@@ -59,6 +59,7 @@ struct Printer {
     return Answer("NewestChecked", e.op, e.status, absl::StrCat("a", e.newest));
   }
   std::string operator()(const StepVerified& e) const { return Answer("StepVerified", e.op, e.status, ""); }
+  std::string operator()(const RankVerified& e) const { return Answer("RankVerified", e.op, e.status, ""); }
   std::string operator()(const MarkerPut& e) const {
     return Answer("MarkerPut", e.op, e.status, e.pinned ? " pinned" : e.whole != 0 ? " whole" : "");
   }
@@ -117,6 +118,9 @@ struct Printer {
   }
   std::string operator()(const CheckNewest& e) const { return absl::StrCat("CheckNewest #", e.op); }
   std::string operator()(const VerifyStep& e) const { return absl::StrCat("VerifyStep #", e.op, " ", ToString(e.id)); }
+  std::string operator()(const VerifyRank& e) const {
+    return absl::StrCat("VerifyRank #", e.op, " ", ToString(e.id), " rank ", e.rank, " of ", e.world_size);
+  }
   std::string operator()(const EndVerification&) const { return "EndVerification"; }
   std::string operator()(const PutMarker& e) const {
     return absl::StrCat("PutMarker #", e.op, " ", ToString(e.id), " by a", e.attempt, e.remains ? " remains" : "");

@@ -41,6 +41,7 @@ enum class TimerKind : uint8_t {
   kJoin,       // restore(timeout=) of a ticket is over, or this long since it went on. key = ticket
   kPins,       // pins on the storage may be looked at again. key = attempt
   kUndeleted,  // what could not be deleted may be tried again. key = attempt
+  kProve,      // what could not be read back may be tried again
 };
 
 // ---------------------------------------------------------------------------------------------------------- events
@@ -180,6 +181,10 @@ struct StepVerified {  // manifest, sizes and every CRC of the step were read fr
   OpId op = 0;
   absl::Status status;
 };
+struct RankVerified {  // manifest, sidecar, sizes and every CRC of the rank's part were read from storage and are right
+  OpId op = 0;
+  absl::Status status;
+};
 struct MarkerPut {
   OpId op = 0;
   absl::Status status;
@@ -223,8 +228,8 @@ struct RetentionChanged {
 using Event =
     std::variant<Started, Join, Withdrawn, Reaped, Resumed, StateReceived, ReportReceived, RankChanged, CopiesChanged,
                  CopyRefused, StorageHangs, MembersChanged, TimerFired, NewestRead, AttemptCreated, Listed,
-                 DecisionCreated, ManifestCreated, NewestChecked, StepVerified, MarkerPut, StepDeleted, PinLooked,
-                 RecordsPruned, PinChanged, DeleteRequested, RetentionChanged>;
+                 DecisionCreated, ManifestCreated, NewestChecked, StepVerified, RankVerified, MarkerPut, StepDeleted,
+                 PinLooked, RecordsPruned, PinChanged, DeleteRequested, RetentionChanged>;
 
 // --------------------------------------------------------------------------------------------------------- effects
 
@@ -307,12 +312,19 @@ struct CreateManifest {
 struct CheckNewest {
   OpId op = 0;
 };
-// [async: StepVerified]
+// [async: StepVerified] of a Removal only
 struct VerifyStep {
   OpId op = 0;
   SnapshotId id;
 };
-// [sync] nobody waits any more for the answer to the last VerifyStep: it may end early, and need not be fed
+// [async: RankVerified] one at a time. A manifest of another number of ranks is CORRUPT
+struct VerifyRank {
+  OpId op = 0;
+  SnapshotId id;
+  Rank rank = 0;
+  uint32_t world_size = 0;
+};
+// [sync] nobody waits any more for the answer to the last VerifyRank: it may end early, and need not be fed
 struct EndVerification {};
 // [async: MarkerPut] `deleting` with the deleter's attempt. Remains only where the storage has neither a manifest nor
 // the parts of all ranks
@@ -346,7 +358,7 @@ struct DeleteEnded {
 using Effect =
     std::variant<PersistSeen, PersistMarks, ForwardState, SendState, SendReport, Refuse, KeepWaiting, AcceptJoin,
                  StartTimer, ReadNewest, CreateAttempt, List, CreateDecision, CreateManifest, CheckNewest, VerifyStep,
-                 EndVerification, PutMarker, DeleteStep, LookAtPin, PruneRecords, DeleteEnded>;
+                 VerifyRank, EndVerification, PutMarker, DeleteStep, LookAtPin, PruneRecords, DeleteEnded>;
 using Effects = std::vector<Effect>;
 
 [[nodiscard]] std::string ToString(const Event& event);

@@ -17,9 +17,9 @@ TEST_F(JobTest, RetentionThatChangesIsAppliedAtOnce) {
   for (StepId i = 0; i < 3; ++i) steps[i].id = {1, 10 * (i + 1)};
   Feed(RetentionChanged{{3, 0}});
   Run(steps);
-  EXPECT_FALSE(Has<VerifyStep>());
+  EXPECT_FALSE(Has<VerifyRank>());
   Feed(RetentionChanged{{1, 0}});
-  EXPECT_TRUE(Has<VerifyStep>());
+  EXPECT_TRUE(Has<VerifyRank>());
 }
 
 TEST_F(JobTest, DeletesBehindAVerifiedSuccessorOnly) {
@@ -30,10 +30,10 @@ TEST_F(JobTest, DeletesBehindAVerifiedSuccessorOnly) {
     Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
   };
   commit(10);
-  EXPECT_FALSE(Has<VerifyStep>()) << "one step is kept";
+  EXPECT_FALSE(Has<VerifyRank>()) << "one step is kept";
   commit(20);
-  EXPECT_EQ(Last<VerifyStep>().id, (SnapshotId{1, 20}));
-  Feed(StepVerified{Last<VerifyStep>().op, absl::OkStatus()});
+  EXPECT_EQ(Last<VerifyRank>().id, (SnapshotId{1, 20}));
+  Feed(RankVerified{Last<VerifyRank>().op, absl::OkStatus()});
   EXPECT_EQ(Last<PutMarker>().id, (SnapshotId{1, 10}));
   Feed(MarkerPut{Last<PutMarker>().op, absl::OkStatus()});
   Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
@@ -50,7 +50,7 @@ TEST_F(JobTest, APinHoldsAlsoWhenTheStepWasNotOnStorageYet) {
     Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
     Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
   }
-  EXPECT_FALSE(Has<VerifyStep>()) << "one step is kept, and the pinned one";
+  EXPECT_FALSE(Has<VerifyRank>()) << "one step is kept, and the pinned one";
 }
 
 // `ckptctl pin` on another node reaches the storage only.
@@ -61,7 +61,7 @@ TEST_F(JobTest, WhatTheStorageSaysIsPinnedStays) {
     Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
     Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
   }
-  Feed(StepVerified{Last<VerifyStep>().op, absl::OkStatus()});
+  Feed(RankVerified{Last<VerifyRank>().op, absl::OkStatus()});
   Feed(MarkerPut{Last<PutMarker>().op, absl::OkStatus(), true});
   EXPECT_FALSE(Has<DeleteStep>());
   EXPECT_FALSE(Has<PutMarker>()) << "it is not asked for again and again";
@@ -76,7 +76,7 @@ TEST_F(JobTest, ADamagedSuccessorDeletesNothing) {
     Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
     Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
   }
-  Feed(StepVerified{Last<VerifyStep>().op, Error(ErrorCode::CORRUPT, "chunk 1")});
+  Feed(RankVerified{Last<VerifyRank>().op, Error(ErrorCode::CORRUPT, "chunk 1")});
   EXPECT_FALSE(Has<PutMarker>());
 }
 
@@ -87,7 +87,7 @@ TEST_F(JobTest, AStepThatCannotBeDeletedIsToldUntilItIs) {
     Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
     Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
   }
-  Feed(StepVerified{Last<VerifyStep>().op, absl::OkStatus()});
+  Feed(RankVerified{Last<VerifyRank>().op, absl::OkStatus()});
   const absl::Status denied = Error(ErrorCode::PERMISSION, "open /data/gpt/step-10/deleting: Permission denied");
   Feed(MarkerPut{Last<PutMarker>().op, denied});
   EXPECT_EQ(Last<StartTimer>().kind, TimerKind::kUndeleted);
@@ -128,14 +128,14 @@ TEST_F(JobTest, AHigherAttemptEndsWhatIsReadBack) {
     Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
     Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
   }
-  const OpId op = Last<VerifyStep>().op;
+  const OpId op = Last<VerifyRank>().op;
   auto state = std::make_shared<v1::State>();
   state->set_attempt(9);
   state->set_coordinator("B");
   state->set_user("1000");
   Feed(StateReceived{state});
   EXPECT_TRUE(Has<EndVerification>());
-  Feed(StepVerified{op, Error(ErrorCode::CANCELLED, "read cancelled")});
+  Feed(RankVerified{op, Error(ErrorCode::CANCELLED, "read cancelled")});
   EXPECT_FALSE(Has<StartTimer>()) << "nobody waits for it";
 }
 

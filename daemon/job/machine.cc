@@ -68,6 +68,10 @@ class Machine::Impl {
         coordinator_.DeletionRested(event.kind);
         coordinator_.Evaluate();
         break;
+      case TimerKind::kProve:
+        member_.ProverRested();
+        coordinator_.Evaluate();
+        break;
       case TimerKind::kJoin:
         member_.JoinTimedOut(event.key, coordinator_.phase());
         break;
@@ -80,6 +84,11 @@ class Machine::Impl {
   void On(const CopiesChanged& event) { member_.On(event); }
   void On(const CopyRefused& event) { member_.On(event); }
   void On(const StorageHangs& event) { member_.On(event); }
+  void On(const RankVerified& event) {
+    member_.On(event);
+    coordinator_.Evaluate();
+  }
+  void On(const StepVerified&) {}  // of a Removal
   void On(const ReportReceived& event) {
     coordinator_.On(event);
     coordinator_.EvaluateSoon();

@@ -52,6 +52,9 @@ struct Rules {
   bool verify_before_delete = true;         // I7
   bool deletion_marker = true;              // I7
   bool check_after_marker = true;           // I7
+  bool all_parts_proven = true;             // I7
+  bool proofs_of_this_step = true;          // I7
+  bool parts_of_others_are_read = true;     // I5: of agents that are gone, or older
   bool listing_skips_marked = true;         // I7
   bool remains_are_over = true;             // I7: what somebody may still write to the end is no remains
   bool unsettled_is_in_a_slot = true;       // I7: what cannot be given a fresh file is flushed after all
@@ -149,7 +152,7 @@ struct View {
   bool protected_now = false;              // protected_ still is: no holder of it was lost since
   SnapshotId protecting;                   // what is copied now
   std::vector<Rank> unprotected;  // ranks whose copies of `protecting` are not complete; at most kMaxUnprotected
-  absl::Status trouble;           // while the job runs: a step that is not committed, or not deleted, and why
+  absl::Status trouble;           // while the job runs: a step that is not committed, not deleted or damaged, and why
   std::string last_error;
 };
 

@@ -124,6 +124,7 @@ void Member::On(const StateReceived& event) {
   TakeRefusals(state);
   context_.Emit(ForwardState{whole});
   TakeProgress(*whole);
+  prover_.Follow(*whole);
   SendReport();
 }
 
@@ -291,7 +292,30 @@ void Member::SendReport() {
   SetRef(marks_.target, report->mutable_protecting());
   SetRef(marks_.given_up, report->mutable_unprotected());
   report->set_protection_turns(marks_.turns);
+  report->set_proves(true);
+  if (state_->has_to_prove() && !CoordinatesIt()) *report->mutable_proof() = prover_.Proof();
   context_.Emit(ckptd::job::SendReport{state_->coordinator(), std::move(report)});
+}
+
+void Member::On(const RankVerified& event) {
+  if (prover_.On(event)) TellProof();
+}
+
+void Member::EndProof() {
+  if (CoordinatesIt()) prover_.End();
+}
+
+// The coordinator on this agent asks for it.
+void Member::TellProof() {
+  if (!CoordinatesIt()) SendReport();
+}
+
+bool Member::CoordinatesIt() const { return state_ != nullptr && state_->coordinator() == context_.config.agent; }
+
+// What is read again is not bad for now, and the coordinator hears that too.
+void Member::ProverRested() {
+  prover_.Rested();
+  TellProof();
 }
 
 void Member::On(const StorageHangs& event) {

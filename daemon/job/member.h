@@ -14,6 +14,7 @@
 #include "daemon/job/bystander.h"
 #include "daemon/job/context.h"
 #include "daemon/job/protection.h"
+#include "daemon/job/prover.h"
 
 namespace ckptd::job {
 
@@ -24,7 +25,7 @@ inline constexpr int kQuietFactor = 60;
 
 class Member {
  public:
-  explicit Member(Context* context) : context_(*context) {}
+  explicit Member(Context* context) : context_(*context), prover_(context) {}
 
   void On(const Started& event);
   // False: refused (RANK_TAKEN), or nothing new.
@@ -37,11 +38,17 @@ class Member {
   void On(const CopiesChanged& event);
   void On(const CopyRefused& event);
   void On(const StorageHangs& event);
+  void On(const RankVerified& event);
 
   // restore(timeout=) of a ticket is over, or nothing went on for as long. `phase` is the local coordinator's.
   void JoinTimedOut(Ticket ticket, Phase phase);
   void Refuse(Ticket ticket, ErrorCode code, const std::string& message);
   void SendReport();
+  // The timer kProve has fired.
+  void ProverRested();
+  // This agent coordinates its attempt no more: it waits for nothing that is read back.
+  void EndProof();
+  [[nodiscard]] v1::Proof Proof() const { return prover_.Proof(); }
   // One resend timer runs while there is more than one member; Resent(): it, or one from before SetQuiet(), has fired.
   void KeepResending();
   void Resent(uint64_t key);
@@ -76,6 +83,8 @@ class Member {
   };
 
   void Learn(const StatePtr& state);
+  void TellProof();
+  [[nodiscard]] bool CoordinatesIt() const;
   void RaiseMarks(const ProtectionMarks& told);
   void TakeRefusals(const v1::State& state);
   void TakeProgress(const v1::State& state);
@@ -110,6 +119,7 @@ class Member {
   KeptMarks kept_;  // by the process before this one
   std::map<Rank, Seat> seats_;
   std::optional<CopiesChanged> copies_;  // none: nobody speaks of copies here
+  Prover prover_;
 };
 
 }  // namespace ckptd::job

@@ -52,6 +52,8 @@ void Coordinator::On(const NewestRead& event) {
 void Coordinator::LeaveDeletion() {
   const std::string why = absl::StrCat("job ", context_.config.job, ": it began anew. Ask again when it trains");
   deleter_.Leave(Error(ErrorCode::REFUSED, why), context_);
+  (void)proofs_.Rest();
+  member_.EndProof();
 }
 
 bool Coordinator::SameUser(const v1::AttemptRecord& record) const {

@@ -54,8 +54,11 @@ void Coordinator::NoteGone(const SnapshotId& gone) {
 }
 
 DeletionFacts Coordinator::Deletable() const {
-  return {steps_, decision_, grants_.watermark(), [this](const SnapshotId& id) { return IsSealed(id); },
-          [this](const SnapshotId& id) { return IsOver(id); }};
+  DeletionFacts facts{steps_, decision_, grants_.watermark(), [this](const SnapshotId& id) { return IsSealed(id); },
+                      [this](const SnapshotId& id) { return IsOver(id); }};
+  facts.agents_prove = true;
+  facts.begun = proofs_.step();
+  return facts;
 }
 
 // In a slot of some rank: a damaged one too, since its flush goes on, and one that may be SEALED only later.

@@ -36,7 +36,7 @@ void Coordinator::Evaluate() {
     UpdateFlush();
     UpdateProtection();
   }
-  if (phase_ == Phase::kLoad || phase_ == Phase::kRun) deleter_.Work(Deletable(), phase_ == Phase::kRun, context_);
+  if (phase_ == Phase::kLoad || phase_ == Phase::kRun) UpdateDeletion();
   if (dirty_ && Coordinates()) Publish();
 }
 
@@ -222,12 +222,34 @@ void Coordinator::OnCommit(Committer::Outcome outcome) {
   if (outcome == Committer::Outcome::kHigherAttempt) return HigherAttempt(attempt_ + 1, "the storage");
   if (outcome == Committer::Outcome::kFailed) return flush_plan_.NotCommitted(committer_.id());
   if (outcome != Committer::Outcome::kDurable) return;
-  StepEntry(committer_.id()).committed = true;
+  StoredStep& step = StepEntry(committer_.id());
+  step.committed = true;
+  step.world_size = step.sidecars = world_size_;  // some may have come since it was listed
   deleter_.Committed();
   dirty_ = true;
 }
 
-void Coordinator::On(const StepVerified& event) { deleter_.On(event, context_); }
+void Coordinator::UpdateDeletion() {
+  do {
+    deleter_.Work(Deletable(), phase_ == Phase::kRun, context_);
+  } while (ProofEnded());
+}
+
+// While the deleter rests because a part could not be read, the agents that read others go on.
+bool Coordinator::ProofEnded() {
+  if (deleter_.proving().none()) {
+    if (deleter_.failure().ok() && proofs_.Rest()) dirty_ = true;
+    return false;
+  }
+  const v1::Proof own = member_.Proof();
+  const ProofFacts facts{claims_, reports_, context_.config, own};
+  if (proofs_.Ask(StepEntry(deleter_.proving()), facts)) dirty_ = true;
+  const std::optional<absl::Status> found = proofs_.Found(facts);
+  if (!found) return false;
+  if (found->ok()) (void)proofs_.Rest();  // nobody reads any more: it need not be told
+  deleter_.Proved(*found, context_);
+  return true;
+}
 
 void Coordinator::On(const MarkerPut& event) {
   if (const auto stays = deleter_.On(event, context_)) Keep(event, &StepEntry(*stays));
@@ -281,6 +303,7 @@ void Coordinator::HigherAttempt(AttemptId attempt, const std::string& where) {
       Prefix(), where, " knows the higher attempt ", attempt,
       ": rank 0 began anew, or this storage is not the one that it ran on; the next restore() goes beyond it");
   deleter_.Leave(Error(ErrorCode::FENCED, why), context_);
+  (void)proofs_.Rest();
   member_.Refuse(ticket_, ErrorCode::FENCED, why);
 }
 
@@ -309,6 +332,7 @@ void Coordinator::FillView(View* view) const {
   view->durable = committer_.durable();
   view->trouble = committer_.failure();
   if (view->trouble.ok()) view->trouble = deleter_.undeleted();
+  if (view->trouble.ok()) view->trouble = deleter_.damage();
   if (!view->trouble.ok()) view->last_error = std::string(view->trouble.message());
   FillProtection(view);
 }

@@ -93,6 +93,7 @@ void Coordinator::Publish() {
     state->set_select_flush(context_.config.flush.selects());
     if (state->select_flush()) SetRef(flush_plan_.target(), state->mutable_flush());
     PublishProtection(state.get());
+    proofs_.Fill(state.get());
     if (std::exchange(choice_dirty_, false)) choice_version_ = version_;
     brief_ = Brief(*state, choice_version_);
     PublishChoice(state.get());

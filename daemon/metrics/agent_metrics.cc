@@ -22,7 +22,8 @@ AgentMetrics::AgentMetrics(absl::string_view version, absl::string_view revision
   for (Family<Gauge>* family : {&flushes_queued, &region_size, &region_used, &peers_memory_used, &clients, &copiers,
                                 &process_resident, &process_fds, &process_start})
     (void)family->With({});
-  for (Family<Counter>* family : {&mended, &log_lines_dropped, &copier_starts, &copier_deaths, &process_cpu})
+  for (Family<Counter>* family :
+       {&proven_bytes, &mended, &log_lines_dropped, &copier_starts, &copier_deaths, &process_cpu})
     (void)family->With({});
   for (const char* tier : {"region", "storage"}) {
     (void)verify_failures.With({tier});

@@ -94,6 +94,8 @@ struct AgentMetrics {
       {"ckptd_rescues_total", "Trainers that died and were to be rescued, by what became of it.", {"outcome"}}};
   Family<Counter> verify_failures{
       {"ckptd_verify_failures_total", "Snapshots whose checksums were wrong when read back.", {"tier"}}};
+  Family<Counter> proven_bytes{
+      {"ckptd_proven_bytes_total", "Bytes of images read back from storage before older steps went.", {}}};
   Family<Counter> scrubbed_bytes{
       {"ckptd_scrubbed_bytes_total", "Bytes of snapshots that lay still and were read again.", {"tier"}}};
   Family<Counter> mended{
@@ -133,7 +135,7 @@ struct AgentMetrics {
               self.restores, self.restore_duration, self.last_success_timestamp, self.last_success_step,
               self.tier_lag_steps, self.region_size, self.region_used, self.members, self.members_source_up,
               self.may_speak, self.links, self.certificate_left, self.clients, self.pinned, self.gpus, self.copiers,
-              self.copier_starts, self.copier_deaths, self.rescues, self.verify_failures, self.scrubbed_bytes,
+              self.copier_starts, self.copier_deaths, self.rescues, self.verify_failures, self.proven_bytes, self.scrubbed_bytes,
               self.mended, self.errors, self.log_lines_dropped, self.process_cpu, self.process_resident,
               self.process_fds, self.process_start);
   }

@@ -117,8 +117,12 @@ absl::Status CheckStep(Store& store, const std::string& job, const SnapshotId& i
 }
 
 absl::Status CheckStoredRank(Store& store, const std::string& job, const SnapshotId& id, Rank rank,
-                             const CheckedReadOptions& options) {
+                             const CheckedReadOptions& options, uint32_t world_size) {
   CKPTD_ASSIGN_OR_RETURN(auto manifest, ReadManifest(store, job, id));
+  if (world_size != 0 && manifest.world_size() != world_size) {
+    return Error(ErrorCode::CORRUPT, absl::StrCat(InStep(job, id, kManifestName), ": a step of ", manifest.world_size(),
+                                                  " ranks, not of ", world_size));
+  }
   return CheckRank(store, job, manifest, rank, options);
 }
 

@@ -22,9 +22,10 @@ namespace ckptd {
 [[nodiscard]] absl::Status CheckStep(Store& store, const std::string& job, const SnapshotId& id,
                                      const CheckedReadOptions& options);
 
-// The same of one rank: sidecar and images.
+// The same of one rank: sidecar and images. CORRUPT too where the step is not one of `world_size` ranks; 0 = of any
+// number.
 [[nodiscard]] absl::Status CheckStoredRank(Store& store, const std::string& job, const SnapshotId& id, Rank rank,
-                                           const CheckedReadOptions& options);
+                                           const CheckedReadOptions& options, uint32_t world_size = 0);
 
 // The sidecar of one rank, bound by the commit.
 [[nodiscard]] absl::StatusOr<v1::Sidecar> CommittedSidecar(Store& store, const std::string& job, const SnapshotId& id,

@@ -81,7 +81,8 @@ struct NodeEffects {
     node.lives_[e.rank].loaded = 0;
   }
   void operator()(const job::StartTimer& e) const {
-    const bool retry = e.kind == job::TimerKind::kRetry || e.kind == job::TimerKind::kUndeleted;
+    const bool retry =
+        e.kind == job::TimerKind::kRetry || e.kind == job::TimerKind::kUndeleted || e.kind == job::TimerKind::kProve;
     if (retry) node.retries_.push_back(e);
   }
   void operator()(const job::KeepWaiting&) const {}

@@ -138,7 +138,7 @@ class Node {
     if (const auto* e = std::get_if<CreateDecision>(&effect)) return Feed(DecisionCreated{e->op, status, e->decision});
     if (const auto* e = std::get_if<CreateManifest>(&effect)) return Feed(ManifestCreated{e->op, status});
     if (const auto* e = std::get_if<CheckNewest>(&effect)) return Feed(NewestChecked{e->op, status, attempt_});
-    if (const auto* e = std::get_if<VerifyStep>(&effect)) return Feed(StepVerified{e->op, status});
+    if (const auto* e = std::get_if<VerifyRank>(&effect)) return Feed(RankVerified{e->op, status});
     if (const auto* e = std::get_if<PutMarker>(&effect)) return Feed(MarkerPut{e->op, status});
     if (const auto* e = std::get_if<DeleteStep>(&effect)) return Feed(StepDeleted{e->op, status});
     if (const auto* e = std::get_if<LookAtPin>(&effect)) return Feed(PinLooked{e->op, status, how % 2 == 0});

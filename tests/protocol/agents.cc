@@ -19,6 +19,14 @@ std::variant<job::StatePtr, job::ReportPtr> ThroughWire(const std::variant<job::
   return ThroughWire(std::get<job::ReportPtr>(body));
 }
 
+// Of an agent that knows nothing of proofs, as others hear it.
+job::ReportPtr OfOlder(const job::ReportPtr& report) {
+  auto older = std::make_shared<v1::Report>(*report);
+  older->clear_proves();
+  older->clear_proof();
+  return older;
+}
+
 }  // namespace
 
 void World::StartAgent(int node) {
@@ -273,6 +281,8 @@ void World::SendTo(const std::string& agent, int from, std::variant<job::StatePt
   const int to = agent[0] - 'A';
   if (cut_.count({from, to}) != 0) return;
   if (to != from && options_.nodes > 1 && !healing_ && random_.Chance(options_.lost_messages)) return;
+  const auto* report = std::get_if<job::ReportPtr>(&body);
+  if (report != nullptr && to != from && Older(from)) body = OfOlder(*report);
   if (options_.through_wire) body = ThroughWire(body);
   network_.push_back({to, std::move(body)});
 }

@@ -72,6 +72,7 @@ void World::CheckWatermark() {
 
 void World::NoteState(const v1::State& state) {
   if (!state.groups().empty()) NoteGroups(state);
+  counts_.for_others += state.to_prove().others().empty() ? 0 : 1;
   CheckActedUpon(state);
   CheckSurveyed(state);
   CheckTarget(state);

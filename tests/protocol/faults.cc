@@ -222,6 +222,8 @@ bool World::Fault() {
     Partition();
   } else if (hit(f.lose_coordinator)) {
     if (!LoseCoordinator()) return false;
+  } else if (hit(f.rot)) {
+    if (!Rot()) return false;
   } else if (f.remove > 0 && hit(f.remove)) {
     if (!Remove(node)) return false;
   } else {

@@ -84,11 +84,13 @@ int main(int argc, char** argv) {
   std::printf(
       "%lu steps in %lu worlds, %.1f s: %lu attempts, %lu restores, %lu captures, %lu commits, %lu deletions, "
       "%lu faults, %lu refusals; %lu copies, %lu protected, %lu promises kept (%lu after a loss), %lu replicas read, "
-      "%lu made good; %lu parities, %lu rebuilt, %lu regrouped, %lu partitions, %lu coordinators lost\n",
+      "%lu made good; %lu parities, %lu rebuilt, %lu regrouped, %lu partitions, %lu coordinators lost; %lu parts "
+      "proven, "
+      "%lu rotten, %lu asked for others\n",
       outcome.steps, outcome.worlds, seconds, counts.attempts, counts.restores, counts.captures, counts.commits,
       counts.deletions, counts.faults, counts.refusals, counts.copies, counts.protections, counts.kept, counts.survived,
       counts.replicas, counts.made_good, counts.parities, counts.rebuilt, counts.regroups, counts.partitions,
-      counts.coordinators);
+      counts.coordinators, counts.proven, counts.rotten, counts.for_others);
   if (outcome.violation.empty()) return 0;
   std::printf("VIOLATION %s\nreplay: protocol_run --replay %lu\n", outcome.violation.c_str(), outcome.seed);
   return 1;

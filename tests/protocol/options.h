@@ -39,6 +39,7 @@ struct Faults {
   int flush_errors = 30;     // of 1000
   int partition = 0;         // agents are on two sides, which do not hear each other, or only one the other
   int lose_coordinator = 0;  // its agent dies, or its node is lost
+  int rot = 0;               // a part that is on the storage is damaged there
 };
 
 struct Options {
@@ -47,17 +48,19 @@ struct Options {
   uint32_t ranks = 1;
   int lost_messages = 50;  // of 1000
   uint32_t keep_last = 1;
-  size_t at_once = 64;     // job::Config
-  uint32_t copies = 0;     // job::Config; 0 = agents keep nothing for each other
-  uint32_t data = 0;       // with parity: groups of data + parity nodes, where there are so many
-  uint32_t parity = 0;     // job::Config; instead of copies
-  uint32_t slots = 2;      // of a layout
-  int copy_rate = 150;     // of 1000 steps
-  int refusals = 0;        // of 1000 orders of a copy are answered with a refusal
-  int agent_back = 300;    // of 1000, every 64 steps
-  int slow_ops = 20;       // of 1000 storage operations take long
-  bool bad_parts = false;  // some parts are written wrong
-  bool cut_slots = false;  // some sealed slots are destroyed while their agent is down
+  size_t at_once = 64;        // job::Config
+  uint32_t copies = 0;        // job::Config; 0 = agents keep nothing for each other
+  uint32_t data = 0;          // with parity: groups of data + parity nodes, where there are so many
+  uint32_t parity = 0;        // job::Config; instead of copies
+  uint32_t slots = 2;         // of a layout
+  int copy_rate = 150;        // of 1000 steps
+  int refusals = 0;           // of 1000 orders of a copy are answered with a refusal
+  int agent_back = 300;       // of 1000, every 64 steps
+  int slow_ops = 20;          // of 1000 storage operations take long
+  bool bad_parts = false;     // some parts are written wrong
+  int read_errors = 0;        // of 1000 parts that are read back cannot be read
+  bool older_agents = false;  // every other agent reads nothing back
+  bool cut_slots = false;     // some sealed slots are destroyed while their agent is down
   job::FlushPolicy flush;
   bool wait_for_slot = false;  // back_pressure wait
   bool through_wire = false;   // messages are serialised and parsed

@@ -21,6 +21,9 @@ TEST(Protocol, HoldsUnderRandomFaults) {
   EXPECT_GT(outcome.counts.deletions, 0u);
   EXPECT_GT(outcome.counts.remains, 0u);
   EXPECT_GT(outcome.counts.removals, 0u);
+  EXPECT_GT(outcome.counts.proven, outcome.counts.deletions / 4) << "parts that their agents read back";
+  EXPECT_GT(outcome.counts.rotten, 0u);
+  EXPECT_GT(outcome.counts.for_others, 0u) << "and that the coordinator's agent had to read";
   EXPECT_GT(outcome.counts.pruned, outcome.worlds / 10) << "decisions that nothing needed any more";
   EXPECT_GT(outcome.counts.dropped_files, outcome.worlds / 10) << "memory for one layout only";
   EXPECT_GT(outcome.counts.superseded, outcome.worlds) << "not every captured step is flushed";

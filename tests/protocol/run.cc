@@ -37,6 +37,9 @@ void Add(const World::Counts& from, World::Counts* to) {
   to->partitions += from.partitions;
   to->coordinators += from.coordinators;
   to->pruned += from.pruned;
+  to->proven += from.proven;
+  to->rotten += from.rotten;
+  to->for_others += from.for_others;
   to->refused_with.insert(from.refused_with.begin(), from.refused_with.end());
 }
 
@@ -152,6 +155,9 @@ Options WorldOf(uint64_t seed, const Rules& rules, Worlds worlds) {
   if (worlds == Worlds::kStrikes) AddStrikes(random, &options);
   if (worlds == Worlds::kParity) AddParity(random, &options);
   if (worlds == Worlds::kApart) AddPartitions(random, &options);
+  if (options.bad_parts && random.Chance(500)) options.faults.rot = 60;
+  if (random.Chance(300)) options.read_errors = 100;
+  options.older_agents = random.Chance(200);
   return options;
 }
 

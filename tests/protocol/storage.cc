@@ -77,6 +77,7 @@ void World::RunJobOp(const StoreOp& op, const job::Effect& effect) {
     Answer(op, created);
   }
   if (const auto* verify = std::get_if<job::VerifyStep>(&effect)) Answer(op, store_.Verify(*verify));
+  if (const auto* verify = std::get_if<job::VerifyRank>(&effect)) ReadBack(op, *verify);
   if (const auto* put = std::get_if<job::PutMarker>(&effect)) {
     const job::MarkerPut answer = store_.Put(*put);
     if (put->remains && answer.status.ok() && answer.whole == 0) NoteRemains(*put);
@@ -99,6 +100,29 @@ void World::RunJobOp(const StoreOp& op, const job::Effect& effect) {
     ++counts_.deletions;
     Answer(op, job::StepDeleted{gone->op, absl::OkStatus()});
   }
+}
+
+void World::ReadBack(const StoreOp& op, const job::VerifyRank& request) {
+  if (!healing_ && random_.Chance(options_.read_errors)) {
+    return Answer(op, job::RankVerified{request.op, Error(ErrorCode::STORAGE_IO, "i/o error")});
+  }
+  const job::RankVerified answer = store_.Verify(request);
+  counts_.proven += answer.status.ok() ? 1 : 0;
+  Answer(op, answer);
+}
+
+// A disk loses what nobody has read since it was written: what is lost later no proof can know.
+bool World::Rot() {
+  std::vector<Part*> parts;
+  for (auto& [id, step] : store_.steps) {
+    for (auto& [rank, part] : step.parts) {
+      if (step.committed && !part.read && !part.bad) parts.push_back(&part);
+    }
+  }
+  if (parts.empty()) return false;
+  parts[random_.Below(parts.size())]->bad = true;
+  ++counts_.rotten;
+  return lossy_ = true;
 }
 
 void World::RunRankOp(const StoreOp& op, const snapshot::Effect& effect) {

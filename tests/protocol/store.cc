@@ -64,9 +64,20 @@ job::ManifestCreated Store::Create(const job::CreateManifest& request) {
   return {request.op, absl::OkStatus()};
 }
 
-job::StepVerified Store::Verify(const job::VerifyStep& request) const {
-  if (Good(request.id)) return {request.op, absl::OkStatus()};
-  return {request.op, Error(ErrorCode::CORRUPT, "a chunk does not match")};
+job::StepVerified Store::Verify(const job::VerifyStep& request) {
+  if (!Good(request.id)) return {request.op, Error(ErrorCode::CORRUPT, "a chunk does not match")};
+  for (auto& [rank, part] : steps.at(request.id).parts) part.read = true;
+  return {request.op, absl::OkStatus()};
+}
+
+job::RankVerified Store::Verify(const job::VerifyRank& request) {
+  const auto step = steps.find(request.id);
+  const bool there = step != steps.end() && step->second.committed && step->second.parts.count(request.rank) != 0;
+  if (!there) return {request.op, Error(ErrorCode::NOT_FOUND, "no such part")};
+  Part& part = step->second.parts.at(request.rank);
+  if (part.bad) return {request.op, Error(ErrorCode::CORRUPT, "a chunk does not match")};
+  part.read = true;
+  return {request.op, absl::OkStatus()};
 }
 
 job::MarkerPut Store::Put(const job::PutMarker& request) {

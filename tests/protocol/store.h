@@ -26,7 +26,8 @@ using Image = std::array<Tag, kChunks>;
 
 struct Part {
   Image image;
-  bool bad = false;  // the bytes differ from what the sidecar says
+  bool bad = false;   // the bytes differ from what the sidecar says
+  bool read = false;  // somebody has read it back and found it right
 };
 struct StepDir {
   std::map<Rank, Part> parts;
@@ -56,7 +57,8 @@ struct Store {
   // True in `created` when the file was made by this call.
   [[nodiscard]] job::DecisionCreated Create(const job::CreateDecision& request, bool* created);
   [[nodiscard]] job::ManifestCreated Create(const job::CreateManifest& request);
-  [[nodiscard]] job::StepVerified Verify(const job::VerifyStep& request) const;
+  [[nodiscard]] job::StepVerified Verify(const job::VerifyStep& request);
+  [[nodiscard]] job::RankVerified Verify(const job::VerifyRank& request);
   [[nodiscard]] job::MarkerPut Put(const job::PutMarker& request);
   [[nodiscard]] job::RecordsPruned Prune(const job::PruneRecords& request);
 };

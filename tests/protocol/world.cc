@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "daemon/job/lineage.h"
+
 namespace ckptd::sim {
 
 World::World(const Options& options) : options_(options), random_(options.seed) {
@@ -79,7 +81,7 @@ uint64_t World::Heal(uint64_t limit) {
   while (taken < limit && violation_.empty()) {
     ++taken;
     if (!Act()) break;
-    if (counts_.captures >= captures + 3 && counts_.commits > commits && Progressed()) return taken;
+    if (counts_.captures >= captures + 3 && counts_.commits > commits && Progressed() && Retained()) return taken;
     const bool broken = std::any_of(processes_.begin(), processes_.end(), [&](const auto& process) {
       return Holder(process->rank) == process.get() && (process->life == Life::kDead || process->fenced);
     });
@@ -97,6 +99,16 @@ bool World::Progressed() const {
   return std::all_of(processes_.begin(), processes_.end(), [&](const auto& process) {
     return process->life == Life::kDead || process->life == Life::kRunning;
   });
+}
+
+// What retention leaves, besides what the run stands on and what it is at: whole steps of the present history.
+bool World::Retained() const {
+  const v1::DecisionRecord* newest = store_.NewestDecision();
+  if (newest == nullptr) return true;
+  const auto whole = std::count_if(store_.steps.begin(), store_.steps.end(), [&](const auto& step) {
+    return store_.Good(step.first) && job::OnLineage(*newest, step.first);
+  });
+  return static_cast<size_t>(whole) <= options_.keep_last + 2;
 }
 
 void World::Trace(const std::string& line) const { std::fprintf(stderr, "%6lu %s\n", steps_, line.c_str()); }

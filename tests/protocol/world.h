@@ -42,7 +42,8 @@ class World {
     uint64_t attempts = 0, captures = 0, commits = 0, deletions = 0, restores = 0, faults = 0, refusals = 0,
              removals = 0, dropped_files = 0, superseded = 0, told_dropped = 0, gone = 0, copies = 0, protections = 0,
              kept = 0, survived = 0, replicas = 0, briefs = 0, asked = 0, made_good = 0, parities = 0, rebuilt = 0,
-             regroups = 0, partitions = 0, coordinators = 0, pruned = 0, remains = 0;
+             regroups = 0, partitions = 0, coordinators = 0, pruned = 0, remains = 0, proven = 0, rotten = 0,
+             for_others = 0;
     std::set<std::string> refused_with;
   };
   [[nodiscard]] const Counts& counts() const { return counts_; }
@@ -63,6 +64,7 @@ class World {
   void Seal(int node, Rank rank, const snapshot::SealSlot& effect);
   void DropFile(int node, Rank rank, const snapshot::SlotId& id);
   void Deliver(int node, Rank rank, snapshot::ProcessId to, Delivery delivery);
+  [[nodiscard]] bool Older(int node) const { return options_.older_agents && node % 2 == 1; }
   void SendTo(const std::string& agent, int from, std::variant<job::StatePtr, job::ReportPtr> body);
   void RefuseTicket(int node, const job::Refuse& refuse);
   bool DeliverMessage();
@@ -163,6 +165,8 @@ class World {
   void Ask(StoreOp op);
   void Run(const StoreOp& op);
   void RunJobOp(const StoreOp& op, const job::Effect& effect);
+  void ReadBack(const StoreOp& op, const job::VerifyRank& request);
+  bool Rot();
   void RunRankOp(const StoreOp& op, const snapshot::Effect& effect);
   void RunFlush(const StoreOp& op, const snapshot::StartFlush& effect);
   void MergeSameStep(const SnapshotId& id);
@@ -229,6 +233,7 @@ class World {
   [[nodiscard]] bool PartLeft(const SnapshotId& id) const;
   [[nodiscard]] SnapshotId NewestSafe(const v1::DecisionRecord& decision) const;
   [[nodiscard]] bool Progressed() const;
+  [[nodiscard]] bool Retained() const;
 
   // defences.cc
   struct Heard;
