@@ -13,8 +13,8 @@
 
 namespace ckptd {
 
-// Used by the thread that restores, but for Cancel. What is offered and turns out damaged is refused here, and the agent's next offer
-// awaited, until the deadline of the wish.
+// Used by the thread that restores, but for Cancel. What is offered and turns out damaged is refused here, and the
+// agent's next offer awaited, until the deadline of the wish.
 class Restore {
  public:
   explicit Restore(State& state) : state_(state) {}

@@ -330,8 +330,8 @@ CKPT_API ckpt_status ckpt_restore_map(ckpt* ck, const void** address, uint64_t* 
 CKPT_API ckpt_status ckpt_restore_end(ckpt* ck, ckpt_status result, const char* reason, ckpt_restored* out);
 
 /* Ends the restore that waits in another thread, in ckpt_restore_begin or ckpt_restore_end: CANCELLED. It is over like
- * one that failed, and may be begun again. Nothing happens where none is under way. Takes a lock: not for the handler of
- * a signal. */
+ * one that failed, and may be begun again. Nothing happens where none is under way. Takes a lock: not for the handler
+ * of a signal. */
 CKPT_API ckpt_status ckpt_restore_cancel(ckpt* ck);
 
 /* Why skipped[index] of the last ckpt_restored was passed over, in a sentence for people: "not committed, and in the
