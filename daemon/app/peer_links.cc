@@ -160,6 +160,10 @@ absl::StatusOr<std::unique_ptr<transport::Links>> PeerLinks::MakeLinks() {
   options.would_admit = [this](const std::string& name, uint64_t generation) {
     return membership_.WouldAdmit(name, generation);
   };
+  CKPTD_ASSIGN_OR_RETURN(options.domains, membership::ParseLabels(config_.labels));
+  options.heard_domains = [this](const std::string& name, const transport::Domains& domains) {
+    loop_.After(Nanos(0), scope_.Bind([this, name, domains] { membership_.Learn(name, domains); }));
+  };
   options.copy_host = handler_.copies;
   for (const auto& bulk : bulks_) options.bulks.push_back(bulk.get());
   options.measures = config_.bulk == PeersBulkChoice::kAuto;

@@ -12,7 +12,8 @@
 // the targets of SRV are stable names with the pod's ordinal; A records are not: they name pods by address.
 //
 // An empty answer is a failure, never an empty view: a service that lost all its endpoints looks the same as a DNS
-// server that lost its data. DNS knows no generations (fixed_sources.h) and no failure domains of others.
+// server that lost its data. DNS knows no generations (fixed_sources.h) and no failure domains of others: they
+// say them themselves (ViewState::Learn).
 #ifndef CKPTD_DAEMON_MEMBERSHIP_DNS_SOURCE_H_
 #define CKPTD_DAEMON_MEMBERSHIP_DNS_SOURCE_H_
 

@@ -131,6 +131,9 @@ absl::StatusOr<std::unique_ptr<Source>> MakeStaticSource(const Self& self, absl:
   CKPTD_ASSIGN_OR_RETURN(std::vector<Member> members, ParseMembers(text, self.port));
   if (members.empty()) members.push_back(MemberOf(self));
   CKPTD_RETURN_IF_ERROR(CheckMember(members.front()));
+  for (Member& member : members) {
+    if (member.name == self.name && member.domains.empty()) member.domains = self.domains;
+  }
   if (!Contains(members, self.name))
     return Invalid(absl::StrCat("this node, ", Shown(self.name), ", is not among the ", members.size(),
                                 " of peers.members: add it, or set agent.node_name to its name there"));

@@ -51,6 +51,13 @@ Shows ShownBy(absl::StatusOr<std::unique_ptr<Source>> source) {
   return shows;
 }
 
+TEST(StaticSource, ThisNodesOwnLabelsCountWhereTheListHasNone) {
+  EXPECT_THAT(ShownBy(MakeStaticSource(kFixedSelf, "n1; n2")).members,
+              ElementsAre("n1@n1:9465", "n2@n2:9465 rack=own"));
+  EXPECT_THAT(ShownBy(MakeStaticSource(kFixedSelf, "n1; n2 rack=r5")).members,
+              ElementsAre("n1@n1:9465", "n2@n2:9465 rack=r5"));
+}
+
 TEST(StaticSource, NothingConfiguredIsThisNodeAlone) {
   const Shows shows = ShownBy(MakeStaticSource(kFixedSelf, ""));
   EXPECT_THAT(shows.members, ElementsAre("n2@n2:9465 rack=own"));

@@ -47,6 +47,10 @@ class Membership final : private SourceSink {
   [[nodiscard]] absl::Status WouldAdmit(const std::string& name, uint64_t generation) const {
     return state_.WouldAdmit(name, generation);
   }
+  // A member that Admit() believed says its own failure domains: ViewState::Learn.
+  void Learn(const std::string& name, const Labels& domains) {
+    if (state_.Learn(name, domains)) Tell();
+  }
 
  private:
   void Said(std::vector<Member> members) override;

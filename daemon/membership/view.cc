@@ -101,12 +101,35 @@ bool ViewState::Said(std::vector<Member> members, Nanos now) {
                                                          kMaxMembers, ": the last view stays")),
                   now);
   const View& last = *view_;
+  AddLearnt(&members);
   View next;
   Merge(fence_, last, &next).Run(std::move(members));
   const bool same = last.number != 0 && next.members == last.members;
   next.number = same ? last.number : last.number + 1;
+  std::erase_if(learnt_, [&](const auto& of) { return next.Find(of.first) == nullptr; });
   next.source_since = last.source.ok() && last.number != 0 ? last.source_since : now;
   if (same && last.source.ok() && next.refusals == last.refusals && next.refused == last.refused) return false;
+  Publish(std::move(next));
+  return true;
+}
+
+void ViewState::AddLearnt(std::vector<Member>* members) const {
+  for (Member& member : *members) {
+    const auto learnt = learnt_.find(member.name);
+    if (member.domains.empty() && learnt != learnt_.end()) member.domains = learnt->second;
+  }
+}
+
+bool ViewState::Learn(const std::string& name, const Labels& domains) {
+  const Member* known = view_->Find(name);
+  if (known == nullptr || known->domains == domains) return false;
+  if (!known->domains.empty() && learnt_.count(name) == 0) return false;  // the source said them
+  View next = *view_;
+  Member& member = next.members[static_cast<size_t>(known - view_->members.data())];
+  member.domains = domains;
+  if (!CheckMember(member).ok()) return false;
+  learnt_[name] = domains;
+  ++next.number;
   Publish(std::move(next));
   return true;
 }

@@ -5,6 +5,7 @@
 #define CKPTD_DAEMON_MEMBERSHIP_VIEW_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -57,13 +58,20 @@ class ViewState {
   // The same of a node whose name nobody proved: no claim of its makes a difference.
   [[nodiscard]] absl::Status WouldAdmit(const std::string& name, uint64_t generation) const;
 
+  // A member says its own failure domains. They count where the source says none, as long as it stays a member. True
+  // when there is a new view() to look at.
+  bool Learn(const std::string& name, const Labels& domains);
+
   [[nodiscard]] const std::shared_ptr<const View>& view() const { return view_; }
 
  private:
   [[nodiscard]] absl::Status Told(absl::Status claim, const std::string& name) const;
   void Publish(View view) { view_ = std::make_shared<const View>(std::move(view)); }
 
+  void AddLearnt(std::vector<Member>* members) const;
+
   Fence fence_;
+  std::map<std::string, Labels> learnt_;  // by member
   std::shared_ptr<const View> view_;
 };
 

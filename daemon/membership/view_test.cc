@@ -46,6 +46,29 @@ TEST(ViewState, TheNumberGrowsWithTheMembersOnly) {
   EXPECT_EQ(state.view()->number, 3U);
 }
 
+TEST(ViewState, WhatAMemberSaysOfItselfCountsWhereTheSourceSaysNothing) {
+  ViewState state;
+  Member listed = At("b");
+  listed.domains = {{"rack", "r1"}};
+  ASSERT_TRUE(state.Said({At("a"), listed}, seconds(1)));
+  EXPECT_FALSE(state.Learn("c", {{"rack", "r9"}})) << "no member";
+  EXPECT_FALSE(state.Learn("b", {{"rack", "r9"}})) << "the source knows better";
+  EXPECT_FALSE(state.Learn("a", {{"rack", "r 9"}})) << "no label";
+  EXPECT_FALSE(state.Learn("a", {}));
+  EXPECT_EQ(state.view()->number, 1U);
+  EXPECT_TRUE(state.Learn("a", {{"rack", "r2"}}));
+  EXPECT_FALSE(state.Learn("a", {{"rack", "r2"}}));
+  EXPECT_EQ(state.view()->number, 2U);
+  EXPECT_EQ(state.view()->Find("a")->domains, (Labels{{"rack", "r2"}}));
+  EXPECT_EQ(state.view()->Find("b")->domains, (Labels{{"rack", "r1"}}));
+  EXPECT_FALSE(state.Said({At("a"), listed}, seconds(2))) << "the source says the same again";
+  EXPECT_TRUE(state.Learn("a", {{"rack", "r3"}})) << "it was restarted with another one";
+  EXPECT_EQ(state.view()->Find("a")->domains, (Labels{{"rack", "r3"}}));
+  ASSERT_TRUE(state.Said({listed}, seconds(3)));
+  ASSERT_TRUE(state.Said({At("a"), listed}, seconds(4)));
+  EXPECT_TRUE(state.view()->Find("a")->domains.empty()) << "it says them anew";
+}
+
 TEST(ViewState, ASourceThatFailsKeepsTheViewAndSaysSinceWhen) {
   ViewState state;
   const absl::Status down = Error(ErrorCode::STORAGE_IO, "etcd does not answer");

@@ -118,7 +118,8 @@ void GrpcLinks::Impl::Housekeep() {
 absl::StatusOr<Card> GrpcLinks::Impl::Self() const {
   SelfStanding self = options.self();
   CKPTD_RETURN_IF_ERROR(self.status);
-  return Card{options.cluster, std::move(self.name), options.agent, self.generation, options.incarnation};
+  return Card{options.cluster, std::move(self.name), options.agent,
+              self.generation, options.incarnation,  options.domains};
 }
 
 absl::Status GrpcLinks::Impl::CheckMember(const Card& peer) const {
@@ -147,6 +148,7 @@ DoorOptions GrpcLinks::Impl::OptionsOfDoor() {
           [this](const CertificateNames& names, const Card& peer) { return AdmitCaller(names, peer); },
           [this](const Card& peer) {
             if (const auto link = links.find(peer.name); link != links.end()) link->second->Heard(peer);
+            if (options.heard_domains) options.heard_domains(peer.name, peer.domains);
           }};
 }
 

@@ -23,6 +23,7 @@
 #include "daemon/transport/bulk_port.h"
 #include "daemon/transport/copies.h"
 #include "daemon/transport/credentials.h"
+#include "daemon/transport/hello.h"
 #include "daemon/transport/links.h"
 
 namespace ckptd::transport {
@@ -40,6 +41,9 @@ struct GrpcLinksOptions {
   uint64_t incarnation = 0;  // random for this process, never 0
   std::string listen;        // "HOST:PORT"; port 0 = any free one
   std::function<SelfStanding()> self;
+  Domains domains;  // of this node: others hear them
+  // A peer that was admitted says its own. Null: nobody wants to know.
+  std::function<void(const std::string& name, const Domains& domains)> heard_domains = nullptr;
   // May a node that proved `name` and says this generation be believed? Membership::Admit.
   std::function<absl::Status(const std::string& name, uint64_t generation)> admit;
   // The same where nothing proved the name: Membership::WouldAdmit.

@@ -32,6 +32,17 @@ absl::Status CheckCard(const Card& self, const Card& peer) {
                             " of ", self.cluster, ": correct peers.cluster or the membership of one of them"));
 }
 
+absl::StatusOr<Domains> DomainsOf(const v1::HelloRequest& hello) {
+  Domains domains;
+  for (const auto& [key, value] : hello.domains()) {
+    if (key.size() > kMaxDomainBytes || value.size() > kMaxDomainBytes)
+      return Wrong("a failure domain that is too long");
+    domains.emplace(key, value);
+  }
+  if (domains.size() <= kMaxDomains) return domains;
+  return Wrong(absl::StrCat(domains.size(), " failure domains; at most ", kMaxDomains));
+}
+
 }  // namespace
 
 v1::HelloRequest MakeHello(const Card& self, const std::string& to) {
@@ -44,6 +55,7 @@ v1::HelloRequest MakeHello(const Card& self, const std::string& to) {
   hello.set_generation(self.generation);
   hello.set_incarnation(self.incarnation);
   hello.set_agent(self.agent);
+  for (const auto& [key, value] : self.domains) (*hello.mutable_domains())[key] = value;
   return hello;
 }
 
@@ -61,6 +73,7 @@ v1::HelloResponse MakeAnswer(const Card& self, uint32_t protocol) {
 absl::StatusOr<Greeting> CheckHello(const Card& self, const v1::HelloRequest& hello) {
   Greeting greeting{CardOf(hello), std::min(hello.protocol_max(), kNewestProtocol)};
   CKPTD_RETURN_IF_ERROR(CheckCard(self, greeting.peer));
+  CKPTD_ASSIGN_OR_RETURN(greeting.peer.domains, DomainsOf(hello));
   if (hello.protocol_min() == 0 || hello.protocol_min() > hello.protocol_max())
     return Wrong(absl::StrCat("protocols ", hello.protocol_min(), " to ", hello.protocol_max()));
   if (hello.protocol_min() > kNewestProtocol || hello.protocol_max() < kOldestProtocol)

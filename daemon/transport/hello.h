@@ -4,6 +4,7 @@
 #define CKPTD_DAEMON_TRANSPORT_HELLO_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "absl/status/status.h"
@@ -17,6 +18,11 @@ inline constexpr uint32_t kOldestProtocol = 1;
 inline constexpr uint32_t kNewestProtocol = 1;
 
 inline constexpr size_t kMaxPeerNameBytes = 253;
+inline constexpr size_t kMaxDomains = 8;
+inline constexpr size_t kMaxDomainBytes = 63;  // of a key, of a value
+
+// What fails together has the same value: {"rack": "r3"}.
+using Domains = std::map<std::string, std::string>;
 
 // One agent, as it says it.
 struct Card {
@@ -25,6 +31,7 @@ struct Card {
   std::string agent;         // in the job protocol
   uint64_t generation = 0;   // from 1
   uint64_t incarnation = 0;  // random for each start, never 0
+  Domains domains{};         // only the caller says them
   bool operator==(const Card&) const = default;
 };
 

@@ -51,6 +51,25 @@ TEST(Hello, WhatDoesNotFitIsRefusedByTheOneThatIsCalled) {
   EXPECT_EQ(AfterChange([](auto* h) { h->Clear(); }), ErrorCode::PROTOCOL);
 }
 
+TEST(Hello, TheCallerSaysItsFailureDomains) {
+  Card racked = kThere;
+  racked.domains = {{"rack", "r3"}, {"zone", "b"}};
+  const auto heard = CheckHello(kHere, MakeHello(racked, "here"));
+  ASSERT_TRUE(heard.ok()) << heard.status();
+  EXPECT_EQ(heard->peer, racked);
+  const std::string longest(kMaxDomainBytes, 'x');
+  EXPECT_EQ(AfterChange([&](auto* h) { (*h->mutable_domains())[longest] = longest; }), ErrorCode::OK);
+  EXPECT_EQ(AfterChange([&](auto* h) { (*h->mutable_domains())[longest + "x"] = "a"; }), ErrorCode::PROTOCOL);
+  EXPECT_EQ(AfterChange([&](auto* h) { (*h->mutable_domains())["a"] = longest + "x"; }), ErrorCode::PROTOCOL);
+  const auto many = [](size_t count) {
+    return [count](auto* h) {
+      for (size_t i = 0; i < count; ++i) (*h->mutable_domains())[std::to_string(i)] = "a";
+    };
+  };
+  EXPECT_EQ(AfterChange(many(kMaxDomains)), ErrorCode::OK);
+  EXPECT_EQ(AfterChange(many(kMaxDomains + 1)), ErrorCode::PROTOCOL);
+}
+
 TEST(Hello, TheHighestVersionThatBothSpeakOrNone) {
   auto newer = MakeHello(kThere, "here");
   newer.set_protocol_max(kNewestProtocol + 7);

@@ -13,6 +13,28 @@
 namespace ckptd::harness {
 namespace {
 
+// A list that says no failure domains: each node tells its own. By names alone a and c would hold for each other.
+TEST_F(CopiesTest, HoldersAreChosenApartByWhatNodesSayOfThemselves) {
+  ClusterOptions options{4, MemoryOnly(), {}};
+  options.settings["agent.log_level"] = Quoted("debug");
+  options.more = [](size_t number) {
+    return std::map<std::string, std::string>{{"peers.labels", Quoted(number % 2 == 0 ? "rack=even" : "rack=odd")}};
+  };
+  cluster_ = std::make_unique<Cluster>(options);
+  ASSERT_TRUE(cluster_->Start()) << cluster_->Logs();
+  Ranks ranks = TrainUntilProtected({0, 1, 2, 3});
+  KillAll(ranks);
+  for (size_t i = 0; i < 4; ++i) {
+    const std::string log = cluster_->node(i).AgentLog();
+    EXPECT_NE(log.find("op=copy.moved"), std::string::npos) << cluster_->Logs();
+    for (size_t at = log.find("op=copy.moved"); at != log.npos; at = log.find("op=copy.moved", at + 1)) {
+      const size_t holder = log.find("holder=node-", at) + 12;
+      EXPECT_NE((log[holder] - 'a') % 2, static_cast<int>(i % 2)) << log.substr(at, log.find('\n', at) - at);
+    }
+  }
+  EXPECT_TRUE(cluster_->Ctl(0, "status -o json").Has("\"rack\": \"odd\"")) << cluster_->Ctl(0, "status -o json");
+}
+
 TEST_F(CopiesTest, ALostNodeComesBackFromItsCopies) {
   ASSERT_NO_FATAL_FAILURE(Make(3));
   ASSERT_NO_FATAL_FAILURE(ComesBackWithout(2, 1));
