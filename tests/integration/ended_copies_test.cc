@@ -1,5 +1,7 @@
 // What nodes hold for each other of a job that has ended, and how it is given up by hand.
 #include <gmock/gmock.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include "tests/integration/copies_fixture.h"
 
@@ -8,7 +10,9 @@ namespace {
 
 class EndedCopies : public CopiesTest {
  protected:
-  std::vector<std::string> Held(size_t node) { return FilesWith(cluster_->node(node).region(), "peer-"); }
+  std::vector<std::string> Held(size_t node, const std::string& what = "peer-") {
+    return FilesWith(cluster_->node(node).region(), what);
+  }
 };
 
 // Two ranks, each with its copy on the other one's node; storage has nothing.
@@ -53,6 +57,48 @@ TEST_F(EndedCopies, AHolderThatWasAskedStillGivesThemToARestart) {
   const Rest rest = TrainToTheEnd({3 - holder}, LastOf(ranks, "STEP") + 30);
   EXPECT_GE(rest.step, LastOf(ranks, "PROTECTED")) << cluster_->Logs();
   EXPECT_THAT(rest.sources, testing::ElementsAre(kReplica));
+}
+
+// It was no ended job after all: its coordinator hears that they are gone, and protects it anew.
+TEST_F(EndedCopies, OfAJobThatRunsElsewhereTheyAreMadeAnew) {
+  ASSERT_NO_FATAL_FAILURE(Make(3));
+  Ranks ranks = TrainUntilProtected({0});
+  ranks[0]->Signal(SIGSTOP);
+  const size_t holder = Held(1).empty() ? 2 : 1;
+  Said freed;
+  for (int i = 0; i < 50 && !freed.Has("given up with it: step "); ++i) {  // until the last copy has come
+    freed = cluster_->Ctl(holder, "gc trainer --force");
+    usleep(100'000);
+  }
+  ASSERT_TRUE(freed.Has("given up with it: step ")) << freed;
+  while (ranks[0]->WaitFor("STEP", Millis(200))) continue;  // what it said before
+  const uint64_t before = LastOf(ranks, "STEP");
+  ranks[0]->Signal(SIGCONT);
+  while (LastOf(ranks, "PROTECTED") <= before) ASSERT_NO_FATAL_FAILURE(AwaitProtected(ranks, 1));
+  LoseNode(0);
+  KillAll(ranks);
+  const Rest rest = TrainToTheEnd({3 - holder}, LastOf(ranks, "STEP") + 30);
+  EXPECT_GE(rest.step, LastOf(ranks, "PROTECTED")) << cluster_->Logs();
+  EXPECT_THAT(rest.sources, testing::ElementsAre(kReplica));
+}
+
+TEST_F(EndedCopies, ParityIsGivenUpLikeCopies) {
+  std::map<std::string, std::string> settings = MemoryOnly();
+  settings["peers.parity"] = "1";
+  settings["peers.data"] = "2";
+  ASSERT_NO_FATAL_FAILURE(Make(3, settings));
+  Ranks ranks = TrainUntilProtected({0, 1, 2});
+  KillAll(ranks);
+  ASSERT_FALSE(Held(0, "parity-").empty());
+  Said freed;
+  for (int i = 0; i < 50 && !freed.Has("given up with it: step "); ++i) {
+    freed = cluster_->Ctl(0, "gc trainer --force");
+    usleep(100'000);
+  }
+  EXPECT_TRUE(freed.Has("given up with it: step ")) << freed;
+  EXPECT_THAT(Held(0, "parity-"), testing::IsEmpty());
+  const Rest rest = TrainToTheEnd({0, 1, 2}, LastOf(ranks, "STEP") + 30);
+  EXPECT_GE(rest.step, LastOf(ranks, "PROTECTED")) << cluster_->Logs();
 }
 
 }  // namespace
