@@ -135,9 +135,9 @@ struct AgentMetrics {
               self.restores, self.restore_duration, self.last_success_timestamp, self.last_success_step,
               self.tier_lag_steps, self.region_size, self.region_used, self.members, self.members_source_up,
               self.may_speak, self.links, self.certificate_left, self.clients, self.pinned, self.gpus, self.copiers,
-              self.copier_starts, self.copier_deaths, self.rescues, self.verify_failures, self.proven_bytes, self.scrubbed_bytes,
-              self.mended, self.errors, self.log_lines_dropped, self.process_cpu, self.process_resident,
-              self.process_fds, self.process_start);
+              self.copier_starts, self.copier_deaths, self.rescues, self.verify_failures, self.proven_bytes,
+              self.scrubbed_bytes, self.mended, self.errors, self.log_lines_dropped, self.process_cpu,
+              self.process_resident, self.process_fds, self.process_start);
   }
 };
 
