@@ -93,6 +93,7 @@ void World::RunJobOp(const StoreOp& op, const job::Effect& effect) {
     const bool manifest_first = it != store_.steps.end() && it->second.committed;
     if (manifest_first) {
       it->second.committed = false;
+      ++counts_.retired;
       ops_.push_back(op);  // the files go in a later step
       return;
     }

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "daemon/job/lineage.h"
-
 namespace ckptd::sim {
 
 World::World(const Options& options) : options_(options), random_(options.seed) {
@@ -78,10 +76,12 @@ uint64_t World::Heal(uint64_t limit) {
   uint64_t launched = 0;
   const uint64_t captures = counts_.captures;
   const uint64_t commits = counts_.commits;
+  const uint64_t retired = counts_.retired;
   while (taken < limit && violation_.empty()) {
     ++taken;
     if (!Act()) break;
-    if (counts_.captures >= captures + 3 && counts_.commits > commits && Progressed() && Retained()) return taken;
+    const bool stored = counts_.commits > commits && counts_.retired > retired;  // and older steps go
+    if (counts_.captures >= captures + 3 && stored && Progressed()) return taken;
     const bool broken = std::any_of(processes_.begin(), processes_.end(), [&](const auto& process) {
       return Holder(process->rank) == process.get() && (process->life == Life::kDead || process->fenced);
     });
@@ -99,16 +99,6 @@ bool World::Progressed() const {
   return std::all_of(processes_.begin(), processes_.end(), [&](const auto& process) {
     return process->life == Life::kDead || process->life == Life::kRunning;
   });
-}
-
-// What retention leaves, besides what the run stands on and what it is at: whole steps of the present history.
-bool World::Retained() const {
-  const v1::DecisionRecord* newest = store_.NewestDecision();
-  if (newest == nullptr) return true;
-  const auto whole = std::count_if(store_.steps.begin(), store_.steps.end(), [&](const auto& step) {
-    return store_.Good(step.first) && job::OnLineage(*newest, step.first);
-  });
-  return static_cast<size_t>(whole) <= options_.keep_last + 2;
 }
 
 void World::Trace(const std::string& line) const { std::fprintf(stderr, "%6lu %s\n", steps_, line.c_str()); }

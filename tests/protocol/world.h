@@ -43,7 +43,7 @@ class World {
              removals = 0, dropped_files = 0, superseded = 0, told_dropped = 0, gone = 0, copies = 0, protections = 0,
              kept = 0, survived = 0, replicas = 0, briefs = 0, asked = 0, made_good = 0, parities = 0, rebuilt = 0,
              regroups = 0, partitions = 0, coordinators = 0, pruned = 0, remains = 0, proven = 0, rotten = 0,
-             for_others = 0;
+             for_others = 0, retired = 0;
     std::set<std::string> refused_with;
   };
   [[nodiscard]] const Counts& counts() const { return counts_; }
@@ -233,7 +233,6 @@ class World {
   [[nodiscard]] bool PartLeft(const SnapshotId& id) const;
   [[nodiscard]] SnapshotId NewestSafe(const v1::DecisionRecord& decision) const;
   [[nodiscard]] bool Progressed() const;
-  [[nodiscard]] bool Retained() const;
 
   // defences.cc
   struct Heard;
