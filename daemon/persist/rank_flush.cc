@@ -43,7 +43,7 @@ absl::Status RankFlush::WriteChunk(uint32_t chunk) {
 absl::Status RankFlush::Begin(size_t image) {
   const std::string name = ImageName(image);
   if (source_.again) {
-    const absl::Status found = store_.Stat(name).status();
+    absl::Status found = store_.Stat(name).status();
     parts_[image].there = found.ok();
     if (!absl::IsNotFound(found)) return found;
   }
