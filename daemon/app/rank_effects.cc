@@ -253,9 +253,9 @@ struct RankEffects {
     Log(kInfo, "flush.superseded").Job(runner.options_.job).Rank(runner.options_.rank).Snapshot(e.snapshot);
   }
 
-  void operator()(const snapshot::RetryAt&) const {
+  void operator()(const snapshot::RetryAt& e) const {
     RankRunner* self = &runner;
-    runner.services_.loop.After(RankRunner::kRetryPause, runner.scope_.Bind([self] {
+    runner.services_.loop.After(e.soon ? RankRunner::kAnswerPause : RankRunner::kRetryPause, runner.scope_.Bind([self] {
       self->options_.enqueue([self] { self->Feed(snapshot::RetryTimer{}); });
     }));
   }

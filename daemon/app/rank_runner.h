@@ -106,6 +106,7 @@ class RankRunner {
   };
 
   static constexpr Nanos kRetryPause = std::chrono::seconds(2);
+  static constexpr Nanos kAnswerPause = std::chrono::milliseconds(50);  // less than from one save to the next
   static constexpr Nanos kReadingPulse = std::chrono::seconds(1);
 
   friend struct RankEffects;  // rank_effects.cc: one overload per effect

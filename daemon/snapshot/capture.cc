@@ -107,11 +107,12 @@ void Machine::Impl::Lend() {
   Emit(OpenGrant{slot->id, slot->epoch, floor_, slot->owner});
 }
 
-// A live writer answers within milliseconds, and then its slot is free again: a fresh file would be memory for one
-// slot more. Whoever lost the rank to another process may be stopped, and that one is not to wait for it.
+// What the agent before had lent a live writer answers for as soon as it hears of this one, and then its slot is free
+// again: a fresh file would be memory for one slot more, at every restart. One that is given up under way is not waited
+// for: that would cost the next saves. Nor is whoever lost the rank to another process: it may be stopped.
 bool Machine::Impl::AwaitsAck(Slot& slot) {
-  if (slot.ack_late || slot.owner.process != process_) return false;
-  if (!slot.ack_awaited) Emit(RetryAt{});
+  if (!slot.adopted || slot.ack_late || slot.owner.process != process_) return false;
+  if (!slot.ack_awaited) Emit(RetryAt{/*soon=*/true});
   slot.ack_awaited = true;
   return true;
 }

@@ -114,7 +114,7 @@ struct Printer {
     return absl::StrCat("CancelFlush ", ToString(e.slot), " ", ToString(e.snapshot));
   }
   std::string operator()(const Superseded& e) const { return absl::StrCat("Superseded ", ToString(e.snapshot)); }
-  std::string operator()(const RetryAt&) const { return "RetryAt"; }
+  std::string operator()(const RetryAt& e) const { return e.soon ? "RetryAt soon" : "RetryAt"; }
   std::string operator()(const SendLoad& e) const {
     return absl::StrCat("SendLoad a", e.attempt, " ticket ", e.ticket, " ", ToString(e.snapshot), " from ",
                         ToString(e.slot));

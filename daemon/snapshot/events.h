@@ -320,8 +320,10 @@ struct CancelFlush {
 struct Superseded {
   SnapshotId snapshot;
 };
-// Feed RetryTimer after the configured pause.
-struct RetryAt {};
+// Feed RetryTimer after a pause: `soon`, that is what a live trainer takes to answer.
+struct RetryAt {
+  bool soon = false;
+};
 
 // To the trainer, through SessionSink.
 struct SendLoad {

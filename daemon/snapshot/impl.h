@@ -27,7 +27,7 @@ struct Slot {
   bool giving_up = false;  // AbandonWord was sent
   bool abandoned = false;  // the bell showed ABANDONED
   bool writer_gone = false;
-  bool ack_awaited = false;  // FILLING, abandoned: a slot is needed, and its writer has until RetryTimer to answer
+  bool ack_awaited = false;  // `adopted`, abandoned: a slot is needed, and its writer has until RetryTimer to answer
   bool ack_late = false;     // it had
   bool replacing = false;  // ReplaceFile is under way: the index must not be lent meanwhile, nor what is in it promised
   Source fetched = Source::kNone;  // came from there in the present attempt

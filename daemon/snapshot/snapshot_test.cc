@@ -140,12 +140,7 @@ TEST_F(SnapshotTest, AWriterThatNeverAnswersCostsAFreshFile) {
   Feed(Bell(grant, CaptureState::kAbandoned, 10));
   const OpenGrant other = All<OpenGrant>().at(0);
   Feed(Bell(other, CaptureState::kComplete, 20));
-  EXPECT_THAT(All<ReplaceFile>(), IsEmpty()) << "no slot is free, but it may answer yet";
-  ASSERT_EQ(All<RetryAt>().size(), 1u);
-  Feed(Bell(grant, CaptureState::kAbandoned, 10));
-  EXPECT_THAT(All<RetryAt>(), IsEmpty()) << "asked once";
-  Feed(RetryTimer{});
-  ASSERT_EQ(All<ReplaceFile>().size(), 1u);
+  ASSERT_EQ(All<ReplaceFile>().size(), 1u) << "no slot is free";
   EXPECT_EQ(Slot(0).state, SlotStateCode::kRetired);
   Feed(FileReplaced{grant.slot, absl::ResourceExhaustedError("full")});
   EXPECT_EQ(Slot(0).state, SlotStateCode::kRetired);
@@ -153,24 +148,6 @@ TEST_F(SnapshotTest, AWriterThatNeverAnswersCostsAFreshFile) {
   EXPECT_EQ(All<ReplaceFile>().size(), 1u);
   Feed(FileReplaced{grant.slot, absl::OkStatus()});
   EXPECT_EQ(Slot(0).state, SlotStateCode::kFilling) << "free, and lent";
-}
-
-TEST_F(SnapshotTest, AWriterThatAnswersCostsNoFile) {
-  const OpenGrant grant = Run();
-  Feed(Bell(grant, CaptureState::kAbandoned, 10));
-  const OpenGrant other = All<OpenGrant>().at(0);
-  Feed(Bell(other, CaptureState::kComplete, 20));
-  BellRead acknowledged = Bell(grant, CaptureState::kAbandoned, 10);
-  acknowledged.words[0].ack = grant.epoch;
-  Feed(acknowledged);
-  ASSERT_EQ(All<OpenGrant>().size(), 1u);
-  EXPECT_EQ(All<OpenGrant>()[0].slot, grant.slot);
-  const OpenGrant again = All<OpenGrant>()[0];
-  Feed(RetryTimer{});
-  EXPECT_THAT(All<ReplaceFile>(), IsEmpty());
-  Feed(Bell(again, CaptureState::kAbandoned, 30));
-  EXPECT_THAT(All<ReplaceFile>(), IsEmpty()) << "it waits anew";
-  EXPECT_EQ(All<RetryAt>().size(), 1u);
 }
 
 // The next process does not wait for one that may be stopped.
@@ -203,6 +180,9 @@ TEST_F(SnapshotTest, AnAdoptedGrantIsLentAgainOnceItsWriterAnswers) {
   BellRead bell = Bell(grant, CaptureState::kAbandoned, 0);
   Feed(bell);
   EXPECT_THAT(All<ReplaceFile>(), IsEmpty());
+  ASSERT_EQ(All<RetryAt>().size(), 1u);
+  Feed(bell);
+  EXPECT_THAT(All<RetryAt>(), IsEmpty()) << "asked once";
   bell.words[0].ack = grant.epoch;
   Feed(bell);
   ASSERT_EQ(All<OpenGrant>().size(), 1u);
@@ -227,6 +207,21 @@ TEST_F(SnapshotTest, WhatGetsAFreshFileIsReportedUntilItIsGone) {
   Feed(FileReplaced{grant.slot, absl::ResourceExhaustedError("full")});
   EXPECT_EQ(All<ReportChanged>().back().report->unsettled_size(), 0);
   EXPECT_EQ(All<ReportChanged>().back().report->sealed_size(), 2);
+}
+
+TEST_F(SnapshotTest, AnAdoptedGrantWhoseWriterNeverAnswersCostsAFreshFile) {
+  const OpenGrant grant = {{1, 1}, 6, 0, {1, kTicket, kProcess}};
+  Feed(Adopted{1,
+               {{{1, 0}, SlotStateCode::kSealed, 5, {}, {1, 10}, true},
+                {grant.slot, SlotStateCode::kFilling, grant.epoch, grant.owner, {}, false}}});
+  Feed(Attached{kProcess, kTicket, 1});
+  Feed(LayoutChosen{kProcess, 1});
+  Feed(JobState{State(1, v1::State::RUN, {}, {1, 10}, 11)});
+  Feed(Bell(grant, CaptureState::kAbandoned, 0));
+  EXPECT_THAT(All<ReplaceFile>(), IsEmpty());
+  Feed(RetryTimer{});
+  ASSERT_EQ(All<ReplaceFile>().size(), 1u);
+  EXPECT_EQ(All<ReplaceFile>()[0].slot, grant.slot);
 }
 
 TEST_F(SnapshotTest, AReapedWriterFreesItsSlots) {

@@ -7,7 +7,7 @@ const std::vector<Mutant>& Mutants() {
   static const std::vector<Mutant> mutants = {
       {"attempt part of the identity", "I1", 900000,
        [](Rules* r) { r->snapshot.attempt_in_identity = r->job.attempt_in_identity = false; }},
-      {"GO only after all LOADED", "I1", 20000, [](Rules* r) { r->job.go_after_all_loaded = false; }},
+      {"GO only after all LOADED", "I1", 60000, [](Rules* r) { r->job.go_after_all_loaded = false; }},
       {"only the decision's tickets may load", "I1", 20000,
        [](Rules* r) { r->snapshot.only_decided_tickets = r->job.only_decided_tickets = false; }},
       {"decision file reused by a restarted coordinator", "I5", 5000000,

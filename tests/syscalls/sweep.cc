@@ -5,10 +5,14 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
+#include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "daemon/os/testing/temp_dir.h"
 #include "tests/crash/crash_parts.h"
 #include "tests/syscalls/ack_file.h"
@@ -51,7 +55,7 @@ class Runner {
     program.argv = {harness::BinaryDirectory() + "/syscall-node", folder_.path(), life_.name, mutant_,
                     std::to_string(transfer)};
     program.folder = folder_.path();
-    program.traced = ",fsync,linkat,renameat2";
+    program.traced = ",fsync,linkat,renameat2,mkdirat,unlinkat";
     if (!life_.links) program.always = {"--inject=linkat:error=EPERM"};
     return program;
   }
@@ -87,6 +91,49 @@ std::string PathIn(const std::string& line) {
   return begin == line.npos || end == line.npos ? "" : line.substr(begin + 1, end - begin - 1);
 }
 
+using Names = std::set<std::string>;
+using Calls = absl::Span<const Call>;
+
+bool Worked(const Call& call) { return absl::EndsWith(call.line, "= 0"); }
+
+// Of `"x"` in a directory, as in mkdirat(5</a/b>, "x", 0755): "x". Empty: the call is about no name in it.
+std::string NameIn(const fs::path& directory, const Call& call) {
+  const std::string begin = absl::StrCat("<", directory.string(), ">, \"");
+  const size_t at = call.line.find(begin);
+  if (at == call.line.npos) return "";
+  const size_t name = at + begin.size();
+  return call.line.substr(name, call.line.find('"', name) - name);
+}
+
+// Directories that were made in this one and are not known to be durable. None: it is a directory of files.
+std::optional<Names> InDoubt(const fs::path& directory, Calls before) {
+  Names names;
+  for (const Call& call : before) {
+    if (call.name == "fsync" && PathIn(call.line) == directory && Worked(call)) names.clear();
+    const std::string name = NameIn(directory, call);
+    if (name.empty()) continue;
+    if (call.name == "linkat" || call.name == "renameat2") return std::nullopt;
+    if (call.name == "mkdirat" && Worked(call)) names.insert(name);
+  }
+  return names;
+}
+
+// The next mkdir writes a directory's blocks anew, so its fsync may be asked for again; but what was new when it failed
+// may be lost until it is removed and made again, and nobody may write into that.
+std::string TrustedIn(const fs::path& directory, Names doubted, Calls after) {
+  constexpr absl::string_view kWrites[] = {"mkdirat", "linkat", "renameat2", "fsync"};
+  for (const Call& call : after) {
+    if (call.name == "unlinkat" && Worked(call)) doubted.erase(NameIn(directory, call));
+    if (std::find(std::begin(kWrites), std::end(kWrites), call.name) == std::end(kWrites)) continue;
+    for (const std::string& name : doubted) {
+      const std::string below = absl::StrCat("<", (directory / name).string());
+      const bool within = absl::StrContains(call.line, below + ">") || absl::StrContains(call.line, below + "/");
+      if (within) return absl::StrCat("trusted after a failed fsync of the directory above: ", call.line);
+    }
+  }
+  return "";
+}
+
 // After a failed fsync the kernel may call lost pages clean: nobody may ask again, or give the file its name.
 std::string Trusted(const Traced& traced) {
   if (!absl::StartsWith(traced.injected, "fsync(")) return "";
@@ -94,14 +141,20 @@ std::string Trusted(const Traced& traced) {
   const std::string name = absl::StrCat("<", path.parent_path().string(), ">, \"", path.filename().string(), "\"");
   const auto failed = std::find_if(traced.calls.begin(), traced.calls.end(),
                                    [&](const Call& call) { return call.line == traced.injected; });
-  for (auto later = failed + 1; later < traced.calls.end(); ++later) {
-    const bool same = later->name == "fsync" ? PathIn(later->line) == path : absl::StrContains(later->line, name);
-    if (same && later->name != "close") return absl::StrCat("trusted after a failed fsync: ", later->line);
+  const auto at = static_cast<size_t>(failed - traced.calls.begin());
+  const Calls calls(traced.calls);
+  const std::optional<Names> doubted = fs::is_directory(path) ? InDoubt(path, calls.first(at)) : std::optional<Names>();
+  if (doubted) return TrustedIn(path, *doubted, calls.subspan(at + 1));
+  for (const Call& later : calls.subspan(at + 1)) {
+    const bool names = later.name == "linkat" || later.name == "renameat2";
+    const bool same = later.name == "fsync" ? PathIn(later.line) == path : absl::StrContains(later.line, name);
+    if (same && (names || later.name == "fsync")) return absl::StrCat("trusted after a failed fsync: ", later.line);
   }
   return "";
 }
 
-// How it ended, and where it came to. A directory whose fsync failed is refused until the agent starts anew.
+// How it ended, and where it came to. A directory of files whose fsync failed is refused until the agent starts
+// anew.
 std::string WrongEnd(const Told& told, int status, int leaked) {
   if (status == Child::kHangs) return "hangs";
   if (status != 0 || !told.end) return absl::StrCat("crashed: status ", status);
