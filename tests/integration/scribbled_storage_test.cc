@@ -48,9 +48,15 @@ class ScribbledStorage : public CkptctlTest {
     ASSERT_FALSE(memory_->maps().empty());
     scribbler_.emplace(*memory_, 7);
     trainer_->Signal(SIGCONT);
-    full_ = Await(1, "status -o json");
+    // That a step is damaged is told before.
+    for (int i = 0; i < 150 && !full_.Has(kFull); ++i) {
+      usleep(100'000);
+      full_ = Run("status -o json");
+    }
     ASSERT_EQ(full_.code, 1) << full_ << node_->AgentLog();
   }
+
+  static constexpr char kFull[] = "\"state\": \"FULL\"";
 
   [[nodiscard]] std::string Ballast() const { return tmpfs_.path() + "/ballast"; }
   // Oldest first.
@@ -85,7 +91,7 @@ class ScribbledStorage : public CkptctlTest {
 };
 
 TEST_F(ScribbledStorage, TheLastGoodStepStaysAndIsRestored) {
-  EXPECT_TRUE(full_.Has("\"state\": \"FULL\"")) << full_;
+  EXPECT_TRUE(full_.Has(kFull)) << full_;
   EXPECT_TRUE(Run("status").Has("next: free space on the storage"));
   const uint64_t step = trainer_->Last("STEP");
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(trainer_->WaitFor("STEP")) << "training stopped";
