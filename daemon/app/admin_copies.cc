@@ -31,7 +31,7 @@ CopiesFacts LookAtCopies(Agent& agent, const std::string& job) {
 
 // Control thread. The coordinator, if there is one, hears that it is gone.
 absl::Status GiveUp(Agent& agent, const region::PeerJob& held, const std::string& reason) {
-  const absl::Status removed = agent.services().region.peers().RemoveJob(held.job);
+  absl::Status removed = agent.services().region.peers().RemoveJob(held.job);
   if (removed.ok()) Log(kWarning, "copies.removed").Job(held.job).Snapshot(held.newest).Field("why", reason);
   if (JobRunner* runner = agent.FindJob(held.job)) runner->OnCopies();
   return removed;
