@@ -27,7 +27,8 @@ struct JobEffects {
 
   // The answer is an event with a `status` and an `op`. When `ended` turns true, nobody waits for it.
   template <typename Request>
-  void Ask(Executor& executor, Store& store, const Request& request, const JobRunner::EndedFlag& ended = nullptr) const {
+  void Ask(Executor& executor, Store& store, const Request& request,
+           const JobRunner::EndedFlag& ended = nullptr) const {
     JobRunner* self = &runner;
     Services& services = runner.services_;
     JobStorage storage(store, services.metrics, self->name(), ended.get());
