@@ -165,7 +165,7 @@ TEST_F(LocalStepTest, AStepWithoutAManifestNamesTheRanksWithoutFiles) {
   Write(step + ImageFileName(2, 4, 1), bytes_);
   EXPECT_THAT(Verify("/" + step)->result.damage(0).reason(), HasSubstr("; no file is here of ranks 1, 3"));
   for (const auto& image : {ImageFileName(0, 4, 0), ImageFileName(2, 4, 0), ImageFileName(2, 4, 1)})
-    std::filesystem::remove(dir_ + "/" + step + image);
+    std::filesystem::remove(std::filesystem::path(dir_) / step / image);
   Write(step + ImageFileName(0, 40, 0), bytes_);
   EXPECT_THAT(Verify("/" + step)->result.damage(0).reason(), HasSubstr(" 15, 16 and 23 more"));
 }
