@@ -168,13 +168,7 @@ TEST_F(SnapshotTest, AWriterThatLostTheRankIsNotWaitedFor) {
 
 // The agent before lent the only slot that is not needed, and was killed.
 TEST_F(SnapshotTest, AnAdoptedGrantIsLentAgainOnceItsWriterAnswers) {
-  const OpenGrant grant = {{1, 1}, 6, 0, {1, kTicket, kProcess}};
-  Feed(Adopted{1,
-               {{{1, 0}, SlotStateCode::kSealed, 5, {}, {1, 10}, true},
-                {grant.slot, SlotStateCode::kFilling, grant.epoch, grant.owner, {}, false}}});
-  Feed(Attached{kProcess, kTicket, 1});
-  Feed(LayoutChosen{kProcess, 1});
-  Feed(JobState{State(1, v1::State::RUN, {}, {1, 10}, 11)});
+  const OpenGrant grant = RunAdopted();
   Feed(Bell(grant, CaptureState::kOpen, 0));
   EXPECT_EQ(All<AbandonWord>().size(), 1u);
   BellRead bell = Bell(grant, CaptureState::kAbandoned, 0);
@@ -210,13 +204,7 @@ TEST_F(SnapshotTest, WhatGetsAFreshFileIsReportedUntilItIsGone) {
 }
 
 TEST_F(SnapshotTest, AnAdoptedGrantWhoseWriterNeverAnswersCostsAFreshFile) {
-  const OpenGrant grant = {{1, 1}, 6, 0, {1, kTicket, kProcess}};
-  Feed(Adopted{1,
-               {{{1, 0}, SlotStateCode::kSealed, 5, {}, {1, 10}, true},
-                {grant.slot, SlotStateCode::kFilling, grant.epoch, grant.owner, {}, false}}});
-  Feed(Attached{kProcess, kTicket, 1});
-  Feed(LayoutChosen{kProcess, 1});
-  Feed(JobState{State(1, v1::State::RUN, {}, {1, 10}, 11)});
+  const OpenGrant grant = RunAdopted();
   Feed(Bell(grant, CaptureState::kAbandoned, 0));
   EXPECT_THAT(All<ReplaceFile>(), IsEmpty());
   Feed(RetryTimer{});

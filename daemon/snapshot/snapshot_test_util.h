@@ -65,6 +65,18 @@ class SnapshotTest : public testing::Test {
     return grants.at(0);
   }
 
+  // The same rank, trained to step 10, under an agent that restarted; the one before had lent it this slot.
+  OpenGrant RunAdopted() {
+    const OpenGrant grant = {{1, 1}, 6, 0, {1, kTicket, kProcess}};
+    Feed(Adopted{1,
+                 {{{1, 0}, SlotStateCode::kSealed, 5, {}, {1, 10}, true},
+                  {grant.slot, SlotStateCode::kFilling, grant.epoch, grant.owner, {}, false}}});
+    Feed(Attached{kProcess, kTicket, 1});
+    Feed(LayoutChosen{kProcess, 1});
+    Feed(JobState{State(1, v1::State::RUN, {}, {1, 10}, 11)});
+    return grant;
+  }
+
   static BellRead Bell(const OpenGrant& grant, CaptureState state, StepId step, AttemptId attempt = 1) {
     return {grant.owner.process, attempt, step, {{grant.slot, grant.epoch, state, step, 0, true}}};
   }
