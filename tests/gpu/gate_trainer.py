@@ -18,7 +18,7 @@ from child import Port
 from driver import DEVICE_MAP, PORTABLE, CudaError, Driver, Gpu, address_of, pinned, registered
 from memory import Legacy
 
-GATE, BACK = 0, 64  # offsets of the words in the page: a line each
+GATE, BACK, BEHIND = 0, 64, 128  # offsets of the words in the page: a line each
 COPY_BYTES = 1 << 24
 
 
@@ -81,8 +81,9 @@ class Trainer:
         return summary(taken)
 
     def arm(self, value: int) -> dict[str, Any]:
-        """Waits in a thread, as a training loop would in a later call."""
+        """Work is queued behind the gate, and a thread waits for it, as a training loop would in a later call."""
         self._gpu.wait_value(self._gate + GATE, value)
+        self._gpu.write_value(self._gate + BEHIND, value)
         self._released.clear()
         threading.Thread(target=self._wait, daemon=True).start()
         return {"waits": not self._gpu.is_done()}
