@@ -137,7 +137,10 @@ int32_t RegisterTable(ckpt& handle, const ckpt_table& from) {
   }
   bool same = shape != nullptr && from.extra_bytes <= shape->extra.bytes && shape->table == table;
   if (!same) {
-    int32_t rc = BuildShape(std::move(table), state.rank, ExtraCapacity(from.extra_bytes), &shape);
+    const uint64_t restored = handle.restore.extra_bytes();
+    const bool fits = restored != 0 && from.extra_bytes <= restored;
+    const uint64_t room = fits ? restored : ExtraCapacity(from.extra_bytes);
+    int32_t rc = BuildShape(std::move(table), state.rank, room, &shape);
     if (rc != 0) return rc;
   }
   std::shared_ptr<const Registration> registration;

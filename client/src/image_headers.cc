@@ -3,13 +3,24 @@
 #include <cstring>
 
 #include "client/core/copy/crc32c.h"
+#include "client/core/image/layout.h"
 #include "client/core/image/parser.h"
 #include "client/core/wire/mapping.h"
 #include "client/src/failure.h"
 
 namespace ckptd {
+namespace {
 
-int32_t ReadImageHeaders(int slot_fd, uint64_t slot_bytes, uint32_t header_crc, std::vector<ImageHeader>* out) {
+// It is the last of all (core/image/layout.h); 0 where there is none.
+uint64_t ExtraBytes(const std::vector<ImageInfo>& images) {
+  if (images.empty() || images.back().tensors.empty()) return 0;
+  const TensorEntry& last = images.back().tensors.back();
+  return IsExtraTensor(last.name) ? last.end - last.begin : 0;
+}
+
+}  // namespace
+
+int32_t ReadImageHeaders(int slot_fd, uint64_t slot_bytes, uint32_t header_crc, ImageHeaders* out) {
   auto read = [slot_fd](uint64_t offset, char* into, size_t size) { return ReadExactly(slot_fd, offset, into, size); };
   std::vector<ImageInfo> images;
   ImageError wrong = WalkImages(slot_bytes, read, HeaderLimits(), &images);
@@ -25,9 +36,10 @@ int32_t ReadImageHeaders(int slot_fd, uint64_t slot_bytes, uint32_t header_crc, 
     }
     crc = Crc32c(crc, header.bytes.data(), header.bytes.size());
     offset += image.total_bytes;
-    out->push_back(std::move(header));
+    out->images.push_back(std::move(header));
   }
   if (crc != header_crc) return Fail(code::CORRUPT, "snapshot: the checksum of its headers is wrong");
+  out->extra_bytes = ExtraBytes(images);
   return 0;
 }
 

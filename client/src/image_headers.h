@@ -13,9 +13,14 @@ struct ImageHeader {
   uint64_t slot_offset = 0;  // of the image
 };
 
+struct ImageHeaders {
+  std::vector<ImageHeader> images;
+  uint64_t extra_bytes = 0;  // of the extra tensor
+};
+
 // Parses every header strictly and takes it when the checksum over all of them is `header_crc`. 0 or a negative code
 // with its sentence.
-int32_t ReadImageHeaders(int slot_fd, uint64_t slot_bytes, uint32_t header_crc, std::vector<ImageHeader>* out);
+int32_t ReadImageHeaders(int slot_fd, uint64_t slot_bytes, uint32_t header_crc, ImageHeaders* out);
 
 }  // namespace ckptd
 

@@ -99,6 +99,7 @@ int32_t Restore::AwaitOffer(ckpt_restored* out) {
     snapshot_.reset();
     int32_t rc = load.snapshot_attempt == 0 ? 0 : Snapshot::Open(load, std::move(slot), std::move(ctl), &snapshot_);
     if (rc == 0) {
+      extra_bytes_ = snapshot_ != nullptr ? snapshot_->extra_bytes() : 0;
       Describe(load, snapshot_.get(), out);
       TakeWhy(load, why);
       return 0;

@@ -33,6 +33,10 @@ class Restore {
 
   [[nodiscard]] Snapshot* snapshot() const { return snapshot_.get(); }  // null: none is open
 
+  // What the extra tensor of the snapshot opened last has room for. A document that fits keeps the layout: another one
+  // would need memory of its own beside what was restored.
+  [[nodiscard]] uint64_t extra_bytes() const { return extra_bytes_; }
+
  private:
   // Waits for the next offer that can be used. 0 or a negative code.
   int32_t AwaitOffer(ckpt_restored* out);
@@ -44,6 +48,7 @@ class Restore {
   State& state_;
   std::unique_ptr<Snapshot> snapshot_;
   std::vector<std::string> why_;
+  uint64_t extra_bytes_ = 0;
   bool begun_ = false;
   bool loading_ = false;
 };

@@ -86,6 +86,18 @@ TEST_F(RestoreTest, DescribesAndReadsTheSnapshot) {
   EXPECT_EQ(trainer->Save(8), 0) << ckpt_error();
 }
 
+// A layout of its own for a document that has grown would need all slots once more, beside the restored one's.
+TEST_F(RestoreTest, ADocumentThatStillFitsKeepsTheLayoutOfWhatWasRestored) {
+  Seal({5000});
+  ASSERT_EQ(Begin(), 0) << ckpt_error();
+  ASSERT_EQ(End(0), 0) << ckpt_error();
+  trainer->MakeTensors({5000});
+  ASSERT_EQ(trainer->Register(60'000), 0) << ckpt_error();
+  EXPECT_EQ(trainer->Info().layout_bytes, slot.size());
+  ASSERT_EQ(trainer->Register(80'000), 0) << ckpt_error();
+  EXPECT_GT(trainer->Info().layout_bytes, slot.size() + 4 * 80'000 - 70'000);
+}
+
 // Cancels until `call` is over.
 ckpt_status Cancelled(ckpt* handle, const std::function<ckpt_status()>& call) {
   std::atomic<bool> over{false};

@@ -25,7 +25,9 @@ class Snapshot {
   // 0 or a negative code with its sentence: CORRUPT, NEWER_VERSION, INTERNAL.
   static int32_t Open(const LoadMessage& load, UniqueFd slot, UniqueFd ctl, std::unique_ptr<Snapshot>* out);
 
-  [[nodiscard]] const std::vector<ImageHeader>& headers() const { return headers_; }
+  [[nodiscard]] const std::vector<ImageHeader>& headers() const { return headers_.images; }
+  // What a document may have to fit into the layout of this snapshot.
+  [[nodiscard]] uint64_t extra_bytes() const { return headers_.extra_bytes; }
   [[nodiscard]] uint64_t bytes() const { return chunks_.slot_bytes; }
 
   // ckpt_restore_read and ckpt_restore_map.
@@ -37,7 +39,7 @@ class Snapshot {
 
   SlotChunks chunks_;
   uint32_t header_crc_ = 0;
-  std::vector<ImageHeader> headers_;
+  ImageHeaders headers_;
   SharedMapping mapping_;
   bool verified_ = false;  // all of it: by the agent since it started, or by Map
 };

@@ -73,3 +73,24 @@ def test_it_starts_afresh_although_snapshots_exist(agent):
                 step += 1
                 save, _ = train(checkpointer, model, optimizer, step)
         assert save.durable(30) and checkpointer.close()
+
+
+def test_a_text_that_has_grown_keeps_the_memory_of_what_was_restored(agent):
+    """In a region that has room for two slots, and not for those of another layout."""
+    agent.kill()
+    agent.config.write_text(agent.config.read_text().replace("[region]\n", '[region]\nsize = "40 MiB"\n'))
+    agent.lose_region()
+    agent.start()
+    weights, log = torch.ones(4 << 20), {"text": "x" * 20_000}
+    for _ in range(3):
+        checkpointer = ckptd.Checkpointer({"weights": [weights], "log": log}, job="grows", every=1)
+        step, until = checkpointer.restore(), time.monotonic() + 20
+        log["text"] += "x" * 3000
+        save = None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            while save is None or not captured([save]):
+                assert time.monotonic() < until, checkpointer.dropped
+                step += 1
+                save = checkpointer.step(step)
+        assert save.durable(30) and checkpointer.close()

@@ -11,6 +11,8 @@
 namespace ckptd {
 namespace {
 
+constexpr char kExtraPrefix[] = "__ckptd_extra__.rank-";  // a name that is reserved
+
 using Members = std::vector<uint32_t>;  // the tensors of one image, in order
 
 std::string Padded(uint64_t number, size_t digits) {
@@ -131,7 +133,9 @@ ImageError Builder::Place(size_t part, Layout* layout) const {
 
 }  // namespace
 
-std::string ExtraTensorName(uint32_t rank) { return std::string(kReservedPrefix) + "extra__.rank-" + Padded(rank, 5); }
+std::string ExtraTensorName(uint32_t rank) { return kExtraPrefix + Padded(rank, 5); }
+
+bool IsExtraTensor(std::string_view name) { return name.starts_with(kExtraPrefix); }
 
 std::string PadTensorName(uint32_t rank, uint64_t part) {
   return std::string(kReservedPrefix) + "pad__.rank-" + Padded(rank, 5) + ".part-" + Padded(part, 2);

@@ -72,6 +72,7 @@ struct Layout {
 };
 
 [[nodiscard]] std::string ExtraTensorName(uint32_t rank);
+[[nodiscard]] bool IsExtraTensor(std::string_view name);  // of whatever rank
 [[nodiscard]] std::string PadTensorName(uint32_t rank, uint64_t part);
 
 // The same table gives the same bytes, in whatever order its rows and aliases come. An error names the tensor.

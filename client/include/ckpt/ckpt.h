@@ -185,7 +185,8 @@ typedef struct ckpt_table {
   const char* aliases;
   const uint64_t* alias_ends;
   const uint64_t* alias_of;
-  uint64_t extra_bytes; /* what the non-tensor state needs now; capacity is max(64 KiB, 4 x this) */
+  uint64_t extra_bytes; /* what the non-tensor state needs now; capacity is max(64 KiB, 4 x this), or that of the
+                           snapshot restored last if this fits */
   uint64_t reserved[4];
 } ckpt_table;
 
