@@ -308,7 +308,7 @@ void JobRunner::OnResume(const Peer& peer, SessionId session, const ResumeReques
     runner->Attach(process, session);
     (void)runner->OnResume(process, resume, std::move(*held));
   });
-  Post(job::Resumed{resume.rank, process});
+  Post(job::Resumed{resume.rank, process, resume.attempt});
 }
 
 void JobRunner::OnCapture(Rank rank, snapshot::ProcessId process) {

@@ -38,6 +38,8 @@ class Coordinator {
 
   // The agent started: resume when the newest record names it.
   void Resume();
+  // A rank here runs this attempt. The region that had seen it is gone (another pod, a tmpfs that was emptied).
+  void ResumeUnseen(AttemptId attempt);
   // Rank 0 joined here.
   void Open(const Join& join);
 

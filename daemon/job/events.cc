@@ -17,7 +17,7 @@ struct Printer {
   }
   std::string operator()(const Reaped& e) const { return absl::StrCat("Reaped rank ", e.rank, " process ", e.process); }
   std::string operator()(const Resumed& e) const {
-    return absl::StrCat("Resumed rank ", e.rank, " process ", e.process);
+    return absl::StrCat("Resumed rank ", e.rank, " process ", e.process, " attempt ", e.attempt);
   }
   std::string operator()(const StateReceived& e) const {
     return absl::StrCat("StateReceived ", e.state->ShortDebugString());

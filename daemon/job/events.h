@@ -81,6 +81,7 @@ struct Reaped {
 struct Resumed {
   Rank rank = 0;
   ProcessId process = 0;
+  AttemptId attempt = 0;  // that it runs
 };
 
 struct StateReceived {

@@ -282,6 +282,35 @@ TEST_F(JobTest, AStartedAgentResumesItsAttempt) {
   EXPECT_EQ(again.view().floor, 1u);
 }
 
+// Its region is gone, its trainers are not: nobody else could grant them anything.
+TEST_F(JobTest, AnAgentThatHasForgottenTheAttemptOfItsTrainersResumesIt) {
+  Feed(Resumed{0, 50, 3});
+  NewestRead read{Last<ReadNewest>().op, absl::OkStatus(), true, {}, true, Decision(3, {{1, 10}})};
+  read.record.set_attempt(3);
+  read.record.set_coordinator("A");
+  read.record.set_rank0_ticket(7);
+  read.record.set_world_size(1);
+  Feed(Resumed{1, 51, 3});
+  EXPECT_FALSE(Has<ReadNewest>()) << "it is being read";
+  Feed(read);
+  Feed(Listed{Last<List>().op, absl::OkStatus(), {}, {}});
+  Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 3});
+  EXPECT_EQ(machine_.view().phase, Phase::kLoad);
+  EXPECT_EQ(machine_.view().seen, 3u);
+  Feed(Resumed{1, 51, 3});
+  EXPECT_FALSE(Has<ReadNewest>());
+}
+
+TEST_F(JobTest, AnAgentThatHasForgottenAnAttemptOfAnotherOneLeavesItToThat) {
+  Feed(Resumed{3, 50, 3});
+  NewestRead read{Last<ReadNewest>().op, absl::OkStatus(), true, {}, true, Decision(3, {{1, 10}})};
+  read.record.set_attempt(3);
+  read.record.set_coordinator("B");
+  read.record.set_rank0_ticket(7);
+  Feed(read);
+  EXPECT_EQ(machine_.view().phase, Phase::kIdle);
+}
+
 // The attempt was never decided, its ranks are gone, and the next ones ask for something else. Rank 1 is here first.
 TEST_F(JobTest, WhoComesBeforeItsRankZeroIsNotMeasuredByTheLastOne) {
   StartOverAnUndecidedAttemptOfTwo();

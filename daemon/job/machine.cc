@@ -79,7 +79,10 @@ class Machine::Impl {
   }
   void On(const Withdrawn& event) { member_.On(event); }
   void On(const Reaped& event) { member_.On(event); }
-  void On(const Resumed& event) { member_.On(event); }
+  void On(const Resumed& event) {
+    member_.On(event);
+    coordinator_.ResumeUnseen(event.attempt);
+  }
   void On(const RankChanged& event) { member_.On(event); }
   void On(const CopiesChanged& event) { member_.On(event); }
   void On(const CopyRefused& event) { member_.On(event); }

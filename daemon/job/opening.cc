@@ -14,6 +14,10 @@ void Coordinator::Resume() {
   Begin();
 }
 
+void Coordinator::ResumeUnseen(AttemptId attempt) {
+  if (phase_ == Phase::kIdle && attempt > member_.seen()) Resume();
+}
+
 void Coordinator::Open(const Join& join) {
   const bool same_call = join.ticket == ticket_;
   const bool at_work = phase_ != Phase::kIdle && phase_ != Phase::kStopped;

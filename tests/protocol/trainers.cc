@@ -79,7 +79,7 @@ void World::Connect(Process& process) {
   }
   process.grant.reset();  // read again from ctl: an adopted fill is abandoned anyway
   RankMachine(process.node, process.rank);
-  Feed(process.node, job::Resumed{process.rank, process.id});
+  Feed(process.node, job::Resumed{process.rank, process.id, process.attempt});
   Feed(process.node, process.rank, snapshot::Attached{process.id, process.ticket, process.attempt});
   if (GaveRoom(process, process.layout)) process.layout = 0;  // RESUME_REFUSED
   if (process.layout != 0) Feed(process.node, process.rank, snapshot::LayoutChosen{process.id, process.layout});

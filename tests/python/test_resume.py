@@ -202,3 +202,29 @@ def test_no_agent_at_restore(tmp_path):
     missing = {**os.environ, "CKPTD_SOCKET": str(tmp_path / "none.sock"), "PYTHONPATH": f"{ROOT}/client/python"}
     assert run(out, "--save", "--connect-timeout", "1", environment=missing) == 1
     assert not (out / "final.0").exists()
+
+
+def test_an_agent_that_comes_back_without_its_region_serves_the_trainers_that_live(agent):
+    """As another pod with an empty tmpfs: the attempt that it coordinates is on the storage alone."""
+    weights = torch.ones(1000)
+    checkpointer = ckptd.Checkpointer({"weights": [weights]}, job="pod", every=1)
+    step = captured_after(checkpointer, checkpointer.restore())
+    agent.kill()
+    agent.lose_region()
+    agent.start()
+    assert captured_after(checkpointer, step) > step
+    assert checkpointer.close()
+
+
+def captured_after(checkpointer, step):
+    """Steps on until one is captured; that one."""
+    until = time.monotonic() + 30
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        while time.monotonic() < until:
+            step += 1
+            save = checkpointer.step(step)
+            if save.dropped_because is None and save.captured(5):
+                return step
+            time.sleep(0.02)
+    pytest.fail(f"nothing is captured: {checkpointer.dropped}")
