@@ -117,6 +117,33 @@ TEST_F(CertsTest, ACertificateThatEndsSoonIsTold) {
   EXPECT_EQ(cluster_->node(1).AgentLog().find("op=peers.certificate_ends"), std::string::npos) << cluster_->Logs();
 }
 
+// The new certificate comes without its key: what ends soon is still what is in use.
+TEST_F(CertsTest, ACertificateWithoutItsKeyIsTold) {
+  ASSERT_NO_FATAL_FAILURE(MakeAuthority("ours", "node-a,node-b", " --days 5"));
+  ASSERT_NO_FATAL_FAILURE(Make({"ours", "ours"}));
+  Said said = cluster_->AwaitStatus(0, [](const Said& each) { return each.Has("a certificate ends in 4 days"); });
+  ASSERT_TRUE(said.Has("a certificate ends in 4 days")) << said << cluster_->Logs();
+  std::filesystem::copy(dir_ + "/ours", dir_ + "/next", std::filesystem::copy_options::recursive);
+  said = Certs("rotate --dir " + dir_ + "/next");
+  ASSERT_EQ(said.code, 0) << said;
+  const std::string key = dir_ + "/ours/nodes/node-a.key";
+  std::filesystem::rename(dir_ + "/next/nodes/node-a.pem", dir_ + "/ours/nodes/node-a.pem");
+  const std::string other = "peers.tls_key: " + key + ": is not the key of peers.tls_cert";
+  said = cluster_->AwaitStatus(0, [&](const Said& each) { return each.Has(other); });
+  EXPECT_TRUE(said.Has(other)) << said << cluster_->Logs();
+  EXPECT_TRUE(said.Has("a certificate ends in 4 days")) << said;
+  EXPECT_EQ(said.code, 1) << said;
+  EXPECT_FALSE(cluster_->Ctl(1, "status").Has("peers.tls_key")) << cluster_->Ctl(1, "status");
+  std::filesystem::remove(key);
+  said = cluster_->AwaitStatus(0, [](const Said& each) { return each.Has("No such file"); });
+  EXPECT_TRUE(said.Has("peers.tls_key: ") && said.Has(key + ": No such file")) << said;
+  EXPECT_TRUE(said.Has("a certificate ends in 4 days")) << said;
+  std::filesystem::rename(dir_ + "/next/nodes/node-a.key", key);
+  said = cluster_->AwaitStatus(0, [](const Said& each) { return !each.Has("peers.tls_"); });
+  EXPECT_FALSE(said.Has("peers.tls_")) << said << cluster_->Logs();
+  ExpectCaptures({0, 1});
+}
+
 // As Kubernetes mounts them: all that an agent has at first is of an authority that node c does not believe, and the
 // other way round.
 TEST_F(CertsTest, CertificatesBehindLinksAreExchangedByOne) {
