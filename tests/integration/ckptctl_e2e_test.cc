@@ -115,6 +115,39 @@ TEST_F(CkptctlTest, VerifyOfAPathWantsACommittedStep) {
   EXPECT_TRUE(bad.Has("DAMAGED in 2 places")) << bad;
 }
 
+// Rank 1 is in its first step as long as this takes.
+TEST_F(CkptctlTest, VerifyOfAStepThatIsWholeNowhereNamesTheRanksWithoutIt) {
+  auto zero = node_->Train(Args("--job gpt --world 2 --rank 0 --steps 5 --every 5"));
+  auto one = node_->Train(Args("--job gpt --world 2 --rank 1 --steps 5 --every 5 --step-ms 600000"));
+  for (int i = 0; i < 150 && !Run("status gpt").Has("sealed 5"); ++i) usleep(100'000);
+  Said half = Run("verify gpt@5");
+  EXPECT_EQ(half.code, 1) << half;
+  EXPECT_TRUE(half.Has("manifest.json: missing: the step is not committed; no slot with it is here of ranks 1"))
+      << half;
+  EXPECT_TRUE(half.Has("gpt@5: step 5 of attempt 1: NOT COMMITTED, ")) << half;
+  for (const std::string& slot : FilesWith(node_->region(), "/slot-")) FlipByte(node_->region() + "/" + slot, 20000);
+  Said bad = Run("verify gpt@5");
+  EXPECT_EQ(bad.code, 1) << bad;
+  EXPECT_TRUE(bad.Has("DAMAGED in 2 places")) << bad;
+  one->Kill();
+  zero->Kill();
+}
+
+TEST_F(CkptctlTest, VerifyOfAStepThatIsInMemoryOnlySaysSo) {
+  NodeOptions options = Settings();
+  options.settings["durability.flush_every"] = "1000000";
+  node_ = std::make_unique<Node>(options);
+  ASSERT_TRUE(node_->StartAgent()) << node_->AgentLog();
+  auto trainer = node_->Train(Args("--job gpt --steps 1000000 --every 5 --step-ms 20"));
+  ASSERT_TRUE(trainer->WaitFor("CAPTURED")) << trainer->Errors() << node_->AgentLog();
+  Said good = Run("verify gpt");
+  EXPECT_EQ(good.code, 0) << good;
+  EXPECT_TRUE(good.Has(" of attempt 1: good, ")) << good;
+  EXPECT_TRUE(good.Has("note: the step is not committed: it is whole in the memory of this node, and not on storage"))
+      << good;
+  trainer->Kill();
+}
+
 TEST_F(CkptctlTest, ADamagedSlotIsPassedOverAndStorageServes) {
   Train("gpt");
   const std::string saved = Content(Image(StepDir("gpt", 20)));
