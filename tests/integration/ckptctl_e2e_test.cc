@@ -42,6 +42,43 @@ TEST_F(CkptctlTest, SeesWhatWasSaved) {
   EXPECT_TRUE(version.Has("ckptd    0.1.0")) << version;
 }
 
+// Each flush takes longer than some saves: most find both slots taken.
+TEST_F(CkptctlTest, StatusTellsWhatWasDropped) {
+#ifndef CKPTD_FAILPOINTS
+  GTEST_SKIP() << "skipped: this build has no failpoints (CKPTD_FAILPOINTS=OFF)";
+#endif
+  node_ = std::make_unique<Node>(Settings());
+  ASSERT_TRUE(node_->StartAgent({"CKPTD_FAILPOINTS=flush.before_finish=sleep:2500"})) << node_->AgentLog();
+  auto trainer = node_->Train(Args("--job gpt --every 2 --step-ms 20 --steps 1000000"));
+  ASSERT_TRUE(trainer->WaitFor("DURABLE ")) << node_->AgentLog();
+  ASSERT_TRUE(trainer->WaitFor("DROPPED ")) << node_->AgentLog();
+  Said status = Await(0, "status gpt");
+  EXPECT_TRUE(status.Has("NO_FREE_SLOT at ")) << status;
+  EXPECT_TRUE(status.Has("  dropped   ")) << status;
+  Said json = Run("status gpt -o json");
+  EXPECT_TRUE(json.Has("\"last_drop\": \"NO_FREE_SLOT\"")) << json;
+  EXPECT_TRUE(json.Has("\"NO_FREE_SLOT\": ")) << json;
+  EXPECT_TRUE(json.Has("\"on_lineage\": true")) << json;
+  EXPECT_FALSE(json.Has("\"on_lineage\": false")) << json;
+  EXPECT_TRUE(json.Has("\"capture_seconds\": ")) << json;
+  EXPECT_EQ(json.Has("\"direct\": true"), json.Has(", direct\",")) << json;
+  trainer->Kill();
+}
+
+TEST_F(CkptctlTest, StatusTellsWhatARollBackLeftBehind) {
+  Train("gpt");
+  Said before = Run("status gpt -o json");
+  EXPECT_TRUE(before.Has("\"on_lineage\": true")) << before;
+  EXPECT_FALSE(before.Has("\"on_lineage\": false")) << before;
+  auto trainer =
+      node_->Train(Args("--job gpt --steps 1000000 --every 1000 --step-ms 20 --want " + std::to_string(older_)));
+  ASSERT_TRUE(trainer->WaitFor("STEP")) << trainer->Errors() << node_->AgentLog();
+  Said after = Run("status gpt -o json");
+  EXPECT_TRUE(after.Has("\"on_lineage\": true")) << after;
+  EXPECT_TRUE(after.Has("\"on_lineage\": false")) << after;
+  trainer->Kill();
+}
+
 TEST_F(CkptctlTest, FlushAndDrainTellWhatIsDurable) {
   Said unknown = Run("flush nobody");
   EXPECT_EQ(unknown.code, 4) << unknown;
