@@ -1,7 +1,9 @@
 // Verify: every chunk of every copy, and exactly which of them are bad.
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "daemon/app/admin_commands.h"
 #include "daemon/app/admin_source.h"
 #include "daemon/base/status_macros.h"
@@ -13,6 +15,7 @@ namespace {
 
 constexpr uint64_t kReportEvery = 64 << 20;  // bytes
 constexpr int kDamagePerMessage = 1000;
+constexpr size_t kRanksNamed = 16;
 
 // What the client is told, and how far we are. Not more often than it can be of use.
 class Reporter {
@@ -43,6 +46,11 @@ class Reporter {
     damage->set_reason(reason);
     if (message_.damage_size() >= kDamagePerMessage) Send();
   }
+  void Uncommitted(const std::string& manifest, const std::string& reason) {
+    message_.set_uncommitted(true);
+    Bad(kStorageSource, 0, manifest, 0, 0, reason);
+  }
+  void Note(const std::string& sentence) { message_.set_note(sentence); }
   absl::Status End() {
     message_.set_done(true);
     Send();
@@ -116,6 +124,27 @@ absl::Status VerifyStored(AdminContext& context, const std::string& job, const S
   return status;
 }
 
+// "; no slot with it is here of ranks 1, 3", or empty.
+std::string RanksWithoutCopy(const CatalogStep& step) {
+  std::vector<Rank> missing;
+  for (Rank rank = 0; rank < step.world && missing.size() < kRanksNamed; ++rank) {
+    if (step.CopyOf(rank) == nullptr) missing.push_back(rank);
+  }
+  if (missing.empty()) return "";
+  const size_t more = step.world - step.copies.size() - missing.size();
+  return absl::StrCat("; no slot with it is here of ranks ", absl::StrJoin(missing, ", "),
+                      more == 0 ? "" : absl::StrCat(" and ", more, " more"));
+}
+
+// Of a step that has copies here, and no manifest.
+void SayUncommitted(const std::string& job, const CatalogStep& step, Reporter& report) {
+  if (step.in_region()) {
+    return report.Note("the step is not committed: it is whole in the memory of this node, and not on storage");
+  }
+  report.Uncommitted(InStep(job, step.id, kManifestName),
+                     absl::StrCat("missing: the step is not committed", RanksWithoutCopy(step)));
+}
+
 }  // namespace
 
 absl::Status VerifyStep(AdminContext& context, AdminStream<v1::VerifyProgress>& stream,
@@ -126,7 +155,12 @@ absl::Status VerifyStep(AdminContext& context, AdminStream<v1::VerifyProgress>& 
   CKPTD_ASSIGN_OR_RETURN(const CatalogStep* step, FindStep(catalog, request.target()));
   pins.KeepOnly(step->id);
   CKPTD_RETURN_IF_ERROR(catalog.storage);  // "all copies are good" cannot be said without it
+  const bool damaged = !step->committed() && step->stored && !step->stored->damage.empty();
+  if (!step->committed() && !damaged && step->copies.empty()) {
+    return Error(ErrorCode::NOT_FOUND, absl::StrCat("job ", job, ": step ", step->id.step, " is whole nowhere"));
+  }
   Reporter report(stream, step->id);
+  if (!step->committed() && !damaged) SayUncommitted(job, *step, report);
   for (const RegionCopy& copy : step->copies) report.AddWork(copy.record->slot_bytes);
   if (step->committed()) report.AddWork(step->stored->bytes);
   for (const RegionCopy& copy : step->copies) {
@@ -134,10 +168,8 @@ absl::Status VerifyStep(AdminContext& context, AdminStream<v1::VerifyProgress>& 
   }
   if (step->committed()) {
     CKPTD_RETURN_IF_ERROR(VerifyStored(context, job, *step->stored, report, stream.cancel_flag()));
-  } else if (step->stored && !step->stored->damage.empty()) {
+  } else if (damaged) {
     report.Bad(kStorageSource, 0, InStep(job, step->id, kManifestName), 0, 0, step->stored->damage);
-  } else if (step->copies.empty()) {
-    return Error(ErrorCode::NOT_FOUND, absl::StrCat("job ", job, ": step ", step->id.step, " is whole nowhere"));
   }
   return report.End();
 }

@@ -332,6 +332,7 @@ void Agent::On(SessionId session, const Peer&, const CaptureRequest& capture, co
   if (capture.type == MessageType::kDrop) {
     metrics_.saves.With({bound->job->name(), "dropped"}).Add();
     metrics_.saves_dropped.With({bound->job->name(), InfoOf(capture.code).name}).Add();
+    if (RankRunner* rank = bound->job->FindRank(bound->rank)) rank->saves().Dropped(capture.step, capture.code);
   }
   bound->job->OnCapture(bound->rank, bound->process);
 }

@@ -164,6 +164,7 @@ absl::StatusOr<RankRunner*> JobRunner::EnterRank(Rank rank) {
 // In this order: what is marked in the peer store holds before it is told.
 void JobRunner::Forward(const job::StatePtr& state) {
   last_state_ = state;
+  if (state->has_decision()) decided_ = state;
   metrics_.StateIs(
       *state, [this](const SnapshotId& id) { return CapturedAt(id); },
       [this](const SnapshotId& id) { return CommittedAt(id); });

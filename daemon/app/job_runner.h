@@ -67,6 +67,8 @@ class JobRunner {
   [[nodiscard]] absl::StatusOr<protect::HeldSnapshot> OpenSealed(Rank rank, const SnapshotId& id);
   // The newest STATE heard; null when none was.
   [[nodiscard]] const job::StatePtr& last_state() const { return last_state_; }
+  // Of the newest attempt that is known to be decided; null when none is.
+  [[nodiscard]] const v1::DecisionRecord* decision() const { return decided_ ? &decided_->decision() : nullptr; }
   [[nodiscard]] const protect::CopySender& sender() const { return sender_; }
 
   // Operator.
@@ -119,6 +121,7 @@ class JobRunner {
   std::vector<Item> queue_;   // emptied when all is worked off; keeps its memory, as effects_ does
   job::Effects effects_;      // of the present Step
   job::StatePtr last_state_;  // as forwarded to the ranks
+  job::StatePtr decided_;     // the last one with a decision
   bool running_ = false;
   bool stopped_ = false;
   bool draining_ = false;

@@ -129,7 +129,9 @@ struct RankEffects {
     CKPTD_RETURN_IF_ERROR(
         set->WriteRecord(e.slot.index, head, std::move(fill.crcs), kSlotVerified | (rescued ? kSlotRescued : 0)));
     runner.services_.rescuer.Sealed({owner.pid, owner.start_time}, e.snapshot);
-    if (!rescued) runner.metrics_.Captured(head, set->head().block.slot_bytes);
+    if (rescued) return absl::OkStatus();  // that was no save
+    runner.metrics_.Captured(head, set->head().block.slot_bytes);
+    runner.saves_.Captured(head, set->head().block.slot_bytes);
     return absl::OkStatus();
   }
 

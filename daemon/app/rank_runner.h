@@ -18,6 +18,7 @@
 #include "daemon/app/bells.h"
 #include "daemon/app/job_metrics.h"
 #include "daemon/app/layout_intake.h"
+#include "daemon/app/rank_saves.h"
 #include "daemon/app/services.h"
 #include "daemon/app/trainer_channel.h"
 #include "daemon/base/callback_scope.h"
@@ -92,6 +93,7 @@ class RankRunner {
   // Why the trainer's newest layout was refused; OK when it was not.
   [[nodiscard]] const absl::Status& layout_problem() const { return layout_problem_; }
   [[nodiscard]] RankMetrics& metrics() { return metrics_; }
+  [[nodiscard]] RankSaves& saves() { return saves_; }
   // What the process that holds the rank last told of its tensors on GPUs; null when it has none.
   [[nodiscard]] const DevicesRequest* devices() const;
   // It waits for another trainer of this node to pin its memory.
@@ -149,6 +151,7 @@ class RankRunner {
   protect::ParityFetch parity_fetch_;
   absl::Status layout_problem_;
   RankMetrics metrics_;
+  RankSaves saves_;
   std::vector<snapshot::Event> queue_;  // emptied when all is worked off; keeps its memory, as effects_ does
   snapshot::Effects effects_;           // of the present Step
   bool running_ = false;

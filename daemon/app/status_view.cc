@@ -13,6 +13,7 @@
 #include "daemon/app/storage_watch.h"
 #include "daemon/base/marks.h"
 #include "daemon/format/snapshot_ref.h"
+#include "daemon/job/lineage.h"
 
 namespace ckptd {
 namespace {
@@ -137,6 +138,7 @@ void FillRank(RankRunner& rank, const Services& services, v1::RankStatus* out) {
   for (const snapshot::SlotView& slot : view.slots) {
     FillSlot(slot, rank.region().FindLayout(slot.id.layout), out->add_slots());
   }
+  rank.saves().Fill(view.seen, out);
   FillDevices(rank, view.process, services.copiers, out);
   FillRescue(services.rescuer.Find(UnpackProcess(view.process)), out);
 }
@@ -205,7 +207,9 @@ void FillSteps(Agent& agent, JobRunner& job, const job::View& view, v1::JobStatu
     if (stored.committed) step.add_sources("storage");
     step.set_protected_(step.protected_() || stored.committed);
   }
+  const v1::DecisionRecord* decision = job.decision();
   for (auto& [id, step] : steps) {
+    step.set_on_lineage(decision == nullptr || job::OnLineage(*decision, id));
     step.set_attempt(id.attempt);
     step.set_step(id.step);
     *out->add_steps() = step;
@@ -228,6 +232,7 @@ void FillJob(Agent& agent, JobRunner& job, v1::JobStatus* out) {
   bool connected = false;
   for (const auto& [number, rank] : job.ranks()) {
     FillRank(*rank, agent.services(), out->add_ranks());
+    rank->saves().AddTo(out->mutable_saves());
     connected = connected || out->ranks(out->ranks_size() - 1).connected();
     snapshot::View slots = rank->view();
     if (!slots.last_error.empty()) out->set_last_error(slots.last_error);
@@ -304,6 +309,7 @@ void FillAgent(Agent& agent, v1::AgentStatus* out) {
   v1::StorageStatus* storage = out->mutable_storage();
   storage->set_root(services.config.storage.root);
   storage->set_io(services.store.Describe());
+  storage->set_direct(services.store.IsDirect());
   storage->set_flushes_running(static_cast<uint32_t>(services.flusher.active()));
   services.storage_watch.Fill(storage);
   agent.peers().Fill(out->mutable_peers());

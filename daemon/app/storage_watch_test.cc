@@ -56,6 +56,7 @@ class ProbedStore final : public Store {
   absl::StatusOr<size_t> RemoveTemporary(const std::string&, Nanos) override { return Unused(); }
   absl::StatusOr<std::unique_ptr<PartReader>> OpenForRead(const std::string&) override { return Unused(); }
   std::string Describe() const override { return ""; }
+  bool IsDirect() const override { return false; }
 
  private:
   class Part final : public PartWriter {

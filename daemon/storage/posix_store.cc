@@ -159,6 +159,7 @@ class PosixStore final : public Store {
     MutexLock lock(mutex_);
     return queue_name_.empty() ? "not looked at yet" : absl::StrCat(queue_name_, direct_ ? ", direct" : ", buffered");
   }
+  bool IsDirect() const override { return direct_; }
 
  private:
   // A storage that is full, read-only or away gives no answer, so it is asked again when the next part is written.

@@ -108,6 +108,8 @@ class Store {
   [[nodiscard]] virtual absl::StatusOr<SpaceInfo> Space() = 0;
   // For people: "io_uring, direct".
   [[nodiscard]] virtual std::string Describe() const = 0;
+  // As far as it was looked at, its files are written past the page cache.
+  [[nodiscard]] virtual bool IsDirect() const = 0;
 };
 
 }  // namespace ckptd

@@ -128,6 +128,7 @@ class WatchedStore final : public Store {
     return watching_.Do("stat", kRoot, [&](Call&) { return inner_.Space(); });
   }
   std::string Describe() const override { return inner_.Describe(); }
+  bool IsDirect() const override { return inner_.IsDirect(); }
 
  private:
   inline static const std::string kRoot;

@@ -42,6 +42,43 @@ TEST_F(CkptctlTest, SeesWhatWasSaved) {
   EXPECT_TRUE(version.Has("ckptd    0.1.0")) << version;
 }
 
+// Each flush takes longer than some saves: most find both slots taken.
+TEST_F(CkptctlTest, StatusTellsWhatWasDropped) {
+#ifndef CKPTD_FAILPOINTS
+  GTEST_SKIP() << "skipped: this build has no failpoints (CKPTD_FAILPOINTS=OFF)";
+#endif
+  node_ = std::make_unique<Node>(Settings());
+  ASSERT_TRUE(node_->StartAgent({"CKPTD_FAILPOINTS=flush.before_finish=sleep:2500"})) << node_->AgentLog();
+  auto trainer = node_->Train(Args("--job gpt --every 2 --step-ms 20 --steps 1000000"));
+  ASSERT_TRUE(trainer->WaitFor("DURABLE ")) << node_->AgentLog();
+  ASSERT_TRUE(trainer->WaitFor("DROPPED ")) << node_->AgentLog();
+  Said status = Await(0, "status gpt");
+  EXPECT_TRUE(status.Has("NO_FREE_SLOT at ")) << status;
+  EXPECT_TRUE(status.Has("  dropped   ")) << status;
+  Said json = Run("status gpt -o json");
+  EXPECT_TRUE(json.Has("\"last_drop\": \"NO_FREE_SLOT\"")) << json;
+  EXPECT_TRUE(json.Has("\"NO_FREE_SLOT\": ")) << json;
+  EXPECT_TRUE(json.Has("\"on_lineage\": true")) << json;
+  EXPECT_FALSE(json.Has("\"on_lineage\": false")) << json;
+  EXPECT_TRUE(json.Has("\"capture_seconds\": ")) << json;
+  EXPECT_EQ(json.Has("\"direct\": true"), json.Has(", direct\",")) << json;
+  trainer->Kill();
+}
+
+TEST_F(CkptctlTest, StatusTellsWhatARollBackLeftBehind) {
+  Train("gpt");
+  Said before = Run("status gpt -o json");
+  EXPECT_TRUE(before.Has("\"on_lineage\": true")) << before;
+  EXPECT_FALSE(before.Has("\"on_lineage\": false")) << before;
+  auto trainer =
+      node_->Train(Args("--job gpt --steps 1000000 --every 1000 --step-ms 20 --want " + std::to_string(older_)));
+  ASSERT_TRUE(trainer->WaitFor("STEP")) << trainer->Errors() << node_->AgentLog();
+  Said after = Run("status gpt -o json");
+  EXPECT_TRUE(after.Has("\"on_lineage\": true")) << after;
+  EXPECT_TRUE(after.Has("\"on_lineage\": false")) << after;
+  trainer->Kill();
+}
+
 TEST_F(CkptctlTest, FlushAndDrainTellWhatIsDurable) {
   Said unknown = Run("flush nobody");
   EXPECT_EQ(unknown.code, 4) << unknown;
@@ -113,6 +150,39 @@ TEST_F(CkptctlTest, VerifyOfAPathWantsACommittedStep) {
   Said bad = Run("verify " + step);
   EXPECT_EQ(bad.code, 1) << bad;
   EXPECT_TRUE(bad.Has("DAMAGED in 2 places")) << bad;
+}
+
+// Rank 1 is in its first step as long as this takes.
+TEST_F(CkptctlTest, VerifyOfAStepThatIsWholeNowhereNamesTheRanksWithoutIt) {
+  auto zero = node_->Train(Args("--job gpt --world 2 --rank 0 --steps 5 --every 5"));
+  auto one = node_->Train(Args("--job gpt --world 2 --rank 1 --steps 5 --every 5 --step-ms 600000"));
+  for (int i = 0; i < 150 && !Run("status gpt").Has("sealed 5"); ++i) usleep(100'000);
+  Said half = Run("verify gpt@5");
+  EXPECT_EQ(half.code, 1) << half;
+  EXPECT_TRUE(half.Has("manifest.json: missing: the step is not committed; no slot with it is here of ranks 1"))
+      << half;
+  EXPECT_TRUE(half.Has("gpt@5: step 5 of attempt 1: NOT COMMITTED, ")) << half;
+  for (const std::string& slot : FilesWith(node_->region(), "/slot-")) FlipByte(node_->region() + "/" + slot, 20000);
+  Said bad = Run("verify gpt@5");
+  EXPECT_EQ(bad.code, 1) << bad;
+  EXPECT_TRUE(bad.Has("DAMAGED in 2 places")) << bad;
+  one->Kill();
+  zero->Kill();
+}
+
+TEST_F(CkptctlTest, VerifyOfAStepThatIsInMemoryOnlySaysSo) {
+  NodeOptions options = Settings();
+  options.settings["durability.flush_every"] = "1000000";
+  node_ = std::make_unique<Node>(options);
+  ASSERT_TRUE(node_->StartAgent()) << node_->AgentLog();
+  auto trainer = node_->Train(Args("--job gpt --steps 1000000 --every 5 --step-ms 20"));
+  ASSERT_TRUE(trainer->WaitFor("CAPTURED")) << trainer->Errors() << node_->AgentLog();
+  Said good = Run("verify gpt");
+  EXPECT_EQ(good.code, 0) << good;
+  EXPECT_TRUE(good.Has(" of attempt 1: good, ")) << good;
+  EXPECT_TRUE(good.Has("note: the step is not committed: it is whole in the memory of this node, and not on storage"))
+      << good;
+  trainer->Kill();
 }
 
 TEST_F(CkptctlTest, ADamagedSlotIsPassedOverAndStorageServes) {

@@ -41,14 +41,13 @@ std::string AgentLines(const v1::AgentStatus& agent) {
   }
   absl::StrAppend(&out, "  ", storage.io());
   if (storage.free_bytes() != 0) absl::StrAppend(&out, "  ", FormatBytes(storage.free_bytes()), " free");
-  const uint32_t flushes = storage.flushes_running() + storage.flushes_queued();
+  const uint32_t flushes = storage.flushes_running();
   if (flushes != 0) absl::StrAppend(&out, "  ", Count(flushes, "snapshot"), " being flushed");
   absl::StrAppend(&out, "\n");
   if (!storage.last_error().empty()) {
     absl::StrAppend(&out, "         ", Coloured(Tone::kBad, Clean(storage.last_error())), "\n");
   }
   absl::StrAppend(&out, PeersLine(agent.peers()), HeldLines(agent.peers()));
-  if (!agent.last_error().empty()) absl::StrAppend(&out, "error    ", Clean(agent.last_error()), "\n");
   for (const v1::Problem& problem : agent.problems()) {
     absl::StrAppend(&out, "problem  ", Coloured(Tone::kBad, Clean(problem.text())),
                     "\n           next: ", Clean(problem.next_step()), "\n");
@@ -175,7 +174,7 @@ std::string JobLines(const v1::JobStatus& job) {
                   StepLine(job, "captured", job.watermark_attempt(), job.watermark_step()), ProtectedLine(job),
                   StepLine(job, "durable", job.durable_attempt(), job.durable_step()));
   if (job.saves().dropped() != 0) {
-    absl::StrAppend(&out, "  dropped   ", job.saves().dropped(), " of ", job.saves().started() + job.saves().dropped(),
+    absl::StrAppend(&out, "  dropped   ", job.saves().dropped(), " of ", job.saves().captured() + job.saves().dropped(),
                     " saves\n");
   }
   if (!job.last_error().empty()) {

@@ -58,6 +58,18 @@ TEST(FormatStatus, WhatATiredOperatorLooksFor) {
   EXPECT_THAT(text, Not(HasSubstr("error")));
 }
 
+TEST(FormatStatus, WhatWasDropped) {
+  v1::StatusView view = View();
+  EXPECT_THAT(FormatStatus(view), Not(HasSubstr("dropped")));
+  v1::JobStatus* job = view.mutable_jobs(0);
+  job->mutable_saves()->set_captured(7);
+  job->mutable_saves()->set_dropped(3);
+  job->mutable_ranks(0)->set_last_drop("NO_FREE_SLOT");
+  job->mutable_ranks(0)->set_last_drop_step(130);
+  EXPECT_THAT(FormatStatus(view), HasSubstr("  dropped   3 of 10 saves\n"));
+  EXPECT_THAT(FormatStatus(view), HasSubstr("NO_FREE_SLOT at 130"));
+}
+
 TEST(FormatStatus, WhatOtherNodesHold) {
   v1::StatusView view = View();
   v1::JobStatus* job = view.mutable_jobs(0);

@@ -114,9 +114,9 @@ class Checker {
   }
 
   absl::Status CheckCommitted(const v1::Manifest& manifest) {
-    check_.result.set_attempt(manifest.attempt());
-    check_.result.set_step(manifest.step());
-    check_.result.set_bytes_total(manifest.total_bytes());
+    check_.set_attempt(manifest.attempt());
+    check_.set_step(manifest.step());
+    check_.set_bytes_total(manifest.total_bytes());
     std::set<std::string> done;
     for (const v1::ManifestFile& file : manifest.files()) {
       if (!done.insert(file.sidecar()).second) continue;
@@ -132,7 +132,7 @@ class Checker {
       if (auto parsed = ParseRankFileName(name)) files.push_back(*parsed);
     }
     if (files.empty()) return;
-    check_.uncommitted = true;
+    check_.set_uncommitted(true);
     Add(kManifestName, 0, 0,
         absl::StrCat("missing: the step was never committed, and no restore takes it", RanksWithoutFile(files)));
   }
@@ -158,22 +158,22 @@ class Checker {
   }
 
   [[nodiscard]] bool HasSidecar(const std::string& name) { return Exists(files_, dir_ + "/" + name).value_or(false); }
-  [[nodiscard]] LocalCheck& check() { return check_; }
+  [[nodiscard]] v1::VerifyProgress& check() { return check_; }
 
  private:
   absl::Status ReadRank(const StoredRank& rank) {
-    const uint64_t before = check_.result.bytes_done();
-    check_.result.set_bytes_total(std::max(check_.result.bytes_total(), before + rank.bytes()));
+    const uint64_t before = check_.bytes_done();
+    check_.set_bytes_total(std::max(check_.bytes_total(), before + rank.bytes()));
     CheckedReadOptions options;
     options.on_bad = [&](const BadChunk& bad) { Add(bad.part, bad.offset, bad.bytes, bad.reason); };
-    options.progress = [&](uint64_t done) { progress_(before + done, check_.result.bytes_total()); };
+    options.progress = [&](uint64_t done) { progress_(before + done, check_.bytes_total()); };
     absl::Status status = ReadChecked(*store_, rank, options);
-    check_.result.set_bytes_done(before + rank.bytes());
+    check_.set_bytes_done(before + rank.bytes());
     return status.ok() ? status : Note(rank.parts.empty() ? dir_ : rank.parts[0].name, status);
   }
 
   void Add(const std::string& file, uint64_t offset, uint64_t bytes, const std::string& reason) {
-    v1::Damage* damage = check_.result.add_damage();
+    v1::Damage* damage = check_.add_damage();
     damage->set_source("storage");
     damage->set_rank(RankOf(file));
     damage->set_file(file);
@@ -194,7 +194,7 @@ class Checker {
   const std::string dir_;
   const OnProgress& progress_;
   std::unique_ptr<Store> store_;
-  LocalCheck check_;
+  v1::VerifyProgress check_;
 };
 
 absl::Status CheckFiles(Checker& checker, const std::vector<std::string>& names) {
@@ -204,7 +204,7 @@ absl::Status CheckFiles(Checker& checker, const std::vector<std::string>& names)
     auto parsed = ParseRankFileName(name);
     std::string sidecar = parsed ? SidecarFileName(parsed->rank, parsed->world) : "";
     if (sidecar.empty() || !checker.HasSidecar(sidecar)) {
-      checker.check().note = absl::StrCat(name, " has no checksums beside it: only its header was checked");
+      checker.check().set_note(absl::StrCat(name, " has no checksums beside it: only its header was checked"));
     } else if (done.insert(sidecar).second) {
       CKPTD_RETURN_IF_ERROR(checker.CheckRank(sidecar, std::nullopt));
     }
@@ -235,7 +235,7 @@ absl::StatusOr<v1::InspectResponse> InspectPath(Files& files, const std::string&
   return Error(ErrorCode::NOT_FOUND, absl::StrCat(path, ": no tensors of rank ", rank.value_or(0)));
 }
 
-absl::StatusOr<LocalCheck> VerifyPath(Files& files, const std::string& path, const OnProgress& progress) {
+absl::StatusOr<v1::VerifyProgress> VerifyPath(Files& files, const std::string& path, const OnProgress& progress) {
   CKPTD_ASSIGN_OR_RETURN(Place place, Locate(files, path));
   Checker checker(files, place.dir, progress);
   CKPTD_RETURN_IF_ERROR(checker.Open());
@@ -251,7 +251,7 @@ absl::StatusOr<LocalCheck> VerifyPath(Files& files, const std::string& path, con
     if (place.file.empty() && IsOfStorage(files, place.dir)) checker.NoteUncommitted(names);
     CKPTD_RETURN_IF_ERROR(CheckFiles(checker, names));
   }
-  checker.check().result.set_done(true);
+  checker.check().set_done(true);
   return std::move(checker.check());
 }
 

@@ -19,17 +19,13 @@ namespace ckptd {
 [[nodiscard]] absl::StatusOr<v1::InspectResponse> InspectPath(Files& files, const std::string& path,
                                                               std::optional<Rank> rank);
 
-struct LocalCheck {
-  v1::VerifyProgress result;
-  std::string note;          // sentence: what could not be checked; empty = all was
-  bool uncommitted = false;  // the first damage is that a step has no manifest
-};
 using OnProgress = std::function<void(uint64_t done, uint64_t total)>;
 
 // A directory: the whole step by its manifest, or without one each file by the sidecar of its rank; that files of ranks
 // have none is damage then. A file: by the sidecar beside it; without one only the header is checked, which `note`
 // says. Damage is a result, not an error.
-[[nodiscard]] absl::StatusOr<LocalCheck> VerifyPath(Files& files, const std::string& path, const OnProgress& progress);
+[[nodiscard]] absl::StatusOr<v1::VerifyProgress> VerifyPath(Files& files, const std::string& path,
+                                                            const OnProgress& progress);
 
 }  // namespace ckptd
 

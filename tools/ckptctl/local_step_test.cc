@@ -72,7 +72,7 @@ class LocalStepTest : public ::testing::Test {
     text[at] = static_cast<char>(text[at] ^ 1);
     Write(name, text);
   }
-  absl::StatusOr<LocalCheck> Verify(const std::string& below = "") {
+  absl::StatusOr<v1::VerifyProgress> Verify(const std::string& below = "") {
     return VerifyPath(PosixFiles(), dir_ + below, [](uint64_t, uint64_t) {});
   }
 
@@ -85,11 +85,11 @@ class LocalStepTest : public ::testing::Test {
 TEST_F(LocalStepTest, AGoodStepIsReadWhole) {
   auto check = Verify("/");
   ASSERT_TRUE(check.ok()) << check.status();
-  EXPECT_EQ(check->result.damage_size(), 0);
-  EXPECT_EQ(check->result.step(), 10);
-  EXPECT_EQ(check->result.bytes_done(), bytes_.size());
-  EXPECT_TRUE(check->result.done());
-  EXPECT_EQ(check->note, "");
+  EXPECT_EQ(check->damage_size(), 0);
+  EXPECT_EQ(check->step(), 10);
+  EXPECT_EQ(check->bytes_done(), bytes_.size());
+  EXPECT_TRUE(check->done());
+  EXPECT_EQ(check->note(), "");
 }
 
 TEST_F(LocalStepTest, EveryBadChunkIsNamed) {
@@ -98,10 +98,10 @@ TEST_F(LocalStepTest, EveryBadChunkIsNamed) {
   for (const std::string& path : {std::string(), "/" + image_}) {
     auto check = Verify(path);
     ASSERT_TRUE(check.ok()) << check.status();
-    ASSERT_EQ(check->result.damage_size(), 2) << path;
-    std::set<uint64_t> offsets = {check->result.damage(0).offset(), check->result.damage(1).offset()};
+    ASSERT_EQ(check->damage_size(), 2) << path;
+    std::set<uint64_t> offsets = {check->damage(0).offset(), check->damage(1).offset()};
     EXPECT_EQ(offsets, (std::set<uint64_t>{kChunk, 3 * kChunk}));
-    EXPECT_EQ(check->result.damage(0).file(), image_);
+    EXPECT_EQ(check->damage(0).file(), image_);
   }
 }
 
@@ -109,8 +109,8 @@ TEST_F(LocalStepTest, WhatIsMissingIsDamage) {
   std::filesystem::remove(dir_ + "/" + image_);
   auto check = Verify();
   ASSERT_TRUE(check.ok()) << check.status();
-  ASSERT_EQ(check->result.damage_size(), 1);
-  EXPECT_EQ(check->result.damage(0).file(), image_);
+  ASSERT_EQ(check->damage_size(), 1);
+  EXPECT_EQ(check->damage(0).file(), image_);
 }
 
 TEST_F(LocalStepTest, ASidecarThatWasNotCommittedIsDamage) {
@@ -121,8 +121,8 @@ TEST_F(LocalStepTest, ASidecarThatWasNotCommittedIsDamage) {
   Write(kManifestName, manifest);
   auto check = Verify();
   ASSERT_TRUE(check.ok()) << check.status();
-  ASSERT_EQ(check->result.damage_size(), 1);
-  EXPECT_EQ(check->result.damage(0).file(), sidecar_);
+  ASSERT_EQ(check->damage_size(), 1);
+  EXPECT_EQ(check->damage(0).file(), sidecar_);
 }
 
 TEST_F(LocalStepTest, ADamagedManifestIsNoStep) {
@@ -135,10 +135,10 @@ TEST_F(LocalStepTest, AFileAloneIsCheckedAsFarAsItGoes) {
   std::filesystem::remove(dir_ + "/manifest.json");
   auto check = Verify("/" + image_);
   ASSERT_TRUE(check.ok()) << check.status();
-  EXPECT_EQ(check->result.damage_size(), 0);
-  EXPECT_THAT(check->note, HasSubstr("only its header"));
+  EXPECT_EQ(check->damage_size(), 0);
+  EXPECT_THAT(check->note(), HasSubstr("only its header"));
   Flip(image_, 9);
-  EXPECT_EQ(Verify("/" + image_)->result.damage_size(), 1);
+  EXPECT_EQ(Verify("/" + image_)->damage_size(), 1);
 }
 
 // As a run that died while it wrote leaves it.
@@ -146,16 +146,16 @@ TEST_F(LocalStepTest, AStepWithoutAManifestWasNeverCommitted) {
   std::filesystem::remove(dir_ + "/" + kManifestName);
   auto check = Verify();
   ASSERT_TRUE(check.ok()) << check.status();
-  EXPECT_TRUE(check->uncommitted);
-  ASSERT_EQ(check->result.damage_size(), 1);
-  EXPECT_EQ(check->result.damage(0).file(), kManifestName);
-  EXPECT_EQ(check->result.damage(0).reason(), "missing: the step was never committed, and no restore takes it");
-  EXPECT_EQ(check->result.bytes_done(), bytes_.size()) << "its chunks are checked all the same";
+  EXPECT_TRUE(check->uncommitted());
+  ASSERT_EQ(check->damage_size(), 1);
+  EXPECT_EQ(check->damage(0).file(), kManifestName);
+  EXPECT_EQ(check->damage(0).reason(), "missing: the step was never committed, and no restore takes it");
+  EXPECT_EQ(check->bytes_done(), bytes_.size()) << "its chunks are checked all the same";
   Flip(image_, kChunk + 5);
   check = Verify();
   ASSERT_TRUE(check.ok()) << check.status();
-  ASSERT_EQ(check->result.damage_size(), 2);
-  EXPECT_EQ(check->result.damage(1).offset(), kChunk);
+  ASSERT_EQ(check->damage_size(), 2);
+  EXPECT_EQ(check->damage(1).offset(), kChunk);
 }
 
 TEST_F(LocalStepTest, AStepWithoutAManifestNamesTheRanksWithoutFiles) {
@@ -163,11 +163,11 @@ TEST_F(LocalStepTest, AStepWithoutAManifestNamesTheRanksWithoutFiles) {
   std::filesystem::create_directory(dir_ + "/" + step);
   for (Rank rank : {0, 2}) Write(step + ImageFileName(rank, 4, 0), bytes_);
   Write(step + ImageFileName(2, 4, 1), bytes_);
-  EXPECT_THAT(Verify("/" + step)->result.damage(0).reason(), HasSubstr("; no file is here of ranks 1, 3"));
+  EXPECT_THAT(Verify("/" + step)->damage(0).reason(), HasSubstr("; no file is here of ranks 1, 3"));
   for (const auto& image : {ImageFileName(0, 4, 0), ImageFileName(2, 4, 0), ImageFileName(2, 4, 1)})
     std::filesystem::remove(std::filesystem::path(dir_) / step / image);
   Write(step + ImageFileName(0, 40, 0), bytes_);
-  EXPECT_THAT(Verify("/" + step)->result.damage(0).reason(), HasSubstr(" 15, 16 and 23 more"));
+  EXPECT_THAT(Verify("/" + step)->damage(0).reason(), HasSubstr(" 15, 16 and 23 more"));
 }
 
 // As `ckptctl restore --rank` writes it.
@@ -176,8 +176,8 @@ TEST_F(LocalStepTest, WhatWasRestoredToPlainFilesIsNoStep) {
   std::filesystem::remove(dir_ + "/" + sidecar_);
   auto check = Verify();
   ASSERT_TRUE(check.ok()) << check.status();
-  EXPECT_FALSE(check->uncommitted);
-  EXPECT_EQ(check->result.damage_size(), 0);
+  EXPECT_FALSE(check->uncommitted());
+  EXPECT_EQ(check->damage_size(), 0);
 }
 
 TEST_F(LocalStepTest, FilesOfNoRankAreNobodysStep) {
@@ -186,8 +186,8 @@ TEST_F(LocalStepTest, FilesOfNoRankAreNobodysStep) {
   Write("model.safetensors", bytes_);
   auto check = Verify();
   ASSERT_TRUE(check.ok()) << check.status();
-  EXPECT_EQ(check->result.damage_size(), 0);
-  EXPECT_THAT(check->note, HasSubstr("only its header"));
+  EXPECT_EQ(check->damage_size(), 0);
+  EXPECT_THAT(check->note(), HasSubstr("only its header"));
 }
 
 TEST_F(LocalStepTest, PathsMayBeRelative) {
@@ -197,8 +197,8 @@ TEST_F(LocalStepTest, PathsMayBeRelative) {
   for (const std::string& path : {std::string("."), "../" + name, "../" + name + "/", "./" + image_, image_}) {
     auto check = VerifyPath(PosixFiles(), path, [](uint64_t, uint64_t) {});
     ASSERT_TRUE(check.ok()) << path << ": " << check.status();
-    EXPECT_EQ(check->result.damage_size(), 0) << path;
-    EXPECT_EQ(check->result.bytes_done(), bytes_.size()) << path;
+    EXPECT_EQ(check->damage_size(), 0) << path;
+    EXPECT_EQ(check->bytes_done(), bytes_.size()) << path;
     EXPECT_TRUE(InspectPath(PosixFiles(), path, std::nullopt).ok()) << path;
   }
   std::filesystem::current_path(before);

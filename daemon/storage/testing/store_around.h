@@ -41,6 +41,7 @@ class StoreAround : public Store {
   }
   absl::StatusOr<SpaceInfo> Space() override { return inner_.Space(); }
   std::string Describe() const override { return inner_.Describe(); }
+  bool IsDirect() const override { return inner_.IsDirect(); }
 
  protected:
   Store& inner_;
