@@ -1,4 +1,4 @@
-// ckptctl where nothing answers: a storage that says nothing to reads.
+// ckptctl where nothing answers: a storage that says nothing to reads, and an agent that is stopped.
 #include <signal.h>
 #include <unistd.h>
 
@@ -74,6 +74,23 @@ TEST_F(SilentTest, ListAnswersBesideAsManyStreamsAsThereMayBe) {
   EXPECT_EQ(Run("list gpt").code, 0);
   for (const auto& stream : streams) EXPECT_EQ(stream->Wait(Millis(0)), Child::kHangs) << ErrorsOf("verify");
   silent.End();
+}
+
+TEST_F(SilentTest, AnAgentThatIsStoppedIsNotReachable) {
+  node_->agent()->Signal(SIGSTOP);
+  std::vector<std::string> commands = {"status", "verify", "restore", "inspect"};
+  std::vector<std::unique_ptr<Child>> asked;
+  asked.push_back(Begin("status"));
+  asked.push_back(Begin("verify gpt@20"));
+  asked.push_back(Begin("restore gpt@20 --to " + dir_ + "/out"));
+  asked.push_back(Begin("inspect gpt@20"));
+  for (size_t i = 0; i < asked.size(); ++i) {
+    EXPECT_EQ(asked[i]->Wait(Millis(60'000)), 3) << commands[i];
+    const std::string errors = ErrorsOf(commands[i]);
+    EXPECT_NE(errors.find("the agent does not answer: it hangs or is stopped"), std::string::npos) << errors;
+  }
+  node_->agent()->Signal(SIGCONT);
+  EXPECT_EQ(Run("status").code, 0);
 }
 
 }  // namespace
