@@ -12,6 +12,7 @@ namespace ckptd {
 namespace {
 
 constexpr size_t kWorkers = 4;  // three may be busy with long streams, and list still answers
+static_assert(size_t{AdminLimits().streams} < kWorkers);
 constexpr size_t kQueue = 32;
 constexpr Nanos kPatience = std::chrono::seconds(1);  // a worker that is not in the storage ends sooner
 
@@ -43,8 +44,10 @@ absl::StatusOr<v1::StatusView> StatusOf(Agent& agent, const std::string& job) {
 Admin::Admin(Agent& agent)
     : agent_(agent),
       gate_(agent.loop()),
-      context_{agent, gate_, agent.services().store},
+      reads_(agent.services().clock, agent.services().store, agent.config().storage.root, readers_),
+      context_{agent, gate_, agent.services().store, reads_},
       waits_(agent),
+      readers_("ckptd-adm-read", kWorkers, kQueue),
       workers_("ckptd-admin", kWorkers, kQueue) {}
 
 absl::StatusOr<std::unique_ptr<Admin>> Admin::Start(Agent& agent) {
@@ -61,15 +64,19 @@ bool Admin::Stop() {
   if (server_) server_->StopListening();
   gate_.Close();
   waits_.Close();
-  return workers_.StopWithin(kPatience);
+  reads_.Close();
+  const bool answered = workers_.StopWithin(kPatience);
+  return readers_.StopWithin(kPatience) && answered;
 }
 
 // Whoever waits is let go first: the server's end waits for every call's answer.
 Admin::~Admin() {
   gate_.Close();
   waits_.Close();
+  reads_.Close();
   if (server_) server_->Stop(Nanos(0));
   workers_.Stop();
+  readers_.Stop();
 }
 
 void Admin::OnControl(std::function<void()> work, const std::function<void(absl::Status)>& failed) {

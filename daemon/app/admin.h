@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "daemon/app/admin_catalog.h"
 #include "daemon/app/admin_flush.h"
+#include "daemon/app/admin_reads.h"
 #include "daemon/app/agent.h"
 #include "daemon/app/control_gate.h"
 #include "daemon/os/thread.h"
@@ -57,8 +58,10 @@ class Admin final : public AdminBackend {
 
   Agent& agent_;
   ControlGate gate_;
+  AdminReads reads_;
   AdminContext context_;
   FlushWaits waits_;
+  ThreadPool readers_;  // what a worker asked of them may hang, and the worker goes on
   ThreadPool workers_;
   std::unique_ptr<AdminServer> server_;
 };

@@ -168,19 +168,33 @@ void Pins::KeepOnly(const SnapshotId& id) {
   });
 }
 
-absl::StatusOr<Catalog> ReadCatalog(AdminContext& context, const std::string& job, Pins* pins) {
+absl::StatusOr<Nanos> PatienceOf(AdminContext& context, const AdminCall& call) {
+  CKPTD_ASSIGN_OR_RETURN(const Nanos timeout,
+                         context.gate.Call<Nanos>([&] { return context.agent.config().storage.timeout; }));
+  return std::min(timeout, call.time_left() / 2);  // the rest for the answer, before nobody waits for it
+}
+
+absl::StatusOr<std::vector<std::string>> StoredJobs(AdminContext& context, const AdminCall& call) {
+  CKPTD_ASSIGN_OR_RETURN(const Nanos patience, PatienceOf(context, call));
+  return context.reads.Ask<std::vector<std::string>>([](Store& store) { return ListJobs(store); }, patience);
+}
+
+absl::StatusOr<Catalog> ReadCatalog(AdminContext& context, const AdminCall& call, const std::string& job, Pins* pins) {
   CKPTD_RETURN_IF_ERROR(CheckJobName(job));
   CKPTD_ASSIGN_OR_RETURN(JobMemory memory, context.gate.Call<JobMemory>([&] {
     JobMemory seen = LookAtJob(context.agent, job);
     if (pins != nullptr) pins->Add(seen.copies);
     return seen;
   }));
-  return ReadCatalog(context.store, job, memory);
+  CKPTD_ASSIGN_OR_RETURN(const Nanos patience, PatienceOf(context, call));
+  return ReadCatalog(context.reads, patience, job, memory);
 }
 
-absl::StatusOr<Catalog> ReadCatalog(Store& store, const std::string& job, const JobMemory& memory) {
-  auto listing = ListJob(store, job);
-  if (!listing.ok() && memory.copies.empty()) return listing.status();
+absl::StatusOr<Catalog> ReadCatalog(AdminReads& reads, Nanos patience, const std::string& job,
+                                    const JobMemory& memory) {
+  auto listing = reads.Ask<JobListing>([job](Store& store) { return ListJob(store, job); }, patience);
+  const bool stopping = CodeOf(listing.status()) == ErrorCode::CANCELLED;
+  if (!listing.ok() && (memory.copies.empty() || stopping)) return listing.status();
   Catalog catalog = MakeCatalog(job, memory, listing.ok() ? *listing : JobListing());
   catalog.storage = listing.status();
   bool exists = memory.known || (listing.ok() && (!listing->steps.empty() || listing->newest_attempt != 0));

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "daemon/app/admin_reads.h"
 #include "daemon/app/agent.h"
 #include "daemon/app/control_gate.h"
 #include "daemon/rpc/admin_backend.h"
@@ -93,13 +94,20 @@ struct AdminContext {
   Agent& agent;
   ControlGate& gate;
   Store& store;
+  AdminReads& reads;
 };
 
+// For how long `call` waits for an answer of the storage: storage.timeout, but no longer than the client.
+[[nodiscard]] absl::StatusOr<Nanos> PatienceOf(AdminContext& context, const AdminCall& call);
+// ListJobs(), with that patience.
+[[nodiscard]] absl::StatusOr<std::vector<std::string>> StoredJobs(AdminContext& context, const AdminCall& call);
 // The job's catalog from memory and storage. When storage does not answer, memory alone (Catalog::storage says why).
 // With `pins`, all copies are pinned before anything else. NOT_FOUND when neither knows the job.
-[[nodiscard]] absl::StatusOr<Catalog> ReadCatalog(AdminContext& context, const std::string& job, Pins* pins);
+[[nodiscard]] absl::StatusOr<Catalog> ReadCatalog(AdminContext& context, const AdminCall& call, const std::string& job,
+                                                  Pins* pins);
 // The same, of what memory was seen to hold.
-[[nodiscard]] absl::StatusOr<Catalog> ReadCatalog(Store& store, const std::string& job, const JobMemory& memory);
+[[nodiscard]] absl::StatusOr<Catalog> ReadCatalog(AdminReads& reads, Nanos patience, const std::string& job,
+                                                  const JobMemory& memory);
 // "<what>: <why>; <what to do>", of a storage that cannot be read.
 [[nodiscard]] std::string WithNextStep(absl::string_view what, const absl::Status& why);
 // Why a catalog lacks what storage holds, as a sentence with its next step; empty when it lacks nothing, and for what

@@ -16,9 +16,10 @@ namespace {
 
 constexpr Nanos kTemporaryAge = std::chrono::hours(1);
 
-absl::StatusOr<SnapshotId> SetPin(AdminContext& context, const v1::Target& target, bool pin, bool* was) {
+absl::StatusOr<SnapshotId> SetPin(AdminContext& context, const AdminCall& call, const v1::Target& target, bool pin,
+                                  bool* was) {
   const std::string& job = target.job();
-  CKPTD_ASSIGN_OR_RETURN(Catalog catalog, ReadCatalog(context, job, nullptr));
+  CKPTD_ASSIGN_OR_RETURN(Catalog catalog, ReadCatalog(context, call, job, nullptr));
   CKPTD_RETURN_IF_ERROR(catalog.storage);
   CKPTD_ASSIGN_OR_RETURN(const CatalogStep* step, FindStep(catalog, target));
   if (pin && !step->restorable()) {
@@ -116,13 +117,14 @@ void ReclaimMemory(AdminContext& context, const std::string& job, bool named, bo
 }
 
 // Those on storage, and those of which memory alone holds something for other nodes.
-absl::StatusOr<std::vector<std::string>> GcJobs(AdminContext& context, const v1::GcRequest& request) {
+absl::StatusOr<std::vector<std::string>> GcJobs(AdminContext& context, const AdminCall& call,
+                                                const v1::GcRequest& request) {
   if (!request.job().empty()) {
     CKPTD_RETURN_IF_ERROR(CheckJobName(request.job()));
     return std::vector<std::string>{request.job()};
   }
   if (request.force()) return Error(ErrorCode::INVALID_ARGUMENT, "--force wants JOB: the job must be named");
-  CKPTD_ASSIGN_OR_RETURN(std::vector<std::string> jobs, ListJobs(context.store));
+  CKPTD_ASSIGN_OR_RETURN(std::vector<std::string> jobs, StoredJobs(context, call));
   CKPTD_ASSIGN_OR_RETURN(auto held, context.gate.Call<std::vector<region::PeerJob>>(
                                         [&] { return context.agent.services().region.peers().Jobs(); }));
   for (const region::PeerJob& each : held) {
@@ -172,18 +174,19 @@ absl::Status TellPin(AdminContext& context, const std::string& job, const std::v
   });
 }
 
-absl::StatusOr<v1::PinResponse> PinStep(AdminContext& context, const AdminCall&, const v1::PinRequest& request) {
+absl::StatusOr<v1::PinResponse> PinStep(AdminContext& context, const AdminCall& call, const v1::PinRequest& request) {
   bool was = false;
-  CKPTD_ASSIGN_OR_RETURN(SnapshotId id, SetPin(context, request.target(), true, &was));
+  CKPTD_ASSIGN_OR_RETURN(SnapshotId id, SetPin(context, call, request.target(), true, &was));
   v1::PinResponse response;
   response.set_attempt(id.attempt);
   response.set_step(id.step);
   return response;
 }
 
-absl::StatusOr<v1::UnpinResponse> UnpinStep(AdminContext& context, const AdminCall&, const v1::UnpinRequest& request) {
+absl::StatusOr<v1::UnpinResponse> UnpinStep(AdminContext& context, const AdminCall& call,
+                                            const v1::UnpinRequest& request) {
   bool was = false;
-  CKPTD_ASSIGN_OR_RETURN(SnapshotId id, SetPin(context, request.target(), false, &was));
+  CKPTD_ASSIGN_OR_RETURN(SnapshotId id, SetPin(context, call, request.target(), false, &was));
   v1::UnpinResponse response;
   response.set_attempt(id.attempt);
   response.set_step(id.step);
@@ -195,11 +198,11 @@ absl::StatusOr<v1::GcResponse> CollectGarbage(AdminContext& context, const Admin
                                               const v1::GcRequest& request) {
   CKPTD_ASSIGN_OR_RETURN(auto retention,
                          context.gate.Call<RetentionConfig>([&] { return context.agent.config().retention; }));
-  CKPTD_ASSIGN_OR_RETURN(auto jobs, GcJobs(context, request));
+  CKPTD_ASSIGN_OR_RETURN(auto jobs, GcJobs(context, call, request));
   v1::GcResponse response;
   for (const std::string& job : jobs) {
     if (call.cancelled()) return Error(ErrorCode::CANCELLED, "nobody waits for it");
-    auto catalog = ReadCatalog(context, job, nullptr);
+    auto catalog = ReadCatalog(context, call, job, nullptr);
     const absl::Status unread = catalog.ok() ? catalog->storage : catalog.status();
     if (!unread.ok() && !request.job().empty()) return unread;
     if (std::string why = WhyIncomplete(job, catalog); !why.empty()) response.add_errors(std::move(why));

@@ -39,7 +39,7 @@ v1::SnapshotEntry ToEntry(const std::string& job, const CatalogStep& step) {
 }
 
 // Without those that only storage knows when it cannot be read, which goes to `errors`.
-absl::StatusOr<std::set<std::string>> JobNames(AdminContext& context, const std::string& only,
+absl::StatusOr<std::set<std::string>> JobNames(AdminContext& context, const AdminCall& call, const std::string& only,
                                                v1::ListResponse& response) {
   if (!only.empty()) return std::set<std::string>{only};
   CKPTD_ASSIGN_OR_RETURN(auto names, context.gate.Call<std::set<std::string>>([&] {
@@ -47,7 +47,7 @@ absl::StatusOr<std::set<std::string>> JobNames(AdminContext& context, const std:
     for (const auto& [name, runner] : context.agent.jobs()) known.insert(name);
     return known;
   }));
-  auto stored = ListJobs(context.store);
+  auto stored = StoredJobs(context, call);
   if (!stored.ok() && names.empty()) return stored.status();
   if (stored.ok()) {
     names.insert(stored->begin(), stored->end());
@@ -70,14 +70,16 @@ struct RankTimes {
   uint64_t trace = 0;
 };
 
-RankTimes TimesOf(AdminContext& context, const std::string& job, const CatalogStep& step, Rank rank) {
+RankTimes TimesOf(AdminContext& context, Nanos patience, const std::string& job, const CatalogStep& step, Rank rank) {
   RankTimes times;
   if (const RegionCopy* copy = step.CopyOf(rank)) {
     times.begin = static_cast<int64_t>(copy->record->head.begin_unix_ns);
     times.captured = static_cast<int64_t>(copy->record->head.captured_unix_ns);
     times.trace = copy->record->head.trace;
   }
-  auto sidecar = ReadSidecar(context.store, job, step.id, rank, step.world);
+  auto sidecar = context.reads.Ask<v1::Sidecar>(
+      [job, id = step.id, rank, world = step.world](Store& store) { return ReadSidecar(store, job, id, rank, world); },
+      patience);
   if (!sidecar.ok()) return times;  // not flushed yet, or gone: the rest still tells something
   times.captured = sidecar->captured_unix_ns();
   times.flushed = sidecar->flushed_unix_ns();
@@ -99,11 +101,11 @@ void AddEvent(v1::TraceResponse& trace, int64_t at_ns, Rank rank, const char* pa
 absl::StatusOr<v1::ListResponse> ListSteps(AdminContext& context, const AdminCall& call,
                                            const v1::ListRequest& request) {
   v1::ListResponse response;
-  CKPTD_ASSIGN_OR_RETURN(auto names, JobNames(context, request.job(), response));
+  CKPTD_ASSIGN_OR_RETURN(auto names, JobNames(context, call, request.job(), response));
   size_t bytes = response.ByteSizeLong();
   for (const std::string& name : names) {
     if (call.cancelled()) return Error(ErrorCode::CANCELLED, "nobody waits for the list");
-    auto catalog = ReadCatalog(context, name, nullptr);
+    auto catalog = ReadCatalog(context, call, name, nullptr);
     if (!catalog.ok() && !request.job().empty()) return catalog.status();
     if (std::string why = WhyIncomplete(name, catalog); !why.empty()) {
       bytes += why.size() + 4;
@@ -123,13 +125,15 @@ absl::StatusOr<v1::ListResponse> ListSteps(AdminContext& context, const AdminCal
   return response;
 }
 
-absl::StatusOr<v1::TraceResponse> TraceStep(AdminContext& context, const AdminCall&, const v1::TraceRequest& request) {
+absl::StatusOr<v1::TraceResponse> TraceStep(AdminContext& context, const AdminCall& call,
+                                            const v1::TraceRequest& request) {
   const std::string& job = request.target().job();
-  CKPTD_ASSIGN_OR_RETURN(Catalog catalog, ReadCatalog(context, job, nullptr));
+  CKPTD_ASSIGN_OR_RETURN(Catalog catalog, ReadCatalog(context, call, job, nullptr));
   CKPTD_ASSIGN_OR_RETURN(const CatalogStep* step, FindStep(catalog, request.target()));
+  CKPTD_ASSIGN_OR_RETURN(const Nanos patience, PatienceOf(context, call));
   std::vector<RankTimes> ranks;
   for (Rank rank = 0; rank < std::min(step->world, kTracedRanks); ++rank) {
-    ranks.push_back(TimesOf(context, job, *step, rank));
+    ranks.push_back(TimesOf(context, patience, job, *step, rank));
   }
   v1::TraceResponse trace;
   trace.set_attempt(step->id.attempt);

@@ -27,10 +27,10 @@ struct Chosen {
   CatalogStep step;
 };
 
-absl::StatusOr<Chosen> Choose(AdminContext& context, const v1::Target& target) {
+absl::StatusOr<Chosen> Choose(AdminContext& context, const AdminCall& call, const v1::Target& target) {
   Chosen chosen;
   chosen.pins = std::make_unique<Pins>(context.agent, target.job());
-  CKPTD_ASSIGN_OR_RETURN(Catalog catalog, ReadCatalog(context, target.job(), chosen.pins.get()));
+  CKPTD_ASSIGN_OR_RETURN(Catalog catalog, ReadCatalog(context, call, target.job(), chosen.pins.get()));
   CKPTD_ASSIGN_OR_RETURN(const CatalogStep* step, FindStep(catalog, target));
   if (!step->committed() && !catalog.storage.ok() && !step->in_region()) return catalog.storage;
   chosen.step = *step;
@@ -168,7 +168,7 @@ absl::StatusOr<std::vector<RankSource>> GoodMemory(AdminContext& context, const 
 
 absl::Status InspectStep(AdminContext& context, AdminStream<v1::InspectResponse>& stream,
                          const v1::InspectRequest& request) {
-  CKPTD_ASSIGN_OR_RETURN(Chosen chosen, Choose(context, request.target()));
+  CKPTD_ASSIGN_OR_RETURN(Chosen chosen, Choose(context, stream, request.target()));
   std::optional<Rank> wanted = RankOf(request.has_rank(), request.rank());
   if (wanted && chosen.step.world != 0 && *wanted >= chosen.step.world)
     return Error(ErrorCode::NOT_FOUND, absl::StrCat("rank ", *wanted, ": the job has ", chosen.step.world, " ranks"));
@@ -192,7 +192,7 @@ absl::Status InspectStep(AdminContext& context, AdminStream<v1::InspectResponse>
 
 absl::Status RestoreStep(AdminContext& context, AdminStream<v1::RestoreResponse>& stream,
                          const v1::RestoreRequest& request) {
-  CKPTD_ASSIGN_OR_RETURN(Chosen chosen, Choose(context, request.target()));
+  CKPTD_ASSIGN_OR_RETURN(Chosen chosen, Choose(context, stream, request.target()));
   std::optional<Rank> rank = RankOf(request.has_rank(), request.rank());
   std::vector<std::string> skipped;
   auto sources = GoodMemory(context, chosen, request.target(), rank, stream.cancel_flag());

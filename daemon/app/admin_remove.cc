@@ -145,7 +145,7 @@ absl::StatusOr<v1::RemoveResponse> RemoveStep(AdminContext& context, const Admin
                                               const v1::RemoveRequest& request) {
   const v1::Target& target = request.target();
   if (!target.has_step()) return Error(ErrorCode::INVALID_ARGUMENT, "rm wants JOB@STEP: the step must be named");
-  CKPTD_ASSIGN_OR_RETURN(Catalog catalog, ReadCatalog(context, target.job(), nullptr));
+  CKPTD_ASSIGN_OR_RETURN(Catalog catalog, ReadCatalog(context, call, target.job(), nullptr));
   CKPTD_RETURN_IF_ERROR(catalog.storage);
   CKPTD_ASSIGN_OR_RETURN(const CatalogStep* step, FindStep(catalog, target));
   if (!step->stored) {

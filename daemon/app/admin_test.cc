@@ -15,6 +15,7 @@
 #include "daemon/os/posix_files.h"
 #include "daemon/os/testing/files_around.h"
 #include "daemon/os/testing/temp_dir.h"
+#include "daemon/os/thread.h"
 #include "daemon/storage/posix_store.h"
 
 namespace ckptd {
@@ -112,27 +113,40 @@ TEST(Catalog, AStepThatIsBeingDeletedIsNotChosenByItself) {
   EXPECT_FALSE(MakeCatalog("gpt", {}, listing).steps[1].deleting);
 }
 
-// A storage whose disk fails.
+// A storage whose disk fails, or whose server says nothing.
 class UnreadFiles final : public FilesAround {
  public:
   UnreadFiles() : FilesAround(PosixFiles()) {}
   absl::StatusOr<std::vector<DirEntry>> ReadDir(const std::string& path, size_t max_entries) override {
+    while (silent) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     if (fails) return ErrnoError(EIO, "readdir", path);
     return FilesAround::ReadDir(path, max_entries);
   }
-  bool fails = true;
+  std::atomic<bool> silent = false;
+  std::atomic<bool> fails = true;
 };
 
 class UnreadTest : public ::testing::Test {
  protected:
-  absl::StatusOr<Catalog> Read() {
+  UnreadTest() {
     PosixStoreOptions options;
     options.root = dir_.path();
-    return ReadCatalog(**MakePosixStore(files_, options), "gpt", memory_);
+    store_ = *MakePosixStore(files_, options);
+    reads_ = std::make_unique<AdminReads>(SystemClock(), *store_, dir_.path(), readers_);
+  }
+  ~UnreadTest() override {
+    files_.silent = false;
+    readers_.Stop();
+  }
+  absl::StatusOr<Catalog> Read(Nanos patience = std::chrono::minutes(1)) {
+    return ReadCatalog(*reads_, patience, "gpt", memory_);
   }
 
   TempDir dir_;
   UnreadFiles files_;
+  std::unique_ptr<Store> store_;
+  std::unique_ptr<AdminReads> reads_;
+  ThreadPool readers_{"readers", 1, 4};
   JobMemory memory_;
 };
 
@@ -152,6 +166,37 @@ TEST_F(UnreadTest, WithNothingInMemoryThereIsNoCatalog) {
   auto catalog = Read();
   EXPECT_EQ(CodeOf(catalog.status()), ErrorCode::STORAGE_IO);
   EXPECT_THAT(WhyIncomplete("gpt", catalog), HasSubstr("job gpt: what storage has of it cannot be read: "));
+}
+
+TEST_F(UnreadTest, WhatMemoryHoldsIsThereAlsoWhenTheStorageSaysNothing) {
+  files_.silent = true;
+  memory_.known = true;
+  memory_.copies = {Copy(0, 2, 25), Copy(1, 2, 25)};
+  auto catalog = Read(std::chrono::milliseconds(50));
+  ASSERT_TRUE(catalog.ok()) << catalog.status();
+  EXPECT_TRUE((*FindStep(*catalog, Target()))->in_region());
+  EXPECT_EQ(CodeOf(catalog->storage), ErrorCode::STORAGE_HUNG);
+  EXPECT_THAT(WhyIncomplete("gpt", catalog), HasSubstr("hung: list " + dir_.path() + "/gpt/attempts for "));
+}
+
+// One read that hangs is enough to know it: the next ones find no thread, and need none.
+TEST_F(UnreadTest, NobodyElseWaitsForAStorageThatSaysNothing) {
+  files_.silent = true;
+  memory_.known = true;
+  EXPECT_EQ(CodeOf(Read(std::chrono::milliseconds(50)).status()), ErrorCode::STORAGE_HUNG);
+  for (int i = 0; i < 100; ++i)
+    EXPECT_EQ(CodeOf(Read(std::chrono::milliseconds(50)).status()), ErrorCode::STORAGE_HUNG);
+  files_.silent = false;
+  files_.fails = false;
+  EXPECT_TRUE(Read().ok()) << "it answers again";
+}
+
+TEST_F(UnreadTest, WhoWaitsIsLetGoWhenTheAgentStops) {
+  files_.silent = true;
+  memory_.copies = {Copy(0, 2, 25), Copy(1, 2, 25)};
+  std::thread waiter([&] { EXPECT_EQ(CodeOf(Read().status()), ErrorCode::CANCELLED); });
+  reads_->Close();
+  waiter.join();
 }
 
 TEST_F(UnreadTest, NothingIsSaidOfAStorageThatAnswers) {

@@ -151,7 +151,7 @@ absl::Status VerifyStep(AdminContext& context, AdminStream<v1::VerifyProgress>& 
                         const v1::VerifyRequest& request) {
   const std::string& job = request.target().job();
   Pins pins(context.agent, job);
-  CKPTD_ASSIGN_OR_RETURN(Catalog catalog, ReadCatalog(context, job, &pins));
+  CKPTD_ASSIGN_OR_RETURN(Catalog catalog, ReadCatalog(context, stream, job, &pins));
   CKPTD_ASSIGN_OR_RETURN(const CatalogStep* step, FindStep(catalog, request.target()));
   pins.KeepOnly(step->id);
   CKPTD_RETURN_IF_ERROR(catalog.storage);  // "all copies are good" cannot be said without it

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -65,6 +66,9 @@ class Agent final : public SessionHandler {
   [[nodiscard]] const Peers& peers() const { return *peers_; }
   [[nodiscard]] const PeerLinks& links() const { return *links_; }
   [[nodiscard]] const CertificateWatch& certificates() const { return *certificates_; }
+  // Why the pages at metrics.listen are not served; OK: they are, or shall not be.
+  [[nodiscard]] const absl::Status& no_pages() const { return no_pages_; }
+  void SetNoPages(absl::Status why) { no_pages_ = std::move(why); }
   [[nodiscard]] Files& files() { return files_; }
   [[nodiscard]] Nanos started() const { return started_; }
   [[nodiscard]] const Config& config() const { return config_; }
@@ -164,6 +168,7 @@ class Agent final : public SessionHandler {
   bool draining_ = false;
   bool flushed_all_ = true;
   bool storage_hangs_ = false;  // as it was told last
+  absl::Status no_pages_;
   // Last, so that they are joined first: their work refers to everything above.
   std::unique_ptr<ThreadPool> close_work_;
   std::unique_ptr<ThreadPool> record_work_;

@@ -69,6 +69,15 @@ void AddTrouble(const JobRunner& job, std::vector<Problem>& problems) {
   problems.push_back(damage ? Problem{trouble, job.name()} : Problem{trouble, job.name(), kNext});
 }
 
+void AddPages(const Agent& agent, std::vector<Problem>& problems) {
+  constexpr char kNext[] =
+      "checkpoints go on without /metrics; end the process that has this port (ss -ltnp names it), or give "
+      "metrics.listen another one and restart the agent; it is tried again every 5 s";
+  const absl::Status& why = agent.no_pages();
+  if (why.ok()) return;
+  problems.push_back({Error(ErrorCode::REFUSED, absl::StrCat("metrics.listen: no pages: ", why.message())), "", kNext});
+}
+
 }  // namespace
 
 std::vector<Problem> ProblemsOf(Agent& agent) {
@@ -78,6 +87,7 @@ std::vector<Problem> ProblemsOf(Agent& agent) {
   for (const Peers::Problem& each : agent.peers().Problems()) problems.push_back({each.what, "", each.next});
   for (const Peers::Problem& each : agent.links().Problems()) problems.push_back({each.what, "", each.next});
   for (const Peers::Problem& each : agent.certificates().Problems()) problems.push_back({each.what, "", each.next});
+  AddPages(agent, problems);
   for (const auto& [item, damage] : agent.scrubber().damage()) problems.push_back({damage, item.job});
   for (const auto& [name, job] : agent.jobs()) {
     for (const auto& [number, rank] : job->ranks()) AddRank(*rank, name, problems);

@@ -18,7 +18,7 @@ struct Problem {
 };
 
 // Storage that cannot be written or does not answer, a region that is damaged or not ours to touch, slots whose bytes
-// went bad, layouts that found no memory.
+// went bad, layouts that found no memory, pages that are not served.
 [[nodiscard]] std::vector<Problem> ProblemsOf(Agent& agent);
 
 // "Is this agent well?" for probes that restart what is not: OK, or why it cannot do its work.

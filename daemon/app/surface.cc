@@ -1,11 +1,13 @@
 #include "daemon/app/surface.h"
 
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "daemon/app/copier_runner.h"
 #include "daemon/app/health.h"
 #include "daemon/app/status_view.h"
+#include "daemon/base/log.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/web/pages.h"
 #include "daemon/web/server.h"
@@ -15,33 +17,6 @@
 
 namespace ckptd {
 namespace {
-
-class RealSurface final : public Surface {
- public:
-  explicit RealSurface(std::unique_ptr<HttpServer> web) : web_(std::move(web)) {}
-
-  bool Stop() override {
-    web_.reset();
-#ifdef CKPTD_GRPC
-    if (admin_) return admin_->Stop();
-#endif
-    return true;
-  }
-
-  absl::Status StartAdmin([[maybe_unused]] Agent& agent) {
-#ifdef CKPTD_GRPC
-    if (agent.config().agent.admin_socket == "off") return absl::OkStatus();
-    CKPTD_ASSIGN_OR_RETURN(admin_, Admin::Start(agent));
-#endif
-    return absl::OkStatus();
-  }
-
- private:
-  std::unique_ptr<HttpServer> web_;
-#ifdef CKPTD_GRPC
-  std::unique_ptr<Admin> admin_;
-#endif
-};
 
 void RefreshGpuMetrics(Agent& agent) {
   AgentMetrics& metrics = agent.metrics();
@@ -92,6 +67,79 @@ void RefreshMetrics(Agent& agent) {
   metrics.region_used.With({}).Set(static_cast<double>(usage->held));
 }
 
+// The pages at metrics.listen. Any process may have that port: the agent goes on without them, and tries again.
+class PagePort {
+ public:
+  explicit PagePort(Agent& agent) : agent_(agent) {}
+  ~PagePort() { Close(); }
+  PagePort(const PagePort&) = delete;
+  PagePort& operator=(const PagePort&) = delete;
+
+  void TryToOpen() {
+    retry_.reset();
+    auto web = HttpServer::Start(&agent_.loop(), agent_.config().metrics.listen, HttpLimits(), Pages());
+    const absl::Status before = agent_.no_pages();
+    agent_.SetNoPages(web.status());
+    if (web.ok()) {
+      web_ = *std::move(web);
+      if (!before.ok()) Log(kInfo, "metrics.listening").Field("address", agent_.config().metrics.listen);
+      return;
+    }
+    if (before != web.status()) Log(kError, "metrics.no_pages").Error(web.status());
+    retry_ = agent_.loop().After(kRetry, [this] { TryToOpen(); });
+  }
+  void Close() {
+    if (retry_) agent_.loop().CancelTimer(*retry_);
+    retry_.reset();
+    web_.reset();
+  }
+
+ private:
+  HttpHandler Pages() {
+    PageSources sources;
+    sources.metrics = &agent_.metrics();
+    sources.refresh_metrics = [&agent = agent_] { RefreshMetrics(agent); };
+    sources.status = [&agent = agent_] { return std::make_shared<const v1::StatusView>(BuildStatus(agent)); };
+    sources.health = [&agent = agent_] { return HealthOf(agent); };
+    return MakePages(std::move(sources));
+  }
+
+  static constexpr Nanos kRetry = std::chrono::seconds(5);
+
+  Agent& agent_;
+  std::unique_ptr<HttpServer> web_;
+  std::optional<Loop::TimerId> retry_;
+};
+
+class RealSurface final : public Surface {
+ public:
+  explicit RealSurface(Agent& agent) : pages_(agent) {
+    if (agent.config().metrics.listen != "off") pages_.TryToOpen();
+  }
+
+  bool Stop() override {
+    pages_.Close();
+#ifdef CKPTD_GRPC
+    if (admin_) return admin_->Stop();
+#endif
+    return true;
+  }
+
+  absl::Status StartAdmin([[maybe_unused]] Agent& agent) {
+#ifdef CKPTD_GRPC
+    if (agent.config().agent.admin_socket == "off") return absl::OkStatus();
+    CKPTD_ASSIGN_OR_RETURN(admin_, Admin::Start(agent));
+#endif
+    return absl::OkStatus();
+  }
+
+ private:
+  PagePort pages_;
+#ifdef CKPTD_GRPC
+  std::unique_ptr<Admin> admin_;
+#endif
+};
+
 }  // namespace
 
 void ShowSpeeds(const std::vector<transport::PathChoice::Speed>& speeds, Family<Gauge>* shown) {
@@ -105,17 +153,7 @@ void ShowSpeeds(const std::vector<transport::PathChoice::Speed>& speeds, Family<
 }
 
 absl::StatusOr<std::unique_ptr<Surface>> Surface::Start(Agent& agent) {
-  std::unique_ptr<HttpServer> web;
-  if (agent.config().metrics.listen != "off") {
-    PageSources sources;
-    sources.metrics = &agent.metrics();
-    sources.refresh_metrics = [&agent] { RefreshMetrics(agent); };
-    sources.status = [&agent] { return std::make_shared<const v1::StatusView>(BuildStatus(agent)); };
-    sources.health = [&agent] { return HealthOf(agent); };
-    CKPTD_ASSIGN_OR_RETURN(web, HttpServer::Start(&agent.loop(), agent.config().metrics.listen, HttpLimits(),
-                                                  MakePages(std::move(sources))));
-  }
-  auto surface = std::make_unique<RealSurface>(std::move(web));
+  auto surface = std::make_unique<RealSurface>(agent);
   CKPTD_RETURN_IF_ERROR(surface->StartAdmin(agent));
   return surface;
 }

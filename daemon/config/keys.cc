@@ -137,7 +137,8 @@ void AddOutsideKeys(std::vector<Key>* keys) {
                        IsName, "Group of both sockets; empty is the agent's own."));
   keys->push_back(Text("metrics.listen", Key::kRestart, CKPTD_FIELD(metrics.listen),
                        "127.0.0.1:PORT, [::1]:PORT, or off", listen,
-                       "Where /metrics, /healthz and /status.json are served."));
+                       "Where /metrics, /healthz and /status.json are served; while the port is taken, status says so, "
+                       "and it is tried again."));
 }
 
 }  // namespace

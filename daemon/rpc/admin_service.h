@@ -19,7 +19,7 @@ inline constexpr char kErrorMetadata[] = "ckptd-error";
 
 struct AdminLimits {
   int calls = 64;   // at a time; further ones are answered BUSY
-  int streams = 4;  // of those with many answers
+  int streams = 3;  // of those with many answers, which may take long
 };
 
 // `backend` outlives it.

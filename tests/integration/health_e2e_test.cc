@@ -305,6 +305,28 @@ TEST_F(HealthTest, MetricsAndPagesOfALiveAgent) {
   trainer->Kill();
 }
 
+// Any user may have the port: no reason to have no agent.
+TEST_F(HealthTest, AMetricsPortThatIsTakenIsAProblemUntilItIsFree) {
+  const int taken = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(bind(taken, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(taken, 1), 0);
+  getsockname(taken, reinterpret_cast<sockaddr*>(&address), &size);
+  const uint16_t port = ntohs(address.sin_port);
+  ASSERT_NO_FATAL_FAILURE(Restart({{"metrics.listen", "\"127.0.0.1:" + std::to_string(port) + "\""}}));
+  Train("gpt");
+  const Said said = Run("status");
+  EXPECT_EQ(said.code, 1) << said;
+  EXPECT_TRUE(said.Has("problem  metrics.listen: no pages: bind 127.0.0.1:" + std::to_string(port))) << said;
+  EXPECT_TRUE(said.Has("next: checkpoints go on without /metrics")) << said;
+  close(taken);
+  EXPECT_EQ(Await(0).code, 0);
+  EXPECT_EQ(Get(port, "/metrics").status, 200);
+}
+
 TEST_F(HealthTest, AnAgentThatStartsAnewCountsNoOldStepAsASuccess) {
   const uint16_t port = FreePort();
   ASSERT_NO_FATAL_FAILURE(Restart({{"metrics.listen", "\"127.0.0.1:" + std::to_string(port) + "\""}}));

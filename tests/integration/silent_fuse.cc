@@ -99,11 +99,21 @@ SilentFuse::SilentFuse() {
 
 SilentFuse::~SilentFuse() {
   End();
+  if (!covered_.empty()) umount2(covered_.c_str(), MNT_DETACH);
   if (mounted_) umount2(path_.c_str(), MNT_DETACH);
   if (!path_.empty()) rmdir(path_.c_str());
 }
 
 int SilentFuse::Open() const { return open((path_ + "/file").c_str(), O_RDWR | O_CLOEXEC); }
+
+bool SilentFuse::Cover(const std::string& path) {
+  struct stat there {};
+  if (stat(path.c_str(), &there) != 0) return false;
+  const std::string mine = S_ISDIR(there.st_mode) ? path_ : path_ + "/file";
+  if (mount(mine.c_str(), path.c_str(), nullptr, MS_BIND, nullptr) != 0) return false;
+  covered_ = path;
+  return true;
+}
 
 void SilentFuse::End() {
   if (server_ <= 0) return;

@@ -1,5 +1,5 @@
 // A FUSE file system of one file whose server opens it and then never answers: whoever reads it, or closes it with
-// close(), sleeps in the kernel until the server ends.
+// close(), sleeps in the kernel until the server ends; so does whoever opens its root.
 #ifndef CKPTD_TESTS_INTEGRATION_SILENT_FUSE_H_
 #define CKPTD_TESTS_INTEGRATION_SILENT_FUSE_H_
 
@@ -19,12 +19,15 @@ class SilentFuse {
   [[nodiscard]] const std::string& skipped() const { return skipped_; }  // why it is not mounted
   // Of the file, for reading and writing. Close it after End().
   [[nodiscard]] int Open() const;
+  // Its file stands in place of that file, or its root of that directory, until it is unmounted.
+  [[nodiscard]] bool Cover(const std::string& path);
   // The server ends, and whoever sleeps wakes.
   void End();
 
  private:
   std::string path_;
   std::string skipped_;
+  std::string covered_;
   pid_t server_ = -1;
   bool mounted_ = false;
 };

@@ -72,8 +72,11 @@ void PrintJson(const google::protobuf::Message& message) {
 }
 
 std::string ErrorText(const absl::Status& status) {
-  const ErrorInfo& info = InfoOf(CodeOf(status));
-  return absl::StrCat("ckptctl: ", Clean(status.message()), "\n  next: ", info.next_step, "\n");
+  const ErrorCode code = CodeOf(status);
+  // That row speaks to who waits in restore().
+  const char* next =
+      code == ErrorCode::TIMEOUT ? "ckptctl status tells how the agent and its storage are" : InfoOf(code).next_step;
+  return absl::StrCat("ckptctl: ", Clean(status.message()), "\n  next: ", next, "\n");
 }
 
 int Fail(const absl::Status& status) {

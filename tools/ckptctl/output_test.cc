@@ -37,6 +37,11 @@ TEST(Errors, TheSentenceAndTheNextStep) {
       "ckptctl: job x? is not known\n  next: check the name or path above; ckptctl list shows the steps that exist\n");
 }
 
+TEST(Errors, WhatTakesTooLongIsNotARestore) {
+  EXPECT_EQ(ErrorText(Error(ErrorCode::TIMEOUT, "no answer yet")),
+            "ckptctl: no answer yet\n  next: ckptctl status tells how the agent and its storage are\n");
+}
+
 TEST(Colour, NoneWithoutATerminal) { EXPECT_EQ(Coloured(Tone::kBad, "x"), "x"); }
 
 TEST(Progress, OneLine) {
