@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "daemon/base/errors.h"
 #include "daemon/base/log.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/format/paths.h"
@@ -93,9 +95,14 @@ job::DecisionCreated JobStorage::operator()(const job::CreateDecision& request) 
 job::ManifestCreated JobStorage::operator()(const job::CreateManifest& request) const {
   auto step = ListStep(store_, job_, request.id);
   if (!step.ok()) return {request.op, step.status()};
+  if (step->world != 0 && step->world != request.world_size) {
+    return {request.op, Error(ErrorCode::CORRUPT,
+                              absl::StrCat(StepPath(job_, request.id), " has files of ", step->world,
+                                           " ranks, and attempt ", request.id.attempt, " is of ", request.world_size))};
+  }
   // Its name may not be durable: whoever gave it was killed before the fsync, or heard that it failed.
   if (step->committed) return {request.op, store_.Confirm(InStep(job_, request.id, kManifestName))};
-  return {request.op, CreateManifest(store_, job_, request.id, step->world)};
+  return {request.op, CreateManifest(store_, job_, request.id, request.world_size)};
 }
 
 job::NewestChecked JobStorage::operator()(const job::CheckNewest& request) const {

@@ -110,15 +110,35 @@ TEST_F(JobStorageTest, AManifestThatCannotBeMadeDurableIsNoCommit) {
   const JobStorage storage(*store, metrics_, kJob);
   ASSERT_TRUE(SaveRank(*store, FakeClock(), SourceOf(kJob, 0, 1, kId, slots[0]), slots[0]).ok());
   files.broken = "/store/" + StepPath(kJob, kId);
-  const absl::Status refused = storage(job::CreateManifest{1, kId}).status;
+  const absl::Status refused = storage(job::CreateManifest{1, kId, 1}).status;
   EXPECT_EQ(CodeOf(refused), ErrorCode::STORAGE_IO) << refused;
   ASSERT_TRUE(*Exists(files_, "/store/" + InStep(kJob, kId, kManifestName))) << "else this test proves nothing";
-  EXPECT_EQ(CodeOf(storage(job::CreateManifest{2, kId}).status), ErrorCode::STORAGE_IO);
+  EXPECT_EQ(CodeOf(storage(job::CreateManifest{2, kId, 1}).status), ErrorCode::STORAGE_IO);
   auto successor = OpenStore(files);
-  EXPECT_EQ(CodeOf(JobStorage(*successor, metrics_, kJob)(job::CreateManifest{3, kId}).status), ErrorCode::STORAGE_IO);
+  EXPECT_EQ(CodeOf(JobStorage(*successor, metrics_, kJob)(job::CreateManifest{3, kId, 1}).status),
+            ErrorCode::STORAGE_IO);
   files.broken.clear();
   auto last = OpenStore(files);
-  EXPECT_TRUE(JobStorage(*last, metrics_, kJob)(job::CreateManifest{4, kId}).status.ok());
+  EXPECT_TRUE(JobStorage(*last, metrics_, kJob)(job::CreateManifest{4, kId, 1}).status.ok());
+}
+
+// Rank 0 named its files by another number of ranks than its attempt has. Alone it would look whole.
+TEST_F(JobStorageTest, PartsOfAnotherWorldSizeThanTheAttemptsAreNoCommit) {
+  constexpr SnapshotId kId{1, 10};
+  std::vector<TestSlot> slots;
+  for (const uint64_t seed : {1, 2}) slots.emplace_back(std::vector<uint64_t>{8192}, 64 << 10, seed);
+  auto store = OpenStore(files_);
+  const JobStorage storage(*store, metrics_, kJob);
+  for (Rank rank = 0; rank < 2; ++rank) {
+    const uint32_t world = rank + 1;
+    ASSERT_TRUE(SaveRank(*store, FakeClock(), SourceOf(kJob, rank, world, kId, slots[rank]), slots[rank]).ok());
+    const absl::Status refused = storage(job::CreateManifest{1, kId, 2}).status;
+    EXPECT_EQ(CodeOf(refused), ErrorCode::CORRUPT) << refused;
+    EXPECT_NE(refused.message().find("files of 1 ranks"), std::string::npos) << refused;
+  }
+  EXPECT_FALSE(*Exists(files_, "/store/" + InStep(kJob, kId, kManifestName)));
+  ASSERT_TRUE(CreateManifest(*store, kJob, kId, 1).ok());
+  EXPECT_EQ(CodeOf(storage(job::CreateManifest{1, kId, 2}).status), ErrorCode::CORRUPT) << "of one rank";
 }
 
 TEST_F(JobStorageTest, OnlyWhatIsNotWholeIsMarkedAsRemains) {

@@ -25,6 +25,11 @@ uint64_t ChunkBytesOf(const Config& config, uint64_t slot_bytes) {
   return config.peers.parity != 0 ? 4 * kMiB : region::ChunkBytesFor(slot_bytes);
 }
 
+// Also of one world: a layout names the files of its rank on the storage by it.
+bool SameLayout(const region::LayoutSpec& a, const region::LayoutSpec& b) {
+  return a.header_crc == b.header_crc && a.chunk_bytes == b.chunk_bytes && a.world == b.world;
+}
+
 }  // namespace
 
 absl::StatusOr<HeaderFacts> ReadHeaderFacts(const std::string& headers) {
@@ -101,7 +106,7 @@ void LayoutIntake::Continue(Order order, absl::StatusOr<HeaderFacts> facts) {
 void LayoutIntake::Place(Order order, const region::LayoutSpec& spec) {
   if (region::LayoutSet* same = region_.FindSame(spec)) return order.done(same, false);
   for (const auto& build : builds_) {
-    if (build->spec.header_crc != spec.header_crc || build->spec.chunk_bytes != spec.chunk_bytes) continue;
+    if (!SameLayout(build->spec, spec)) continue;
     build->waiting.push_back(std::move(order));
     return;
   }

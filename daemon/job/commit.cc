@@ -9,9 +9,10 @@ namespace ckptd::job {
 
 bool NeverCommits(const absl::Status& status) { return absl::IsNotFound(status) || absl::IsDataLoss(status); }
 
-void Committer::Reset(AttemptId attempt, const SnapshotId& durable) {
+void Committer::Reset(AttemptId attempt, uint32_t world_size, const SnapshotId& durable) {
   *this = Committer();
   attempt_ = attempt;
+  world_size_ = world_size;
   durable_ = durable;
 }
 
@@ -25,6 +26,7 @@ void Committer::Work(Context& context) {
   current_ = Next();
   CreateManifest request;
   request.id = current_;
+  request.world_size = world_size_;
   op_ = context.Request(request);
 }
 

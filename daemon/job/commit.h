@@ -23,7 +23,7 @@ class Committer {
  public:
   enum class Outcome { kNothing, kDurable, kFailed, kHigherAttempt };
 
-  void Reset(AttemptId attempt, const SnapshotId& durable);
+  void Reset(AttemptId attempt, uint32_t world_size, const SnapshotId& durable);
 
   // All parts and sidecars of `id` exist. `known` = it has a manifest already.
   void Offer(const SnapshotId& id, bool known);
@@ -51,7 +51,8 @@ class Committer {
   Outcome Finish();
 
   AttemptId attempt_ = 0;
-  OpId op_ = 0;  // under way; 0 = none
+  uint32_t world_size_ = 0;  // also of its parent
+  OpId op_ = 0;              // under way; 0 = none
   SnapshotId current_;
   SnapshotId durable_;
   std::map<SnapshotId, absl::Status> waiting_;  // each with why it failed when it was tried last

@@ -19,7 +19,7 @@ class CommitTest : public testing::Test {
   CommitTest() {
     context_.config.job = "gpt";
     context_.effects = &effects_;
-    committer_.Reset(1, {});
+    committer_.Reset(1, 1, {});
   }
 
   // Until nothing is tried any more; the steps that were, in order.

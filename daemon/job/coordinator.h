@@ -91,6 +91,7 @@ class Coordinator {
   void AdoptRecord(const NewestRead& event);
   void AfterListing();
   void NextLateCommit();
+  [[nodiscard]] uint32_t WorldOf(const StoredStep& step) const;
   void LateCommitted(const absl::Status& status);
   void StartGather();
   void StoreFailed(const absl::Status& status, const std::string& doing);

@@ -114,7 +114,7 @@ struct Printer {
     return absl::StrCat("CreateDecision #", e.op, " ", e.decision.ShortDebugString());
   }
   std::string operator()(const CreateManifest& e) const {
-    return absl::StrCat("CreateManifest #", e.op, " ", ToString(e.id));
+    return absl::StrCat("CreateManifest #", e.op, " ", ToString(e.id), " of ", e.world_size);
   }
   std::string operator()(const CheckNewest& e) const { return absl::StrCat("CheckNewest #", e.op); }
   std::string operator()(const VerifyStep& e) const { return absl::StrCat("VerifyStep #", e.op, " ", ToString(e.id)); }

@@ -304,10 +304,11 @@ struct CreateDecision {
   OpId op = 0;
   v1::DecisionRecord decision;
 };
-// [async: ManifestCreated] from the sidecars of all ranks, exclusively
+// [async: ManifestCreated] from the sidecars of all ranks, exclusively. Files of another number of ranks are CORRUPT
 struct CreateManifest {
   OpId op = 0;
   SnapshotId id;
+  uint32_t world_size = 0;  // of its attempt
 };
 // [async: NewestChecked] number of the highest attempt record, read after everything before was durable
 struct CheckNewest {

@@ -55,6 +55,7 @@ TEST_F(JobTest, RunsFromRestoreToDurable) {
   EXPECT_EQ(state_->watermark().step(), 10u);
   EXPECT_EQ(state_->floor(), 11u);
   Rank(v1::RankReport::RUN, {{1, 10}}, {{1, 10}});
+  EXPECT_EQ(Last<CreateManifest>().world_size, 1u);
   Feed(ManifestCreated{Last<CreateManifest>().op, absl::OkStatus()});
   EXPECT_EQ(machine_.view().durable.step, 0u) << "not before the newest record was looked at again";
   Feed(NewestChecked{Last<CheckNewest>().op, absl::OkStatus(), 1});
@@ -120,6 +121,17 @@ TEST_F(JobTest, ALateCommitThatFailsIsAFailureOfTheStorage) {
   Rank(v1::RankReport::WAIT);
   EXPECT_FALSE(Has<CreateDecision>()) << "of an older step, or none";
   EXPECT_EQ(machine_.view().phase, Phase::kIdle);
+}
+
+// Whose files name another number of ranks than their attempt has is not whole.
+TEST_F(JobTest, ALateCommitIsOfAsManyRanksAsItsAttemptHad) {
+  ListOneThatIsNotCommitted(2);
+  EXPECT_EQ(Last<CreateManifest>().world_size, 2u);
+}
+
+TEST_F(JobTest, ALateCommitIsOfWhatIsStoredWhereNothingElseTells) {
+  ListOneThatIsNotCommitted(0);
+  EXPECT_EQ(Last<CreateManifest>().world_size, 1u);
 }
 
 TEST_F(JobTest, WhatNobodyCanCommitIsPassedOver) {

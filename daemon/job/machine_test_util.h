@@ -92,10 +92,11 @@ class JobTest : public testing::Test {
     Feed(join);
   }
 
-  // Attempt 2 opens, as far as the commit of step 10 of attempt 1.
-  void ListOneThatIsNotCommitted() {
+  // Attempt 2 opens, as far as the commit of step 10 of attempt 1, whose decision names so many ranks.
+  void ListOneThatIsNotCommitted(uint32_t ranks = 1) {
     v1::DecisionRecord before;
     before.set_attempt(1);
+    for (ckptd::Rank rank = 0; rank < ranks; ++rank) before.add_ranks()->set_rank(rank);
     JoinRankZero();
     NewestRead read{Last<ReadNewest>().op, absl::OkStatus(), true, {}, true, before};
     read.record.set_attempt(1);

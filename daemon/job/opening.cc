@@ -173,7 +173,17 @@ void Coordinator::NextLateCommit() {
   }
   CreateManifest request;
   request.id = late_.back();
+  request.world_size = WorldOf(StepEntry(late_.back()));
   op_ = context_.Request(request);
+}
+
+// Of a step's attempt. Where neither its decision nor the history tells, as of older agents, only the step itself does.
+uint32_t Coordinator::WorldOf(const StoredStep& step) const {
+  uint32_t world = 0;
+  for (const v1::DecisionRecord& decision : decisions_) {
+    if (world == 0) world = WorldIn(decision, step.id.attempt);
+  }
+  return world != 0 ? world : step.world_size;
 }
 
 // One that the storage does not let be committed may be the newest: as one that it does not list, it is no reason to go
@@ -196,7 +206,7 @@ void Coordinator::StartGather() {
   refusals_.clear();
   refused_.clear();
   grants_ = Grants();
-  committer_.Reset(attempt_, {});
+  committer_.Reset(attempt_, world_size_, {});
   deleter_.Reset(attempt_);
   if (member_.state() != nullptr) RememberGroups(*member_.state());
   context_.Emit(StartTimer{TimerKind::kDecide, attempt_, context_.config.decide_timeout});

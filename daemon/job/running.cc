@@ -56,7 +56,7 @@ void Coordinator::BeginLoad() {
   given_up_ = false;
   last_error_.clear();
   flush_plan_.Reset(attempt_, ToId(decision_.parent()));
-  committer_.Reset(attempt_, NewestCommitted());
+  committer_.Reset(attempt_, world_size_, NewestCommitted());
   deleter_.Reset(attempt_);
   partial_.clear();
   gone_.clear();

@@ -131,7 +131,9 @@ Slot* Machine::Impl::MakeRoom(uint32_t layout) {
   for (Slot& slot : slots_) {
     if (replace_blocked_ || slot.dropped || slot.id.layout != layout) continue;
     const bool unknown = slot.state == SlotStateCode::kFilling && (slot.abandoned || slot.owner.attempt < seen_);
-    const bool read = slot.state == SlotStateCode::kSealed && Doomed(slot) && !slot.flushing && slot.read_pins > 0;
+    const bool damaged = slot.state == SlotStateCode::kQuarantined;
+    const bool needless = damaged || (slot.state == SlotStateCode::kSealed && Doomed(slot));
+    const bool read = needless && !slot.flushing && slot.read_pins > 0;
     if (unknown && AwaitsAck(slot)) continue;
     if (unknown) Move(slot, Trigger::kWriterUnknown);
     if (!unknown && !read && slot.state != SlotStateCode::kRetired) continue;

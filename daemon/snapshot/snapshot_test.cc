@@ -311,5 +311,39 @@ TEST_F(SnapshotTest, AReaderNeverBlocksTheNextSave) {
   EXPECT_EQ(Slot(0).state, SlotStateCode::kFilling);
 }
 
+TEST_F(SnapshotTest, WhatIsFoundDamagedWhileItIsReplacedIsFreeAfterIt) {
+  const SlotId slot = ReplaceUnderReader();
+  Feed(DamageFound{slot, {1, 10}});
+  EXPECT_EQ(Slot(0).state, SlotStateCode::kQuarantined);
+  EXPECT_EQ(All<ReportChanged>().back().report->quarantined_size(), 1);
+  Feed(FileReplaced{slot, absl::OkStatus()});
+  EXPECT_EQ(Slot(0).state, SlotStateCode::kFilling);
+  Feed(ReadUnpinned{slot, {1, 10}});
+  EXPECT_EQ(Slot(0).state, SlotStateCode::kFilling);
+}
+
+// It is not promised again, and its reader still holds up no save.
+TEST_F(SnapshotTest, WhatIsFoundDamagedWhileItsReplacementFailsStaysQuarantined) {
+  const SlotId slot = ReplaceUnderReader();
+  Feed(DamageFound{slot, {1, 10}});
+  Feed(FileReplaced{slot, absl::ResourceExhaustedError("full")});
+  EXPECT_EQ(Slot(0).state, SlotStateCode::kQuarantined);
+  EXPECT_EQ(SealedInReport(), std::vector<StepId>{20});
+  EXPECT_THAT(All<ReplaceFile>(), IsEmpty());
+  Feed(RetryTimer{});
+  ASSERT_EQ(All<ReplaceFile>().size(), 1u);
+  Feed(FileReplaced{slot, absl::OkStatus()});
+  EXPECT_EQ(Slot(0).state, SlotStateCode::kFilling);
+}
+
+TEST_F(SnapshotTest, WhatIsFoundDamagedWhileItsReplacementFailsIsFreeOnceItsReaderIsDone) {
+  const SlotId slot = ReplaceUnderReader();
+  Feed(DamageFound{slot, {1, 10}});
+  Feed(ReadUnpinned{slot, {1, 10}});
+  EXPECT_EQ(Slot(0).state, SlotStateCode::kQuarantined) << "its file is being replaced";
+  Feed(FileReplaced{slot, absl::ResourceExhaustedError("full")});
+  EXPECT_EQ(Slot(0).state, SlotStateCode::kFilling);
+}
+
 }  // namespace
 }  // namespace ckptd::snapshot

@@ -46,6 +46,8 @@ constexpr Row kTable[] = {
     {S::kSealed, T::kFreshFile, S::kFree, "dead but for a reader, a slot is needed: the reader keeps the old file", ""},
     {S::kSealed, T::kDamaged, S::kQuarantined, "CRC failed at a load or a check", "not reported as sealed any more"},
     {S::kQuarantined, T::kDead, S::kFree, "as SEALED, or a slot is needed; nobody reads it", ""},
+    {S::kQuarantined, T::kFreshFile, S::kFree,
+     "a slot is needed, and a reader holds this one, or it was found damaged while its file was replaced", ""},
 };
 
 constexpr const char* kStateNames[] = {"FREE", "FILLING", "SEALED", "QUARANTINED", "RETIRED", "LOADING", "PREPARING"};

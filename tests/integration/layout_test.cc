@@ -63,6 +63,40 @@ TEST(Layout, KilledWhileTheNewLayoutIsPrepared) {
   ExpectNothingLeftBehind(node);
 }
 
+using TwoRanks = std::vector<std::unique_ptr<Child>>;
+
+// Both to their end. `from`: the step that they begin at.
+TwoRanks TrainTwo(Node& node, const std::string& line, uint64_t from) {
+  TwoRanks ranks;
+  for (const char* rank : {"0", "1"}) ranks.push_back(node.Train(Args(line + kRun + " --world 2 --rank " + rank)));
+  for (auto& rank : ranks) {
+    EXPECT_EQ(NumberField(Restored(*rank), "step"), from) << node.AgentLog();
+    EXPECT_EQ(rank->Wait(), 0) << rank->Errors() << node.AgentLog();
+  }
+  return ranks;
+}
+
+// The layout of the world before has the same headers, and would name the files on the storage by that world's size.
+TEST(Layout, AnotherWorldSizeWhileTheLayoutIsPrepared) {
+#ifndef CKPTD_FAILPOINTS
+  GTEST_SKIP() << "skipped: this build has no failpoints";
+#endif
+  Node node({.region = "", .storage = "", .settings = {{"region.populate_threads", "4"}}});
+  ASSERT_TRUE(node.StartAgent({"CKPTD_FAILPOINTS=region.slot.extended=sleep:3000@1"}));
+  auto alone = node.Train(Args(std::string("--steps 100000") + kRun));
+  ASSERT_TRUE(alone->WaitFor("DROPPED 5 LAYOUT_PREPARING")) << alone->Errors() << node.AgentLog();
+  alone->Kill();
+  const TwoRanks two = TrainTwo(node, "--steps 500 --await-at 400", 0);
+  const uint64_t captured = two[0]->Last("CAPTURED");
+  EXPECT_GT(captured, 0u);
+  EXPECT_EQ(node.StopAgent(), 0);
+  ExpectNothingLeftBehind(node, 2);
+  EXPECT_TRUE(FilesWith(node.storage(), "-of-00001").empty());
+  node.LoseRegion();
+  ASSERT_TRUE(node.StartAgent());
+  TrainTwo(node, "--steps 520", captured);
+}
+
 // ---- the model grows while it trains: slots of 2 MiB before step 40, of 6 MiB after it, two of each.
 
 constexpr char kGrowing[] = "--grow-at 40 --grow-bytes 5000000 --steps 120";

@@ -60,6 +60,7 @@ struct Options {
   bool bad_parts = false;     // some parts are written wrong
   int read_errors = 0;        // of 1000 parts that are read back cannot be read
   bool older_agents = false;  // every other agent reads nothing back
+  bool damage = false;        // readers find some slots damaged that are getting a fresh file
   bool cut_slots = false;     // some sealed slots are destroyed while their agent is down
   job::FlushPolicy flush;
   bool wait_for_slot = false;  // back_pressure wait

@@ -26,6 +26,7 @@ TEST(Protocol, HoldsUnderRandomFaults) {
   EXPECT_GT(outcome.counts.for_others, 0u) << "and that the coordinator's agent had to read";
   EXPECT_GT(outcome.counts.pruned, outcome.worlds / 10) << "decisions that nothing needed any more";
   EXPECT_GT(outcome.counts.dropped_files, outcome.worlds / 10) << "memory for one layout only";
+  EXPECT_GT(outcome.counts.damaged, 0u) << "slots that were getting a fresh file";
   EXPECT_GT(outcome.counts.superseded, outcome.worlds) << "not every captured step is flushed";
   EXPECT_GT(outcome.counts.told_dropped, outcome.worlds / 10) << "captures that ended too late";
   EXPECT_GT(outcome.counts.gone, outcome.worlds) << "ranks that died while others ran";

@@ -20,6 +20,7 @@ void Add(const World::Counts& from, World::Counts* to) {
   to->refusals += from.refusals;
   to->removals += from.removals;
   to->dropped_files += from.dropped_files;
+  to->damaged += from.damaged;
   to->superseded += from.superseded;
   to->told_dropped += from.told_dropped;
   to->gone += from.gone;
@@ -158,6 +159,7 @@ Options WorldOf(uint64_t seed, const Rules& rules, Worlds worlds) {
   if (options.bad_parts && random.Chance(500)) options.faults.rot = 60;
   if (random.Chance(300)) options.read_errors = 100;
   options.older_agents = random.Chance(200);
+  options.damage = random.Chance(300);
   return options;
 }
 

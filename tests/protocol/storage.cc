@@ -130,6 +130,7 @@ void World::RunRankOp(const StoreOp& op, const snapshot::Effect& effect) {
   if (const auto* flush = std::get_if<snapshot::StartFlush>(&effect)) RunFlush(op, *flush);
   if (const auto* fetch = std::get_if<snapshot::Fetch>(&effect)) RunFetch(op, *fetch);
   if (const auto* replace = std::get_if<snapshot::ReplaceFile>(&effect)) {
+    FindDamage(op, replace->slot);
     if (!healing_ && random_.Chance(200)) {
       return Answer(op, snapshot::FileReplaced{replace->slot, Error(ErrorCode::REGION_FULL, "no memory")});
     }
@@ -143,6 +144,14 @@ void World::RunRankOp(const StoreOp& op, const snapshot::Effect& effect) {
   if (const auto* find = std::get_if<snapshot::FindLayout>(&effect)) {
     FindLayout(op, *find);
   }
+}
+
+// By who reads the slot while its fresh file is prepared.
+void World::FindDamage(const StoreOp& op, const snapshot::SlotId& id) {
+  const RegionSlot* slot = SlotOf(op.node, op.rank, id);
+  if (!options_.damage || slot->state != SlotStateCode::kSealed || !random_.Chance(500)) return;
+  ++counts_.damaged;
+  Feed(op.node, op.rank, snapshot::DamageFound{id, slot->record});
 }
 
 void World::FindLayout(const StoreOp& op, const snapshot::FindLayout& effect) {

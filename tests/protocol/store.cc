@@ -59,6 +59,7 @@ job::DecisionCreated Store::Create(const job::CreateDecision& request, bool* cre
 
 job::ManifestCreated Store::Create(const job::CreateManifest& request) {
   const auto it = steps.find(request.id);
+  if (request.world_size != world_size) return {request.op, absl::DataLossError("files of another number of ranks")};
   if (it == steps.end() || it->second.parts.size() != world_size) return {request.op, absl::NotFoundError("sidecar")};
   it->second.committed = true;
   return {request.op, absl::OkStatus()};

@@ -5,7 +5,7 @@
 // the checker (checker.cc) looks at what I1 to I9 of protocol.md say. Chunks carry (attempt, step, rank, layout), so a
 // torn or mixed image shows itself.
 //
-// What is not simulated: CRC collisions, a trainer that lies in its bell, damaged copies.
+// What is not simulated: CRC collisions, a trainer that lies in its bell, damage but to what is being replaced.
 #ifndef CKPTD_TESTS_PROTOCOL_WORLD_H_
 #define CKPTD_TESTS_PROTOCOL_WORLD_H_
 
@@ -43,7 +43,7 @@ class World {
              removals = 0, dropped_files = 0, superseded = 0, told_dropped = 0, gone = 0, copies = 0, protections = 0,
              kept = 0, survived = 0, replicas = 0, briefs = 0, asked = 0, made_good = 0, parities = 0, rebuilt = 0,
              regroups = 0, partitions = 0, coordinators = 0, pruned = 0, remains = 0, proven = 0, rotten = 0,
-             for_others = 0, retired = 0;
+             for_others = 0, retired = 0, damaged = 0;
     std::set<std::string> refused_with;
   };
   [[nodiscard]] const Counts& counts() const { return counts_; }
@@ -172,6 +172,7 @@ class World {
   void MergeSameStep(const SnapshotId& id);
   void RunFetch(const StoreOp& op, const snapshot::Fetch& effect);
   void FetchFromStorage(const StoreOp& op, const snapshot::Fetch& effect);
+  void FindDamage(const StoreOp& op, const snapshot::SlotId& id);
   void FindLayout(const StoreOp& op, const snapshot::FindLayout& effect);
   void FeedRemoval(int node, const job::Event& event);
   void AskForRemoval(int node, const job::Effects& requests);
