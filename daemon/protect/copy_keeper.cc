@@ -81,6 +81,12 @@ void CopyKeeper::Heard(const v1::State& state) {
   parity_.HaveLoaded(state.job());
 }
 
+absl::Status CopyKeeper::GiveUp(const std::string& job) {
+  absl::Status removed = region_.peers().RemoveJob(job);
+  handler_.changed(job);
+  return removed;
+}
+
 std::vector<v1::HeldCopies> CopyKeeper::CopiesOf(const std::string& job) const {
   std::map<Rank, v1::HeldCopies> by_rank;
   for (const region::PeerEntry& entry : region_.peers().List()) {

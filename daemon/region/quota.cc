@@ -95,6 +95,8 @@ uint64_t Quota::Left(absl::string_view job) {
   return LeftLocked(job);
 }
 
+uint64_t Quota::LeftOfJob(absl::string_view job) { return LeftOf(job_limit_, UsedBy(job)); }
+
 uint64_t Quota::used() {
   MutexLock lock(mutex_);
   return used_;

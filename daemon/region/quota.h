@@ -56,6 +56,9 @@ class Quota : public std::enable_shared_from_this<Quota> {
 
   // How much Take would still give this job; UINT64_MAX without limits.
   [[nodiscard]] uint64_t Left(absl::string_view job) CKPTD_EXCLUDES(mutex_);
+  // What of that is the job's own limit, and what is the node's.
+  [[nodiscard]] uint64_t LeftOfJob(absl::string_view job) CKPTD_EXCLUDES(mutex_);
+  [[nodiscard]] uint64_t LeftOfNode() CKPTD_EXCLUDES(mutex_);
   [[nodiscard]] uint64_t used() CKPTD_EXCLUDES(mutex_);
   // Of a share: all that its parent gave, to whomever.
   [[nodiscard]] uint64_t node_used() { return parent_ == nullptr ? used() : parent_->node_used(); }
@@ -69,7 +72,6 @@ class Quota : public std::enable_shared_from_this<Quota> {
       : node_limit_(node_limit), job_limit_(job_limit), parent_(std::move(parent)), account_(std::move(account)) {}
   // Locks go from a share to its parent, never back.
   bool CountShare(const std::string& account, uint64_t bytes, bool even_above) CKPTD_EXCLUDES(mutex_);
-  uint64_t LeftOfNode() CKPTD_EXCLUDES(mutex_);
   QuotaHold TakeLocked(absl::string_view job, uint64_t bytes) CKPTD_REQUIRES(mutex_);
   uint64_t LeftLocked(absl::string_view job) const CKPTD_REQUIRES(mutex_);
   void GiveBack(const std::string& job, uint64_t bytes) CKPTD_EXCLUDES(mutex_);

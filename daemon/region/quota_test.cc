@@ -57,6 +57,19 @@ TEST(Quota, AShareTakesOverWhatWasThereEvenAboveTheLimits) {
   EXPECT_FALSE(node->Take("b", 1).ok());
 }
 
+TEST(Quota, SaysWhichLimitLeavesWhat) {
+  auto quota = Quota::Create(100, 60);
+  auto a = quota->Take("a", 50);
+  auto b = quota->Take("b", 30);
+  EXPECT_EQ(quota->LeftOfJob("a"), 10u);
+  EXPECT_EQ(quota->LeftOfJob("c"), 60u);
+  EXPECT_EQ(quota->LeftOfNode(), 20u);
+  EXPECT_EQ(quota->Left("c"), 20u);
+  auto without = Quota::Create(0, 0);
+  EXPECT_EQ(without->LeftOfJob("a"), ~uint64_t{0});
+  EXPECT_EQ(without->LeftOfNode(), ~uint64_t{0});
+}
+
 TEST(Quota, HoldsGiveBack) {
   auto quota = Quota::Create(100, 0);
   {
