@@ -192,6 +192,7 @@ void LayoutIntake::Start(Order order, const region::LayoutSpec& spec) {
   }
   raw->waiting.push_back(std::move(order));
   raw->layout = *std::move(layout);
+  services_.region.under_way().Add(raw->layout->shared_progress());
   StartTick();
 }
 

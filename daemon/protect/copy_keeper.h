@@ -112,6 +112,8 @@ class CopyKeeper final : public transport::CopyHost {
   [[nodiscard]] absl::Status Prepare(const region::PeerSpec& spec);
   [[nodiscard]] absl::StatusOr<std::unique_ptr<region::PeerBuild>> StartLayout(const region::PeerSpec& spec,
                                                                                const region::SlotBuild::Done& done);
+  [[nodiscard]] absl::StatusOr<std::unique_ptr<region::PeerBuild>> StartInRoom(const region::PeerSpec& spec,
+                                                                               const region::SlotBuild::Done& done);
   [[nodiscard]] absl::StatusOr<Incoming*> Begin(const Key& key, const region::PeerSpec& spec,
                                                 const v1::CopyMarks& marks);
   [[nodiscard]] absl::StatusOr<transport::TransferToken> Issue(const transport::TransferName& name);

@@ -79,6 +79,7 @@ struct PeerJob {
 class PeerBuild {
  public:
   [[nodiscard]] Progress& progress() { return build_->progress(); }
+  [[nodiscard]] std::shared_ptr<Progress> shared_progress() const { return build_->shared_progress(); }
 
  private:
   friend class PeerStore;

@@ -1,7 +1,9 @@
 // The model changes between two runs, or its layout under saves.
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 
 #include "tests/integration/harness.h"
@@ -66,6 +68,42 @@ TEST(Layout, KilledWhileTheNewLayoutIsPrepared) {
   EXPECT_EQ(third->lines().back(), node.ExpectedDigest(Args(line + "20")));
   EXPECT_EQ(node.StopAgent(), 0);
   ExpectNothingLeftBehind(node);
+}
+
+// Nobody waits for memory that is being prepared when the agent is to end.
+TEST(Layout, TheAgentEndsWhileOneIsPrepared) {
+#ifndef CKPTD_FAILPOINTS
+  GTEST_SKIP() << "skipped: this build has no failpoints";
+#endif
+  Node node;
+  ASSERT_TRUE(node.StartAgent({"CKPTD_FAILPOINTS=region.slot.extended=sleep:20000"}));
+  auto trainer = node.Train(Args("--steps 100000 --every 5 --step-ms 20"));
+  for (int i = 0; i < 200 && FilesWith(node.region(), "/slot-").size() < 2; ++i) usleep(50'000);
+  usleep(500'000);
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(node.StopAgent(), 0) << node.AgentLog();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
+  ASSERT_TRUE(node.StartAgent()) << node.AgentLog();
+  EXPECT_TRUE(trainer->WaitFor("CAPTURED")) << trainer->Errors() << node.AgentLog();
+  trainer->Kill();
+  EXPECT_EQ(node.StopAgent(), 0);
+  ExpectNothingLeftBehind(node);
+}
+
+// What is prepared beside it, one slot after the other on one thread, is given up, too.
+TEST(Layout, WhatIsPreparedIsGivenUpAtTheEnd) {
+#ifndef CKPTD_FAILPOINTS
+  GTEST_SKIP() << "skipped: this build has no failpoints";
+#endif
+  Node node({.region = "", .storage = "", .settings = {{"region.slots", "8"}, {"region.populate_threads", "1"}}});
+  ASSERT_TRUE(node.StartAgent({"CKPTD_FAILPOINTS=region.slot.extended=sleep:1200"}));
+  auto trainer = node.Train(Args("--steps 100000 --every 5 --step-ms 20"));
+  for (int i = 0; i < 200 && FilesWith(node.region(), "/slot-").size() < 8; ++i) usleep(50'000);
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(node.StopAgent(), 0) << node.AgentLog();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
+  EXPECT_EQ(FilesWith(node.region(), "/slot-"), std::vector<std::string>()) << "it was killed in the middle";
+  trainer->Kill();
 }
 
 // ---- what another job has left: slots of 2 MiB, two of each, and region.size is far below the tmpfs.
