@@ -127,6 +127,11 @@ uint64_t LayoutIntake::ShortOf(const region::LayoutPlan& plan) const {
   return plan.need - std::min(plan.need, left);
 }
 
+// Somebody still reads what went already, and lets go of it.
+bool LayoutIntake::IsLeaving(uint64_t short_of) const {
+  return short_of > 0 && short_of <= services_.region.quota().leaving();
+}
+
 // False: not yet. Orphans (jobs that nobody uses and that storage holds) go first, see region/reclaim.h; then the old
 // layouts of this rank shrink, and those of ranks that have moved on.
 absl::StatusOr<bool> LayoutIntake::HasRoom(const region::LayoutSpec& spec) {
@@ -137,7 +142,7 @@ absl::StatusOr<bool> LayoutIntake::HasRoom(const region::LayoutSpec& spec) {
     CKPTD_ASSIGN_OR_RETURN(plan, region_.PlanLayout(spec, elsewhere_()));
     if (plan.fit == region::LayoutFit::kFits) return true;
   }
-  if (plan.fit == region::LayoutFit::kFitsAfterShrinking) return false;
+  if (plan.fit == region::LayoutFit::kFitsAfterShrinking || IsLeaving(ShortOf(plan))) return false;
   return plan.refusal;
 }
 

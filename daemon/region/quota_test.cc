@@ -86,6 +86,28 @@ TEST(Quota, HoldsGiveBack) {
   EXPECT_EQ(quota->UsedBy("a"), 0u);
 }
 
+TEST(Quota, WhatIsLeavingIsToldUntilItHasLeft) {
+  auto node = Quota::Create(100, 0);
+  auto share = Quota::CreateShare(node, ".peers", 80);
+  QuotaHold own = *node->Take("a", 30);
+  QuotaHold kept = *share->Take("b", 20);
+  own.SetLeaving();
+  own.SetLeaving();
+  kept.SetLeaving();
+  EXPECT_EQ(node->leaving(), 50u);
+  EXPECT_EQ(share->leaving(), 50u) << "of the node";
+  EXPECT_EQ(node->used(), 50u);
+  QuotaHold moved = std::move(own);
+  own = *node->Take("c", 5);
+  own = QuotaHold();
+  EXPECT_EQ(node->leaving(), 50u);
+  moved = QuotaHold();
+  EXPECT_EQ(node->leaving(), 20u);
+  kept = QuotaHold();
+  EXPECT_EQ(node->leaving(), 0u);
+  EXPECT_EQ(node->used(), 0u);
+}
+
 TEST(Quota, HugeRequestsDoNotWrap) {
   auto quota = Quota::Create(100, 0);
   auto held = quota->Take("a", 10);
