@@ -29,11 +29,10 @@ CopiesFacts LookAtCopies(Agent& agent, const std::string& job) {
   return facts;
 }
 
-// Control thread. The coordinator, if there is one, hears that it is gone.
+// Control thread.
 absl::Status GiveUp(Agent& agent, const region::PeerJob& held, const std::string& reason) {
-  absl::Status removed = agent.services().region.peers().RemoveJob(held.job);
+  absl::Status removed = agent.services().keeper.GiveUp(held.job);
   if (removed.ok()) Log(kWarning, "copies.removed").Job(held.job).Snapshot(held.newest).Field("why", reason);
-  if (JobRunner* runner = agent.FindJob(held.job)) runner->OnCopies();
   return removed;
 }
 

@@ -91,10 +91,12 @@ Agent::~Agent() {
 
 bool Agent::StopWorkers() {
   const Nanos deadline = clock_.Monotonic() + (flushed_all_ ? kJoinWorkers : Nanos(0));
+  region_->under_way().CancelAll();
   bool stopped = scrubber_->StopWithin(deadline - clock_.Monotonic());
   links_->Stop();
   stopped = peers_->StopWithin(deadline - clock_.Monotonic()) && stopped;
-  for (auto* pool : {&flush_work_, &fetch_work_, &beside_work_, &chore_work_, &record_work_, &close_work_}) {
+  for (auto* pool :
+       {&flush_work_, &fetch_work_, &beside_work_, &chore_work_, &memory_work_, &record_work_, &close_work_}) {
     stopped = (*pool)->StopWithin(deadline - clock_.Monotonic()) && stopped;
   }
   return stopped;

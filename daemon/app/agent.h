@@ -49,7 +49,8 @@ class Agent final : public SessionHandler {
   // flushed (memory still holds it).
   void BeginShutdown();
   [[nodiscard]] bool flushed_all() const { return flushed_all_; }
-  // After Run(). False: a worker hangs in the storage, and so would the destructor.
+  // After Run(). What is prepared or checked in memory is given up. False: a worker hangs in the storage, or is long at
+  // its piece, and so would the destructor be.
   [[nodiscard]] bool StopWorkers();
   // Then only _exit() may follow: trainers connect to the successor, which may take the region at once.
   void LetGo();

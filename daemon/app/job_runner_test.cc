@@ -1,4 +1,5 @@
-// A job whose storage is slow: what it reads back ends when nobody waits for it. Real files, and one thread for chores.
+// A job whose storage is slow: what it reads back ends when nobody waits for it. And one that needs memory for a
+// layout. Real files, and one thread for chores.
 #include "daemon/app/job_runner.h"
 
 #include <gtest/gtest.h>
@@ -8,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +28,7 @@
 #include "daemon/os/thread.h"
 #include "daemon/persist/testing/saved_step.h"
 #include "daemon/protect/copy_keeper.h"
+#include "daemon/region/peer_test_util.h"
 #include "daemon/storage/posix_store.h"
 
 namespace ckptd {
@@ -95,16 +98,24 @@ std::string MakeFolder() {
   return mkdtemp(name);
 }
 
+class AheadClock : public Clock {
+ public:
+  [[nodiscard]] Nanos Monotonic() const override { return SystemClock().Monotonic() + ahead; }
+  [[nodiscard]] Nanos Wall() const override { return SystemClock().Wall(); }
+  Nanos ahead{0};
+};
+
 // Steps 10, 20 and 30 of attempt 1 are on the storage, and one is kept: 30 is read back before the others go.
 class JobRunnerTest : public ::testing::Test {
  protected:
-  JobRunnerTest() : dir_(MakeFolder()) {
+  explicit JobRunnerTest(uint64_t region_size = 0) : dir_(MakeFolder()) {
     config_.retention.keep_last = 1;
     std::filesystem::create_directory(dir_ + "/store");
     region::RegionOptions region;
     region.dir = dir_ + "/region";
     region.uid = geteuid();
-    region_ = *region::Region::Open(PosixFiles(), SystemClock(), region);
+    region.size_limit = region_size;
+    region_ = *region::Region::Open(PosixFiles(), region_clock_, region);
     PosixStoreOptions storage;
     storage.root = dir_ + "/store";
     storage.make_queue = [] { return MakeInlineIoQueue(1); };
@@ -118,7 +129,7 @@ class JobRunnerTest : public ::testing::Test {
                                          PeerLinks::Self{"n1", 5}, PeerLinks::Handler{});
     keeper_ = std::make_unique<protect::CopyKeeper>(
         *loop_, SystemClock(), *region_, inline_,
-        protect::CopyKeeper::Handler{[](const std::string&) { return nullptr; }, {}, {}, {}});
+        protect::CopyKeeper::Handler{[](const std::string&) { return nullptr; }, {}, [](const std::string&) {}, {}});
     flusher_ = std::make_unique<Flusher>(*store_, SystemClock(), inline_, [](const FlushOutcome&) {});
     watch_ = std::make_unique<StorageWatch>(*loop_, SystemClock(), *store_, calls_, inline_, config_.storage.timeout);
     services_.reset(new Services{config_,
@@ -147,7 +158,7 @@ class JobRunnerTest : public ::testing::Test {
                                  5,
                                  std::make_shared<job::ReportNumbers>(),
                                  {},
-                                 {}});
+                                 [](const std::string&) { return false; }});
     runner_ = std::make_unique<JobRunner>(*services_, **region_->OpenJob("gpt", geteuid()));
     runner_->Start(nullptr);
   }
@@ -199,6 +210,7 @@ class JobRunnerTest : public ::testing::Test {
   std::unique_ptr<Loop> loop_ = *Loop::Create(SystemClock(), 1024);
   AgentMetrics metrics_{"", ""};
   InlineExecutor inline_;
+  AheadClock region_clock_;
   std::unique_ptr<region::Region> region_;
   std::unique_ptr<Store> store_;
   StoreCalls calls_{SystemClock(), ""};
@@ -239,6 +251,48 @@ TEST_F(JobRunnerTest, WhatIsReadBackEndsWithTheJob) {
   gate_.Set(true);
   chores_.Stop();
   EXPECT_EQ(gate_.reads(), 1u);
+}
+
+// Slots of 4 MiB, two of them, and copies of 2 MiB, as many.
+class NewLayoutTest : public JobRunnerTest {
+ protected:
+  NewLayoutTest() : JobRunnerTest(12 << 20) {}
+
+  void HoldCopiesOf(const std::string& job, const SnapshotId& durable) {
+    region::PeerSpec spec = region::CopySpec();
+    spec.layout.job = job;
+    ASSERT_TRUE(region::Store(region_->peers(), spec, {1, 10}, region::Marks(1)).ok());
+    region_->peers().MarkDurable(job, durable);
+  }
+  absl::Status Register() {
+    region::RankRegion& rank = **(*region_->OpenJob("next", geteuid()))->OpenRank(0);
+    LayoutIntake intake(
+        *services_, rank, "next", geteuid(), [](bool) {}, [] { return region::Shrinkable(); });
+    std::optional<absl::Status> done;
+    LayoutIntake::Order order;
+    order.world = 1;
+    order.facts.images = {{0, 4 << 20, 4096}};
+    order.done = [&](const absl::StatusOr<region::LayoutSet*>& set, bool) { done = set.status(); };
+    intake.Take(std::move(order));
+    EXPECT_TRUE(Until([&] { return done.has_value(); }));
+    return done.value_or(absl::OkStatus());
+  }
+};
+
+TEST_F(NewLayoutTest, ItTakesWhatIsHeldForOthersOfAJobThatHasEnded) {
+  ASSERT_NO_FATAL_FAILURE(HoldCopiesOf("ended", {1, 10}));
+  EXPECT_EQ(CodeOf(Register()), ErrorCode::QUOTA_EXCEEDED) << "somebody spoke of it just now";
+  region_clock_.ahead = std::chrono::hours(2);
+  const absl::Status made = Register();
+  EXPECT_TRUE(made.ok()) << made;
+  EXPECT_FALSE(region_->peers().Holds("ended"));
+}
+
+TEST_F(NewLayoutTest, WhatOnlyMemoryHoldsForOthersStays) {
+  ASSERT_NO_FATAL_FAILURE(HoldCopiesOf("ended", {1, 9}));
+  region_clock_.ahead = std::chrono::hours(2);
+  EXPECT_EQ(CodeOf(Register()), ErrorCode::QUOTA_EXCEEDED);
+  EXPECT_TRUE(region_->peers().Holds("ended"));
 }
 
 }  // namespace

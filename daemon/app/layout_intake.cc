@@ -8,6 +8,7 @@
 #include "client/core/image/parser.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/base/units.h"
+#include "daemon/protect/copy_keeper.h"
 
 namespace ckptd {
 namespace {
@@ -122,30 +123,43 @@ void LayoutIntake::Place(Order order, const region::LayoutSpec& spec) {
   StartTick();
 }
 
+// What the tmpfs, or region.size, has too little. None where the job's own quota is below what is needed: others would
+// go for nothing.
+uint64_t LayoutIntake::ShortOf(const region::LayoutPlan& plan) const {
+  region::Quota& quota = services_.region.quota();
+  if (plan.need > quota.LeftOfJob(job_)) return 0;
+  const uint64_t left = std::min(plan.free, quota.LeftOfNode());
+  return plan.need - std::min(plan.need, left);
+}
+
+// Somebody still reads what went already, and lets go of it.
+bool LayoutIntake::IsLeaving(uint64_t short_of) const {
+  return short_of > 0 && short_of <= services_.region.quota().leaving();
+}
+
 // False: not yet. Orphans (jobs that nobody uses and that storage holds) go first, see region/reclaim.h; then the old
 // layouts of this rank shrink, and those of ranks that have moved on.
 absl::StatusOr<bool> LayoutIntake::HasRoom(const region::LayoutSpec& spec) {
   CKPTD_ASSIGN_OR_RETURN(auto plan, region_.PlanLayout(spec, elsewhere_()));
   if (plan.fit == region::LayoutFit::kFits) return true;
-  if (plan.need > plan.free && ForgetOrphans(plan.need - plan.free).ok()) {
+  const uint64_t short_of = ShortOf(plan);
+  if (short_of > 0 && ForgetOrphans(short_of).ok()) {
     CKPTD_ASSIGN_OR_RETURN(plan, region_.PlanLayout(spec, elsewhere_()));
     if (plan.fit == region::LayoutFit::kFits) return true;
   }
-  if (plan.fit == region::LayoutFit::kFitsAfterShrinking) return false;
+  if (plan.fit == region::LayoutFit::kFitsAfterShrinking || IsLeaving(ShortOf(plan))) return false;
   return plan.refusal;
 }
 
+// Of ranks that ran here, and copies for other nodes.
 absl::Status LayoutIntake::ForgetOrphans(uint64_t short_of) {
-  std::vector<region::JobFacts> jobs;
-  for (const auto& [name, job] : services_.region.jobs()) {
-    region::JobFacts facts = job->Facts();
-    facts.in_use = facts.in_use || name == job_ || services_.in_use(name);
-    jobs.push_back(std::move(facts));
-  }
-  CKPTD_ASSIGN_OR_RETURN(auto orphans, region::PlanReclaim(std::move(jobs), {.bytes = short_of}));
-  for (const std::string& name : orphans) {
-    Log(kWarning, "region.reclaim").Job(name).Field("for", job_);
-    CKPTD_RETURN_IF_ERROR(services_.forget_job(name));
+  std::vector<region::JobFacts> jobs = services_.region.peers().Facts();
+  for (const auto& [name, job] : services_.region.jobs()) jobs.push_back(job->Facts());
+  for (region::JobFacts& facts : jobs) facts.in_use = facts.in_use || facts.job == job_ || services_.in_use(facts.job);
+  CKPTD_ASSIGN_OR_RETURN(auto orphans, region::ChooseOrphans(std::move(jobs), {.bytes = short_of}));
+  for (const region::JobFacts& orphan : orphans) {
+    Log(kWarning, "region.reclaim").Job(orphan.job).Field("for", job_).Field("copies", uint64_t{orphan.copies});
+    CKPTD_RETURN_IF_ERROR(orphan.copies ? services_.keeper.GiveUp(orphan.job) : services_.forget_job(orphan.job));
   }
   return absl::OkStatus();
 }
@@ -188,6 +202,7 @@ void LayoutIntake::Start(Order order, const region::LayoutSpec& spec) {
   }
   raw->waiting.push_back(std::move(order));
   raw->layout = *std::move(layout);
+  services_.region.under_way().Add(raw->layout->shared_progress());
   StartTick();
 }
 

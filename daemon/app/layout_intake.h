@@ -68,6 +68,8 @@ class LayoutIntake {
   void Continue(Order order, absl::StatusOr<HeaderFacts> facts);
   void Place(Order order, const region::LayoutSpec& spec);
   absl::StatusOr<bool> HasRoom(const region::LayoutSpec& spec);
+  uint64_t ShortOf(const region::LayoutPlan& plan) const;
+  bool IsLeaving(uint64_t short_of) const;
   absl::Status ForgetOrphans(uint64_t short_of);
   void Retry();
   void StartTick();

@@ -205,7 +205,7 @@ struct RankEffects {
     region::LayoutSet* set = runner.Set(e.slot);
     if (set == nullptr) return;
     auto started = set->StartReplace(e.slot.index, runner.services_.memory_work, done);
-    if (started.ok()) *build = *started;
+    if (started.ok()) runner.KeepBuild(*started, *build);
     if (!started.ok()) runner.Feed(snapshot::FileReplaced{e.slot, started.status()});
   }
 
@@ -276,6 +276,12 @@ struct RankEffects {
   void operator()(const snapshot::SendNews& e) const { runner.channel_.News(e); }
   void operator()(const snapshot::ReportChanged& e) const { runner.options_.on_report(e.report); }
 };
+
+void RankRunner::KeepBuild(const std::shared_ptr<region::SlotBuild>& started,
+                           std::shared_ptr<region::SlotBuild>& build) const {
+  services_.region.under_way().Add(region::SlotBuild::ProgressOf(started));
+  build = started;
+}
 
 void RankRunner::Execute(const snapshot::Effects& effects) {
   for (const snapshot::Effect& effect : effects) {

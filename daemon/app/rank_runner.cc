@@ -334,7 +334,7 @@ void RankRunner::StartMending(const snapshot::SlotId& slot) {
     (void)loop.Post([mended, status]() mutable { mended(status); });
   };
   auto started = set->StartReplace(slot.index, services_.memory_work, done);
-  if (started.ok()) *build = *started;
+  if (started.ok()) KeepBuild(*started, *build);
   if (!started.ok()) Mended(slot, nullptr, started.status());
 }
 
@@ -380,7 +380,7 @@ void RankRunner::VerifyAdopted(const snapshot::SlotId& slot) {
     (void)loop.Post([verified, status = std::move(status)]() mutable { verified(status); });
   };
   auto started = region::StartVerify(set->FileOf(slot.index), now.record, services_.memory_work, done);
-  if (started.ok()) return;
+  if (started.ok()) return services_.region.under_way().Add(*started);
   Log(kWarning, "slot.verify").Job(options_.job).Rank(options_.rank).Error(started.status());
   Feed(snapshot::Checked{slot, id});
 }

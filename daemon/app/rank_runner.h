@@ -133,6 +133,7 @@ class RankRunner {
   void SendLayoutInTurn(snapshot::ProcessId process, AttemptId attempt, uint32_t layout);
   void MendSlot(const snapshot::SlotId& slot, std::function<void()> then);
   void StartMending(const snapshot::SlotId& slot);
+  void KeepBuild(const std::shared_ptr<region::SlotBuild>& started, std::shared_ptr<region::SlotBuild>& build) const;
   void Mended(const snapshot::SlotId& slot, const std::shared_ptr<region::SlotBuild>& build, absl::Status status);
   void MendLater(const snapshot::SlotId& slot);
   void EndMending(const snapshot::SlotId& slot);

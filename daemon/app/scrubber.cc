@@ -209,7 +209,8 @@ void Scrubber::Ended(const ScrubItem& item) {
   services_.loop.After(Nanos(0), [this] { Advance(); });
 }
 
-// Not pinned: a save may take the slot while it is read, and then what was read says nothing.
+// Not pinned: a save may take the slot while it is read, and then what was read says nothing. Whoever needs its memory
+// does not wait for the rest.
 void Scrubber::ReadSlot(const ScrubItem& item) {
   RankRunner* rank = FindRank(item);
   if (rank == nullptr) return Ended(item);
@@ -221,7 +222,7 @@ void Scrubber::ReadSlot(const ScrubItem& item) {
     region::Progress progress(record->slot_bytes);
     return region::VerifySlot(*file, *record, progress, [&](uint64_t bytes) {
       pace_.Spend(bytes, rate);
-      if (pace_.stopped()) progress.Cancel();
+      if (pace_.stopped() || file->unlinked()) progress.Cancel();
     });
   };
   services_.metrics.scrubbed_bytes.With({"region"})

@@ -57,12 +57,10 @@ void CopyKeeper::Verify(const region::PeerEntry& entry) {
   auto copy = region_.peers().OpenCopy(job, entry.key, entry.id);
   if (!copy.ok()) return;
   auto held = std::make_shared<region::PeerCopy>(*std::move(copy));
+  auto progress = std::make_shared<region::Progress>(held->record->slot_bytes);
+  region_.under_way().Add(progress);
   RunAsync<absl::Status>(
-      loop_, work_,
-      [held] {
-        region::Progress progress(held->record->slot_bytes);
-        return region::VerifySlot(*held->file, *held->record, progress);
-      },
+      loop_, work_, [held, progress] { return region::VerifySlot(*held->file, *held->record, *progress); },
       scope_.Bind([this, held, job, key = entry.key, id = entry.id](const absl::Status& status) {
         if (status.ok()) return (void)region_.peers().MarkVerified(job, key, id);
         Log(kError, "copy.damaged").Job(job).Rank(key.number).Snapshot(id).Error(status);
@@ -79,6 +77,12 @@ void CopyKeeper::Heard(const v1::State& state) {
   if (state.phase() != v1::State::RUN) return;
   reads_.HaveLoaded(state.job());
   parity_.HaveLoaded(state.job());
+}
+
+absl::Status CopyKeeper::GiveUp(const std::string& job) {
+  absl::Status removed = region_.peers().RemoveJob(job);
+  handler_.changed(job);
+  return removed;
 }
 
 std::vector<v1::HeldCopies> CopyKeeper::CopiesOf(const std::string& job) const {
@@ -198,8 +202,15 @@ absl::Status CopyKeeper::Prepare(const region::PeerSpec& spec) {
                                                          ": memory for copies is being prepared"));
 }
 
-// Where there is no room, what the job once had here makes some; while ranks load they may need it.
 absl::StatusOr<std::unique_ptr<region::PeerBuild>> CopyKeeper::StartLayout(const region::PeerSpec& spec,
+                                                                           const region::SlotBuild::Done& done) {
+  auto started = StartInRoom(spec, done);
+  if (started.ok()) region_.under_way().Add((*started)->shared_progress());
+  return started;
+}
+
+// Where there is no room, what the job once had here makes some; while ranks load they may need it.
+absl::StatusOr<std::unique_ptr<region::PeerBuild>> CopyKeeper::StartInRoom(const region::PeerSpec& spec,
                                                                            const region::SlotBuild::Done& done) {
   auto started = region_.peers().StartLayout(spec, region::Preparation::kPopulated, work_, done);
   const ErrorCode code = CodeOf(started.status());

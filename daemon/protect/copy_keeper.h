@@ -65,6 +65,9 @@ class CopyKeeper final : public transport::CopyHost {
   void VerifyAdopted();
   // STATE of a job: what is fenced and what stays (region::PeerMarks), and whether anybody still reads.
   void Heard(const v1::State& state);
+  // All that is held of the job, which has ended or is given up on somebody's word; its coordinator, if there is one,
+  // hears that it is gone. As PeerStore::RemoveJob.
+  [[nodiscard]] absl::Status GiveUp(const std::string& job);
   // The complete copies of the job, for REPORT.
   [[nodiscard]] std::vector<v1::HeldCopies> CopiesOf(const std::string& job) const;
   // The complete parity of the job, for REPORT.
@@ -108,6 +111,8 @@ class CopyKeeper final : public transport::CopyHost {
   [[nodiscard]] absl::StatusOr<v1::OfferResponse> Take(const std::string& peer, const v1::OfferRequest& request);
   [[nodiscard]] absl::Status Prepare(const region::PeerSpec& spec);
   [[nodiscard]] absl::StatusOr<std::unique_ptr<region::PeerBuild>> StartLayout(const region::PeerSpec& spec,
+                                                                               const region::SlotBuild::Done& done);
+  [[nodiscard]] absl::StatusOr<std::unique_ptr<region::PeerBuild>> StartInRoom(const region::PeerSpec& spec,
                                                                                const region::SlotBuild::Done& done);
   [[nodiscard]] absl::StatusOr<Incoming*> Begin(const Key& key, const region::PeerSpec& spec,
                                                 const v1::CopyMarks& marks);

@@ -175,6 +175,25 @@ TEST_F(EndedJobs, TalkingOfAJobKeepsIt) {
   EXPECT_FALSE(store_.Holds("b"));
 }
 
+// For ranks that run here.
+TEST_F(EndedJobs, AreToldApartFromThoseThatRun) {
+  for (const char* job : {"a", "b"}) ASSERT_TRUE(Store(store_, Of(job), {1, 10}, Marks(1)).ok());
+  store_.MarkDurable("a", {1, 10});
+  clock_.now += std::chrono::hours(2);
+  ASSERT_TRUE(store_.Tell("b", Marks(1)).ok());
+  const std::vector<JobFacts> facts = store_.Facts();
+  ASSERT_EQ(facts.size(), 2u);
+  EXPECT_FALSE(facts[0].in_use);
+  EXPECT_EQ(facts[0].unpersisted, 0u);
+  EXPECT_TRUE(facts[1].in_use);
+  EXPECT_EQ(facts[1].unpersisted, 1u);
+  const auto chosen = ChooseOrphans(facts, {.bytes = 2 * kSlotFile});
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  ASSERT_EQ(chosen->size(), 1u);
+  EXPECT_EQ(chosen->front().job, "a");
+  EXPECT_TRUE(chosen->front().copies);
+}
+
 TEST_F(EndedJobs, AreSummedUpForWhoMayGiveThemUp) {
   ASSERT_TRUE(Store(store_, Of("a"), {1, 10}, Marks(1)).ok());
   ASSERT_TRUE(Store(store_, Of("a"), {1, 20}, Marks(1, 10)).ok());

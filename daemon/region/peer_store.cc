@@ -239,9 +239,8 @@ absl::Status PeerStore::MakeRoom(const PeerSpec& spec, PeerRank& rank) {
 
 absl::Status PeerStore::ReclaimEnded(const PeerSpec& spec, const LayoutPlan& plan) {
   const uint64_t left = std::min(plan.quota, plan.free);
-  std::vector<JobFacts> facts;
-  for (const auto& [name, job] : jobs_)
-    if (name != spec.layout.job) facts.push_back(FactsOf(name, job));
+  std::vector<JobFacts> facts = Facts();
+  std::erase_if(facts, [&](const JobFacts& job) { return job.job == spec.layout.job; });
   auto ended = PlanReclaim(std::move(facts), {.bytes = plan.need - left});
   if (!ended.ok())
     return Error(plan.quota < plan.free ? ErrorCode::QUOTA_EXCEEDED : ErrorCode::REGION_FULL,
@@ -276,11 +275,17 @@ bool PeerStore::IsBusy(const Job& job) {
 }
 
 JobFacts PeerStore::FactsOf(const std::string& name, const Job& job) const {
-  JobFacts facts{.job = name};
+  JobFacts facts{.job = name, .copies = true};
   facts.in_use = IsBusy(job) || context_.clock.Monotonic() - job.heard < options_.quiet;
   for (const auto& [key, rank] : job.ranks) {
     for (const auto& [number, set] : rank->region().layouts()) AddFacts(*set, job.durable, facts);
   }
+  return facts;
+}
+
+std::vector<JobFacts> PeerStore::Facts() const {
+  std::vector<JobFacts> facts;
+  for (const auto& [name, job] : jobs_) facts.push_back(FactsOf(name, job));
   return facts;
 }
 

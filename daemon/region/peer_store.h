@@ -18,8 +18,8 @@
 //
 // A job has ended for this node when nobody has spoken of it (Tell, StartLayout, Begin) for PeerOptions::quiet, nobody
 // reads or writes its copies, and none of them is newer than what storage has (MarkDurable). Ended jobs go oldest
-// first, and only as many as are needed (PlanReclaim, as for jobs that run here). A job with a copy that is newer than
-// storage goes by RemoveJob only.
+// first, and only as many as are needed (PlanReclaim, as for jobs that run here); also for ranks that run here, by
+// Facts and RemoveJob. A job with a copy that is newer than storage goes on somebody's word only.
 //
 // Region owns it. One thread, but for the handles it gives out; calls touch tmpfs only and do not block.
 #ifndef CKPTD_DAEMON_REGION_PEER_STORE_H_
@@ -79,6 +79,7 @@ struct PeerJob {
 class PeerBuild {
  public:
   [[nodiscard]] Progress& progress() { return build_->progress(); }
+  [[nodiscard]] std::shared_ptr<Progress> shared_progress() const { return build_->shared_progress(); }
 
  private:
   friend class PeerStore;
@@ -135,7 +136,8 @@ class PeerStore {
   [[nodiscard]] absl::Status Quarantine(absl::string_view job, const PeerKey& key, const SnapshotId& id);
   [[nodiscard]] PeerUsage Usage();
   [[nodiscard]] bool Holds(absl::string_view job) const;
-  [[nodiscard]] std::vector<PeerJob> Jobs() const;  // by name
+  [[nodiscard]] std::vector<PeerJob> Jobs() const;    // by name
+  [[nodiscard]] std::vector<JobFacts> Facts() const;  // for reclaim.h; in use: it has not ended
 
   // ---- deletion, on somebody's word. Readers keep their bytes. BUSY while memory is being prepared there.
   [[nodiscard]] absl::Status Delete(absl::string_view job, const PeerKey& key, const SnapshotId& id);

@@ -58,13 +58,17 @@ void SlotBuild::Prepare(size_t file, const Done& done) {
 }
 
 absl::Status SlotBuild::PopulateFile(SlotFile& file) {
+  const auto cancelled = [&] {
+    return Error(ErrorCode::CANCELLED, absl::StrCat(file.path(), ": preparation cancelled"));
+  };
+  if (progress_.cancelled()) return cancelled();
   CKPTD_RETURN_IF_ERROR(CKPTD_FP_STATUS("region.reserve"));
   CKPTD_RETURN_IF_ERROR(file.Extend());
   CKPTD_FP("region.slot.extended");
   CKPTD_ASSIGN_OR_RETURN(Mapping mapping, file.Map(MapAccess::kReadWrite));
   bool huge = true;
   for (uint64_t offset = 0; offset < file.size(); offset += kPieceBytes) {
-    if (progress_.cancelled()) return Error(ErrorCode::CANCELLED, absl::StrCat(file.path(), ": preparation cancelled"));
+    if (progress_.cancelled()) return cancelled();
     const uint64_t length = std::min(kPieceBytes, file.size() - offset);
     if (huge && !UseHugePages(mapping, offset, length)) {
       huge = false;

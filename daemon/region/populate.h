@@ -49,6 +49,9 @@ class SlotBuild {
   ~SlotBuild();
 
   [[nodiscard]] Progress& progress() { return progress_; }  // any thread
+  [[nodiscard]] static std::shared_ptr<Progress> ProgressOf(const std::shared_ptr<SlotBuild>& build) {
+    return {build, &build->progress_};
+  }
   // After `done` was called with OK; once.
   [[nodiscard]] std::vector<std::shared_ptr<SlotFile>> Take() { return std::move(files_); }
 

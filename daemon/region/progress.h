@@ -1,12 +1,15 @@
-// How far background work has come, and the wish to stop it. Any thread.
+// How far background work has come, and the wish to stop it.
 #ifndef CKPTD_DAEMON_REGION_PROGRESS_H_
 #define CKPTD_DAEMON_REGION_PROGRESS_H_
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 namespace ckptd::region {
 
+// Any thread.
 class Progress {
  public:
   explicit Progress(uint64_t total_bytes) : total_(total_bytes) {}
@@ -21,6 +24,23 @@ class Progress {
   const uint64_t total_;
   std::atomic<uint64_t> done_{0};
   std::atomic<bool> cancelled_{false};
+};
+
+// What is prepared or checked at present, whoever waits for it: an agent that ends waits for none of it. One thread.
+class UnderWay {
+ public:
+  void Add(const std::shared_ptr<Progress>& progress) {
+    std::erase_if(all_, [](const auto& each) { return each.expired(); });
+    all_.push_back(progress);
+  }
+  void CancelAll() {
+    for (const auto& each : all_) {
+      if (const auto progress = each.lock()) progress->Cancel();
+    }
+  }
+
+ private:
+  std::vector<std::weak_ptr<Progress>> all_;
 };
 
 }  // namespace ckptd::region

@@ -22,17 +22,28 @@ QuotaHold::QuotaHold(std::shared_ptr<Quota> quota, std::string job, uint64_t byt
     : quota_(std::move(quota)), job_(std::move(job)), bytes_(bytes) {}
 
 QuotaHold::QuotaHold(QuotaHold&& other) noexcept
-    : quota_(std::move(other.quota_)), job_(std::move(other.job_)), bytes_(std::exchange(other.bytes_, 0)) {}
+    : quota_(std::move(other.quota_)),
+      job_(std::move(other.job_)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      leaving_(other.leaving_) {}
 
 QuotaHold& QuotaHold::operator=(QuotaHold&& other) noexcept {
   std::swap(quota_, other.quota_);
   std::swap(job_, other.job_);
   std::swap(bytes_, other.bytes_);
+  std::swap(leaving_, other.leaving_);
   return *this;
 }
 
 QuotaHold::~QuotaHold() {
-  if (quota_ != nullptr) quota_->GiveBack(job_, bytes_);
+  if (quota_ == nullptr) return;
+  quota_->GiveBack(job_, bytes_);
+  if (leaving_) quota_->HasLeft(bytes_);
+}
+
+void QuotaHold::SetLeaving() {
+  if (quota_ == nullptr || std::exchange(leaving_, true)) return;
+  quota_->Leave(bytes_);
 }
 
 QuotaHold QuotaHold::Split(uint64_t bytes) {
@@ -95,6 +106,8 @@ uint64_t Quota::Left(absl::string_view job) {
   return LeftLocked(job);
 }
 
+uint64_t Quota::LeftOfJob(absl::string_view job) { return LeftOf(job_limit_, UsedBy(job)); }
+
 uint64_t Quota::used() {
   MutexLock lock(mutex_);
   return used_;
@@ -114,6 +127,24 @@ void Quota::GiveBack(const std::string& job, uint64_t bytes) {
   if (found == by_job_.end()) return;
   found->second -= bytes;
   if (found->second == 0) by_job_.erase(found);
+}
+
+void Quota::Leave(uint64_t bytes) {
+  if (parent_ != nullptr) return parent_->Leave(bytes);
+  MutexLock lock(mutex_);
+  leaving_ += bytes;
+}
+
+void Quota::HasLeft(uint64_t bytes) {
+  if (parent_ != nullptr) return parent_->HasLeft(bytes);
+  MutexLock lock(mutex_);
+  leaving_ -= bytes;
+}
+
+uint64_t Quota::leaving() {
+  if (parent_ != nullptr) return parent_->leaving();
+  MutexLock lock(mutex_);
+  return leaving_;
 }
 
 }  // namespace ckptd::region

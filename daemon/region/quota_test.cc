@@ -57,6 +57,19 @@ TEST(Quota, AShareTakesOverWhatWasThereEvenAboveTheLimits) {
   EXPECT_FALSE(node->Take("b", 1).ok());
 }
 
+TEST(Quota, SaysWhichLimitLeavesWhat) {
+  auto quota = Quota::Create(100, 60);
+  auto a = quota->Take("a", 50);
+  auto b = quota->Take("b", 30);
+  EXPECT_EQ(quota->LeftOfJob("a"), 10u);
+  EXPECT_EQ(quota->LeftOfJob("c"), 60u);
+  EXPECT_EQ(quota->LeftOfNode(), 20u);
+  EXPECT_EQ(quota->Left("c"), 20u);
+  auto without = Quota::Create(0, 0);
+  EXPECT_EQ(without->LeftOfJob("a"), ~uint64_t{0});
+  EXPECT_EQ(without->LeftOfNode(), ~uint64_t{0});
+}
+
 TEST(Quota, HoldsGiveBack) {
   auto quota = Quota::Create(100, 0);
   {
@@ -71,6 +84,28 @@ TEST(Quota, HoldsGiveBack) {
   }
   EXPECT_EQ(quota->used(), 0u);
   EXPECT_EQ(quota->UsedBy("a"), 0u);
+}
+
+TEST(Quota, WhatIsLeavingIsToldUntilItHasLeft) {
+  auto node = Quota::Create(100, 0);
+  auto share = Quota::CreateShare(node, ".peers", 80);
+  QuotaHold own = *node->Take("a", 30);
+  QuotaHold kept = *share->Take("b", 20);
+  own.SetLeaving();
+  own.SetLeaving();
+  kept.SetLeaving();
+  EXPECT_EQ(node->leaving(), 50u);
+  EXPECT_EQ(share->leaving(), 50u) << "of the node";
+  EXPECT_EQ(node->used(), 50u);
+  QuotaHold moved = std::move(own);
+  own = *node->Take("c", 5);
+  own = QuotaHold();
+  EXPECT_EQ(node->leaving(), 50u);
+  moved = QuotaHold();
+  EXPECT_EQ(node->leaving(), 20u);
+  kept = QuotaHold();
+  EXPECT_EQ(node->leaving(), 0u);
+  EXPECT_EQ(node->used(), 0u);
 }
 
 TEST(Quota, HugeRequestsDoNotWrap) {

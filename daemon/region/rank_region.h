@@ -62,6 +62,7 @@ class LayoutBuild {
  public:
   ~LayoutBuild();  // cancels what is still being made
   [[nodiscard]] Progress& progress() { return slots_->progress(); }
+  [[nodiscard]] std::shared_ptr<Progress> shared_progress() const { return SlotBuild::ProgressOf(slots_); }
   [[nodiscard]] uint32_t layout() const { return head_.block.layout; }
   [[nodiscard]] uint32_t header_crc() const { return head_.block.header_crc; }
 

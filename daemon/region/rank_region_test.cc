@@ -7,17 +7,29 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 
+#include <deque>
+
 #include "daemon/base/errors.h"
 #include "daemon/os/mapping.h"
 #include "daemon/os/testing/files_around.h"
 #include "daemon/os/testing/huge_bytes.h"
 #include "daemon/os/thread.h"
 #include "daemon/region/region_test_util.h"
+#include "daemon/region/verify.h"
 
 namespace ckptd::region {
 namespace {
 
 using ::testing::HasSubstr;
+
+// Runs nothing by itself.
+struct LaterExecutor : Executor {
+  bool Run(std::function<void()> work) override {
+    queued.push_back(std::move(work));
+    return true;
+  }
+  std::deque<std::function<void()>> queued;  // what runs may queue more
+};
 
 TEST(RankRegion, LayoutsStandSideBySide) {
   TempDir dir;
@@ -156,13 +168,7 @@ TEST(RankRegion, WhatIsBeingMadeForAnotherRankIsNotFree) {
       return SpaceInfo{.total = 7 * kMiB, .available = 7 * kMiB};
     }
   } files(PosixFiles());
-  struct Idle : Executor {
-    bool Run(std::function<void()> work) override {
-      queued.push_back(std::move(work));
-      return true;
-    }
-    std::vector<std::function<void()>> queued;
-  } idle;
+  LaterExecutor idle;
   TempDir dir;
   auto region = *Region::Open(files, SystemClock(), TestOptions(dir.region()));
   RankRegion& rank = OpenTestRank(*region);
@@ -185,26 +191,47 @@ TEST(RankRegion, PreparationShowsProgressAndCanBeCancelled) {
   TempDir dir;
   auto region = OpenRegion(dir.region());
   RankRegion& rank = OpenTestRank(*region);
-  std::vector<std::function<void()>> queued;
-  struct Queue : Executor {
-    explicit Queue(std::vector<std::function<void()>>& to) : to_(to) {}
-    bool Run(std::function<void()> work) override {
-      to_.push_back(std::move(work));
-      return true;
-    }
-    std::vector<std::function<void()>>& to_;
-  } executor(queued);
+  LaterExecutor executor;
   absl::Status done;
   auto build =
       *rank.StartLayout(TestSpec(), Preparation::kPopulated, executor, [&](const absl::Status& s) { done = s; });
   EXPECT_EQ(build->progress().done_bytes(), 0u);
   EXPECT_EQ(build->progress().total_bytes(), 4 * kMiB);
   build.reset();
-  queued.front()();
+  executor.queued.front()();
   EXPECT_EQ(CodeOf(done), ErrorCode::CANCELLED);
-  queued.clear();
+  executor.queued.clear();
   EXPECT_TRUE(NamesIn(rank.dir()).empty());
   EXPECT_EQ(region->quota().used(), 0u);
+}
+
+// At the end of the agent, whoever started them. One slot is being populated, the other waits for its turn.
+TEST(RankRegion, WhatIsUnderWayEndsTogether) {
+  TempDir dir;
+  auto region = OpenRegion(dir.region());
+  RankRegion& rank = OpenTestRank(*region);
+  LayoutSet& set = AddLayout(rank);
+  Fill(rank, set, **Bell::Create(set.head()), 0, 100);
+  LaterExecutor executor;
+  absl::Status made;
+  absl::Status checked;
+  auto build = *rank.StartLayout(TestSpec(kTestSlotBytes, 8), Preparation::kPopulated, executor,
+                                 [&](const absl::Status& status) { made = status; });
+  executor.queued.front()();  // queues the other slot, and makes its own
+  auto check =
+      StartVerify(set.FileOf(0), set.Slot(0).record, executor, [&](const absl::Status& status) { checked = status; });
+  ASSERT_TRUE(check.ok()) << check.status();
+  region->under_way().Add(build->shared_progress());
+  region->under_way().Add(*check);
+  region->under_way().CancelAll();
+  ASSERT_EQ(executor.queued.size(), 3u);
+  executor.queued[1]();
+  executor.queued[2]();
+  EXPECT_EQ(CodeOf(made), ErrorCode::CANCELLED);
+  EXPECT_EQ(CodeOf(checked), ErrorCode::CANCELLED);
+  executor.queued.clear();
+  build.reset();
+  region->under_way().CancelAll();  // they are gone
 }
 
 TEST(RankRegion, PreparedByAPool) {

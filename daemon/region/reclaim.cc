@@ -1,9 +1,11 @@
 #include "daemon/region/reclaim.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
+#include "daemon/base/status_macros.h"
 #include "daemon/base/units.h"
 
 namespace ckptd::region {
@@ -59,17 +61,24 @@ bool Helps(const JobFacts& job, const Need& found, const Need& need) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> PlanReclaim(std::vector<JobFacts> jobs, const Need& need) {
+absl::StatusOr<std::vector<JobFacts>> ChooseOrphans(std::vector<JobFacts> jobs, const Need& need) {
   std::sort(jobs.begin(), jobs.end(), Older);
-  std::vector<std::string> names;
+  std::vector<JobFacts> chosen;
   Need found;
   for (const JobFacts& job : jobs) {
     if (!IsOrphan(job) || !Helps(job, found, need)) continue;
-    names.push_back(job.job);
+    chosen.push_back(job);
     Count(job, &found);
   }
-  if (Enough(found, need)) return names;
+  if (Enough(found, need)) return chosen;
   return found.bytes < need.bytes ? NotEnoughBytes(jobs, need.bytes, found.bytes) : NotEnoughNames(jobs);
+}
+
+absl::StatusOr<std::vector<std::string>> PlanReclaim(std::vector<JobFacts> jobs, const Need& need) {
+  CKPTD_ASSIGN_OR_RETURN(std::vector<JobFacts> chosen, ChooseOrphans(std::move(jobs), need));
+  std::vector<std::string> names;
+  for (JobFacts& job : chosen) names.push_back(std::move(job.job));
+  return names;
 }
 
 bool NeverSaved::SufficeWith(const JobFacts& job) {

@@ -22,6 +22,7 @@ struct JobFacts {
   uint64_t newest_unix_ns = 0;  // of the newest sealed snapshot; 0 = none
   bool in_use = false;          // filled in by the caller: a session, a flush or a reader
   uint64_t ranks = 0;           // filled in by the caller: that count for its user
+  bool copies = false;          // held of it for other nodes; else what ran here
 };
 
 // What is to be given back, all of it.
@@ -34,6 +35,9 @@ struct Need {
 // Names to remove, in order, that give back at least `need` together. What stands in the way when there is not enough,
 // as REGION_FULL for bytes and REFUSED for names; nothing should be removed then.
 [[nodiscard]] absl::StatusOr<std::vector<std::string>> PlanReclaim(std::vector<JobFacts> jobs, const Need& need);
+
+// The same, with all that is known of them.
+[[nodiscard]] absl::StatusOr<std::vector<JobFacts>> ChooseOrphans(std::vector<JobFacts> jobs, const Need& need);
 
 // Tells when to stop asking for facts: of a thousand jobs that a user only named, the first few give room for one more.
 class NeverSaved {

@@ -39,6 +39,7 @@
 #include "daemon/region/adopt.h"
 #include "daemon/region/job_journal.h"
 #include "daemon/region/peer_store.h"
+#include "daemon/region/progress.h"
 #include "daemon/region/quota.h"
 #include "daemon/region/rank_region.h"
 #include "daemon/region/reclaim.h"
@@ -112,6 +113,8 @@ class Region {
   [[nodiscard]] absl::StatusOr<RegionUsage> Usage();
   [[nodiscard]] Quota& quota() { return *context_->quota; }
   [[nodiscard]] PeerStore& peers() { return *peers_; }
+  // Whoever starts to prepare or to check slots tells it.
+  [[nodiscard]] UnderWay& under_way() { return under_way_; }
 
   // The last call, before _exit: a successor may take the directory while this process still dies (FileLock). No
   // thread may write to the region any more.
@@ -136,6 +139,7 @@ class Region {
   std::unique_ptr<RegionContext> context_;
   std::map<std::string, std::unique_ptr<JobRegion>, std::less<>> jobs_;
   std::unique_ptr<PeerStore> peers_;
+  UnderWay under_way_;
   std::set<std::string> untouchable_;  // jobs of a newer major
   AdoptReport adopted_;
   std::vector<std::string> warnings_;

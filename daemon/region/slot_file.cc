@@ -91,7 +91,8 @@ void SlotFile::Discard() {
 }
 
 void SlotFile::Unlink() {
-  if (!std::exchange(linked_, false)) return;
+  if (unlinked_.exchange(true)) return;
+  hold_.SetLeaving();
   absl::Status removed = files_.Unlink(path_);
   // Nothing depends on it now: the next start removes what no ctl file names.
   if (!removed.ok() && !absl::IsNotFound(removed)) Log(kWarning, "region.unlink").Error(removed);

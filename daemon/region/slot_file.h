@@ -5,10 +5,12 @@
 // I/O, where the kernel answers EFAULT.
 //
 // Shared by those who read it (flush, verification, restore): an unlinked file keeps its bytes, and its share of the
-// quota, until the last of them lets go. Read, Write and Map may be called by any thread.
+// quota, until the last of them lets go: whoever only looks does that when it is unlinked. Read, Write, Map and
+// unlinked may be called by any thread.
 #ifndef CKPTD_DAEMON_REGION_SLOT_FILE_H_
 #define CKPTD_DAEMON_REGION_SLOT_FILE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -58,6 +60,7 @@ class SlotFile {
   void Discard();
   // Removes the name; idempotent. The bytes stay as long as somebody has the file open or mapped.
   void Unlink();
+  [[nodiscard]] bool unlinked() const { return unlinked_.load(std::memory_order_relaxed); }
 
   [[nodiscard]] uint64_t file_id() const { return file_id_; }
   [[nodiscard]] uint64_t size() const { return size_; }
@@ -79,7 +82,7 @@ class SlotFile {
   std::unique_ptr<File> writable_;
   std::unique_ptr<File> readable_;
   std::optional<Mapping> mapping_;  // of ReadOnlyBytes
-  bool linked_ = true;
+  std::atomic<bool> unlinked_{false};
 };
 
 }  // namespace ckptd::region

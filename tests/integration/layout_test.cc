@@ -1,7 +1,9 @@
 // The model changes between two runs, or its layout under saves.
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 
 #include "tests/integration/harness.h"
@@ -11,6 +13,11 @@ namespace ckptd::harness {
 namespace {
 
 constexpr char kRun[] = " --every 5 --step-ms 5";
+
+void ExpectDroppedWith(const Child& trainer, const std::string& code) {
+  auto dropped = [&](const std::string& line) { return line.rfind("DROPPED", 0) == 0 && line.find(code) != line.npos; };
+  EXPECT_TRUE(std::any_of(trainer.lines().begin(), trainer.lines().end(), dropped)) << "no save was dropped: " << code;
+}
 
 TEST(Layout, AnotherModelIsAnErrorThatLosesNothing) {
   Node node;
@@ -97,6 +104,78 @@ TEST(Layout, AnotherWorldSizeWhileTheLayoutIsPrepared) {
   TrainTwo(node, "--steps 520", captured);
 }
 
+// Nobody waits for memory that is being prepared when the agent is to end.
+TEST(Layout, TheAgentEndsWhileOneIsPrepared) {
+#ifndef CKPTD_FAILPOINTS
+  GTEST_SKIP() << "skipped: this build has no failpoints";
+#endif
+  Node node;
+  ASSERT_TRUE(node.StartAgent({"CKPTD_FAILPOINTS=region.slot.extended=sleep:20000"}));
+  auto trainer = node.Train(Args("--steps 100000 --every 5 --step-ms 20"));
+  for (int i = 0; i < 200 && FilesWith(node.region(), "/slot-").size() < 2; ++i) usleep(50'000);
+  usleep(500'000);
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(node.StopAgent(), 0) << node.AgentLog();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(10));
+  ASSERT_TRUE(node.StartAgent()) << node.AgentLog();
+  EXPECT_TRUE(trainer->WaitFor("CAPTURED")) << trainer->Errors() << node.AgentLog();
+  trainer->Kill();
+  EXPECT_EQ(node.StopAgent(), 0);
+  ExpectNothingLeftBehind(node);
+}
+
+// What is prepared beside it, one slot after the other on one thread, is given up, too.
+TEST(Layout, WhatIsPreparedIsGivenUpAtTheEnd) {
+#ifndef CKPTD_FAILPOINTS
+  GTEST_SKIP() << "skipped: this build has no failpoints";
+#endif
+  Node node({.region = "", .storage = "", .settings = {{"region.slots", "8"}, {"region.populate_threads", "1"}}});
+  ASSERT_TRUE(node.StartAgent({"CKPTD_FAILPOINTS=region.slot.extended=sleep:1200"}));
+  auto trainer = node.Train(Args("--steps 100000 --every 5 --step-ms 20"));
+  for (int i = 0; i < 200 && FilesWith(node.region(), "/slot-").size() < 8; ++i) usleep(50'000);
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(node.StopAgent(), 0) << node.AgentLog();
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
+  EXPECT_EQ(FilesWith(node.region(), "/slot-"), std::vector<std::string>()) << "it was killed in the middle";
+  trainer->Kill();
+}
+
+// ---- what another job has left: slots of 2 MiB, two of each, and region.size is far below the tmpfs.
+
+constexpr char kEnded[] = "--job ended --steps 20 --every 10 --step-ms 50";
+
+NodeOptions WithSize(const std::string& size, std::map<std::string, std::string> settings = {}) {
+  settings["region.size"] = "\"" + size + "\"";
+  return {.region = "", .storage = "", .settings = std::move(settings)};
+}
+
+TEST(EndedJob, GivesItsMemoryToTheNext) {
+  Node node(WithSize("7 MiB"));
+  ASSERT_TRUE(node.StartAgent());
+  auto ended = node.Train(Args(kEnded));
+  ASSERT_EQ(ended->Wait(), 0) << ended->Errors();
+  ASSERT_EQ(ended->Last("DURABLE"), 20u);
+  auto next = node.Train(Args("--job next --steps 60 --every 5 --step-ms 20"));
+  EXPECT_EQ(next->Wait(), 0) << next->Errors();
+  EXPECT_GT(next->Last("CAPTURED"), 0u) << node.AgentLog();
+  EXPECT_NE(node.AgentLog().find("region.reclaim"), std::string::npos) << node.AgentLog();
+  EXPECT_EQ(node.StopAgent(), 0);
+  ExpectNothingLeftBehind(node);
+}
+
+// The next one may never have as much as it wants: others would lose theirs for nothing.
+TEST(EndedJob, KeepsItsMemoryFromAJobThatIsAboveItsOwnQuota) {
+  Node node(WithSize("14 MiB", {{"region.job_quota", "\"5 MiB\""}}));
+  ASSERT_TRUE(node.StartAgent());
+  auto ended = node.Train(Args(kEnded));
+  ASSERT_EQ(ended->Wait(), 0) << ended->Errors();
+  auto next = node.Train(Args("--job next --bytes 5000000 --steps 40 --every 5 --step-ms 20"));
+  EXPECT_EQ(next->Wait(), 0) << next->Errors();
+  EXPECT_EQ(next->Last("CAPTURED"), 0u);
+  ExpectDroppedWith(*next, "QUOTA_EXCEEDED");
+  EXPECT_EQ(FilesWith(node.region(), "ended/rank-00000/slot-").size(), 2u) << node.AgentLog();
+}
+
 // ---- the model grows while it trains: slots of 2 MiB before step 40, of 6 MiB after it, two of each.
 
 constexpr char kGrowing[] = "--grow-at 40 --grow-bytes 5000000 --steps 120";
@@ -110,11 +189,6 @@ NodeOptions WithQuota(const std::string& quota) {
 uint64_t CapturedFrom(Child& trainer, uint64_t step) {
   while (trainer.WaitFor("CAPTURED") && trainer.Last("CAPTURED") < step) continue;
   return trainer.Last("CAPTURED");
-}
-
-void ExpectDroppedWith(const Child& trainer, const std::string& code) {
-  auto dropped = [&](const std::string& line) { return line.rfind("DROPPED", 0) == 0 && line.find(code) != line.npos; };
-  EXPECT_TRUE(std::any_of(trainer.lines().begin(), trainer.lines().end(), dropped)) << "no save was dropped: " << code;
 }
 
 // Kills the trainer and lets another one go on: it begins at `step` or later and ends where an undisturbed run ends.

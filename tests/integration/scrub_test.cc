@@ -5,6 +5,7 @@
 
 #include "tests/integration/ctl_fixture.h"
 #include "tests/integration/loop_disk.h"
+#include "tests/integration/tmpfs.h"
 
 namespace ckptd::harness {
 namespace {
@@ -174,6 +175,28 @@ TEST_F(ScrubTest, WhileTrainingGoesOnNothingIsFoundThatIsNotBad) {
   EXPECT_EQ(log.find("scrub."), log.npos) << log;
   Said well = Run("status");
   EXPECT_EQ(well.code, 0) << well;
+}
+
+// Memory for one of them: slots of 18 MiB, two of each, and one of the first job's takes 18 s to be read.
+TEST_F(ScrubTest, WhatIsReadIsLetGoForAnotherJob) {
+  Tmpfs tmpfs("48m");
+  if (!tmpfs.mounted()) GTEST_SKIP() << kNoMount;
+  node_.reset();
+  NodeOptions options = Settings();
+  options.region = tmpfs.path();
+  options.settings["scrub.region_every"] = "\"200ms\"";
+  options.settings["scrub.storage_every"] = "\"1h\"";
+  options.settings["scrub.rate"] = "\"1 MiB\"";
+  node_ = std::make_unique<Node>(options);
+  ASSERT_TRUE(node_->StartAgent()) << node_->AgentLog();
+  auto ended = node_->Train(Args("--job ended --bytes 18000000 --steps 20 --every 10 --step-ms 100"));
+  ASSERT_EQ(ended->Wait(), 0) << ended->Errors() << node_->AgentLog();
+  usleep(1'500'000);  // it is being read by now
+  auto next = node_->Train(Args("--job next --bytes 18000000 --steps 100000 --every 5 --step-ms 20"));
+  EXPECT_TRUE(next->WaitFor("CAPTURED", Millis(10'000))) << next->Errors() << node_->AgentLog();
+  for (const std::string& line : next->lines()) EXPECT_EQ(line.find("REGION_FULL"), line.npos) << line;
+  EXPECT_NE(node_->AgentLog().find("region.reclaim"), std::string::npos) << node_->AgentLog();
+  next->Kill();
 }
 
 TEST_F(ScrubTest, NothingIsReadBeforeItsTime) {
