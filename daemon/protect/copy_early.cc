@@ -32,7 +32,7 @@ void CopySender::StartEarly(const Key& to, const Filling& filling) {
   const auto failure = failures_.find(to);
   const bool failed =
       failure != failures_.end() && failure->second.id == filling.id && clock_.Monotonic() < failure->second.again;
-  if (!counted_ || busy || failed) return;
+  if (!counted_ || plan_.held() || busy || failed) return;
   Sending sending;
   sending.id = filling.id;
   sending.held.head = filling.head;

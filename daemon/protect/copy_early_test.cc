@@ -113,6 +113,16 @@ TEST_F(CopyEarlyTest, NothingIsEarlyBeforeTheStepBeforeIsCounted) {
   EXPECT_TRUE(calls_.offers.empty());
 }
 
+TEST_F(CopyEarlyTest, NothingIsEarlyWhileRanksLoad) {
+  Counted();
+  Protect(10, 10, "a", v1::State::LOAD);
+  Capture(20, {1});
+  EXPECT_TRUE(calls_.offers.empty());
+  Protect(10, 10, "a", v1::State::RUN);
+  Capture(20, {1});
+  EXPECT_EQ(calls_.offers.size(), 1u);
+}
+
 TEST_F(CopyEarlyTest, WhereNobodyKeepsCopiesNothingIsAsked) {
   EXPECT_FALSE(sender_->sends_early()) << "no STATE yet";
   Capture(20, {1});

@@ -52,21 +52,33 @@ void CopyKeeper::VerifyAdopted() {
   }
 }
 
+// Not pinned: a newer copy may take the slot before it is read, or while it is, and then what was read says nothing.
+// All copies wait here for their turn, which may take longer than the owner of the next step has patience.
 void CopyKeeper::Verify(const region::PeerEntry& entry) {
-  const std::string job = entry.job;
-  auto copy = region_.peers().OpenCopy(job, entry.key, entry.id);
+  const auto copy = region_.peers().OpenCopy(entry.job, entry.key, entry.id);
   if (!copy.ok()) return;
-  auto held = std::make_shared<region::PeerCopy>(*std::move(copy));
-  auto progress = std::make_shared<region::Progress>(held->record->slot_bytes);
+  auto progress = std::make_shared<region::Progress>(copy->record->slot_bytes);
   region_.under_way().Add(progress);
   RunAsync<absl::Status>(
-      loop_, work_, [held, progress] { return region::VerifySlot(*held->file, *held->record, *progress); },
-      scope_.Bind([this, held, job, key = entry.key, id = entry.id](const absl::Status& status) {
-        if (status.ok()) return (void)region_.peers().MarkVerified(job, key, id);
-        Log(kError, "copy.damaged").Job(job).Rank(key.number).Snapshot(id).Error(status);
-        if (!region_.peers().Quarantine(job, key, id).ok()) return;
-        handler_.changed(job);
+      loop_, work_,
+      [record = copy->record, weak = std::weak_ptr<region::SlotFile>(copy->file), progress]() -> absl::Status {
+        const auto file = weak.lock();
+        if (file == nullptr) return Error(ErrorCode::CANCELLED, "it was given up");
+        return region::VerifySlot(*file, *record, *progress);
+      },
+      scope_.Bind([this, job = entry.job, key = entry.key, record = copy->record](const absl::Status& status) {
+        Verified(job, key, *record, status);
       }));
+}
+
+void CopyKeeper::Verified(const std::string& job, const region::PeerKey& key, const region::SlotRecord& record,
+                          const absl::Status& status) {
+  const SnapshotId id = record.id();
+  const auto still = region_.peers().OpenCopy(job, key, id);
+  if (!still.ok() || still->record.get() != &record) return;
+  if (status.ok()) return (void)region_.peers().MarkVerified(job, key, id);
+  Log(kError, "copy.damaged").Job(job).Rank(key.number).Snapshot(id).Error(status);
+  if (region_.peers().Quarantine(job, key, id).ok()) handler_.changed(job);
 }
 
 void CopyKeeper::Heard(const v1::State& state) {

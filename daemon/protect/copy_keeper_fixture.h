@@ -32,9 +32,10 @@ class CopyKeeperTest : public region::PeerStoreTest {
     Make();
   }
 
-  void Make() {
+  void Make() { Make(work_); }
+  void Make(Executor& work) {
     keeper_ = std::make_unique<CopyKeeper>(
-        *loop_, clock_, *region_, work_,
+        *loop_, clock_, *region_, work,
         CopyKeeper::Handler{[this](const std::string& job) { return job == "gpt" ? state_ : nullptr; },
                             [this](const std::string&, Rank, const SnapshotId&) {
                               if (own_.has_value()) return absl::StatusOr<HeldSnapshot>(*own_);

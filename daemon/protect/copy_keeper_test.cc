@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <utility>
 
 #include "daemon/protect/copy_keeper_fixture.h"
@@ -321,24 +319,6 @@ TEST_F(CopyKeeperTest, ALongTransferKeepsItsName) {
   Settle();
   Pass(seconds(90));
   EXPECT_FALSE(Held(kTen));
-}
-
-TEST_F(CopyKeeperTest, ACopyThatWasDamagedWhileTheAgentWasAwayIsOfferedToNobody) {
-  ASSERT_NO_FATAL_FAILURE(Bring(kTen));
-  keeper_.reset();
-  Restart();
-  for (const auto& file : std::filesystem::directory_iterator(PeerDir())) {
-    if (file.path().filename().string().rfind("slot-", 0) != 0) continue;
-    std::fstream bytes(file.path(), std::ios::in | std::ios::out | std::ios::binary);
-    bytes.seekp(5000);
-    bytes.put('\x55');
-  }
-  Make();
-  keeper_->VerifyAdopted();
-  Settle();
-  EXPECT_TRUE(keeper_->CopiesOf("gpt").empty());
-  EXPECT_EQ(changes_, 2) << "it came, and it went";
-  EXPECT_EQ(CodeOf(Describe(kTen).status()), ErrorCode::NOT_FOUND);
 }
 
 }  // namespace

@@ -64,6 +64,7 @@ void CopySender::OnState(StatePtr state) {
   std::erase_if(groups_, [this](const RankGroup& group) {
     return std::find(group.agents.begin(), group.agents.end(), agent_) == group.agents.end();
   });
+  plan_.Hold(state_->phase() == v1::State::LOAD);
   DropEarly([this](const Key& to, const Sending& sending) {
     return sending.id.attempt != state_->attempt() || OwedBy({to.rank}).count(to) == 0;
   });

@@ -3,6 +3,9 @@
 //
 //   Offer ── token ──► Move (all chunks; slot pinned) ── acknowledged ──► Seal ──► the holder has verified it
 //
+// While ranks load nothing is begun: a restore may need the same links, and the memory of the same holder. What is
+// under way goes on.
+//
 // What counts as protected is what the holders REPORT, not what comes back here.
 //
 // Early. A capture goes to the holders while it is made, chunk by chunk, before anybody knows whether it will be

@@ -69,12 +69,14 @@ class CopySenderTest : public ::testing::Test {
     return HeldSnapshot{*head, std::make_shared<region::SlotRecord>(*record), file_, std::move(keep)};
   }
   // `owner`: who has rank 7 by the decision; without one none was made.
-  void Protect(StepId step, StepId complete = 0, const std::string& owner = "") {
+  void Protect(StepId step, StepId complete = 0, const std::string& owner = "",
+               v1::State::Phase phase = v1::State::GATHER) {
     auto state = std::make_shared<v1::State>();
     state->set_job("gpt");
     state->set_attempt(1);
     state->set_user("1000");
     state->set_copies(2);
+    state->set_phase(phase);
     state->add_groups()->mutable_agents()->Add("a");
     state->mutable_groups(0)->mutable_agents()->Add("b");
     if (!owner.empty()) {

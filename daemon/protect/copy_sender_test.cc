@@ -60,6 +60,36 @@ TEST_F(CopySenderTest, ARankThatIsOnAnotherNodeNowIsThatNodesMatter) {
   EXPECT_EQ(sender_->plan().count().owed, 0u);
 }
 
+// A restore needs the same links, and the same memory of the node that took the place of the one that was lost.
+TEST_F(CopySenderTest, WhileRanksLoadNothingIsBegun) {
+  Protect(10, 0, "a", v1::State::LOAD);
+  Pass(seconds(60));
+  EXPECT_TRUE(calls_.offers.empty());
+  Protect(10, 0, "a", v1::State::RUN);
+  EXPECT_EQ(calls_.offers.size(), 1u);
+}
+
+TEST_F(CopySenderTest, WhatMovesAsRanksLoadGoesOn) {
+  Protect(10, 0, "a", v1::State::RUN);
+  const FakeCopyCalls::Moved sent = Begin();
+  Protect(10, 0, "a", v1::State::LOAD);
+  EXPECT_FALSE(sent.move->cancelled);
+  sent.done(absl::OkStatus());
+  Take(calls_.seals).answer(v1::SealResponse());
+  EXPECT_EQ(sender_->plan().count().done, 1u);
+}
+
+// Nobody was asked meanwhile.
+TEST_F(CopySenderTest, LoadingIsNoTimeThatAHolderHasNotTakenACopy) {
+  Protect(10, 0, "a", v1::State::RUN);
+  Take(calls_.offers).answer(Error(ErrorCode::BUSY, "no slot is free yet"));
+  Protect(10, 0, "a", v1::State::LOAD);
+  Pass(seconds(100));
+  Protect(10, 0, "a", v1::State::RUN);
+  Take(calls_.offers).answer(Error(ErrorCode::BUSY, "no slot is free yet"));
+  EXPECT_THAT(refused_, IsEmpty());
+}
+
 // Of an image of three chunks, to the other four of its group: a chunk to each of three, and nothing to the last, who
 // has to know of the image all the same.
 TEST_F(CopySenderTest, WithParityEachOfTheOthersGetsItsBlock) {

@@ -38,6 +38,16 @@ void Plan::SetTarget(const SnapshotId& snapshot, std::set<CopyKey> owed, bool co
   }
 }
 
+// What was late stays so: its holder has shown no room.
+void Plan::Hold(bool hold) {
+  const bool goes_on = held_ && !hold;
+  held_ = hold;
+  if (!goes_on) return;
+  for (auto& [key, copy] : copies_) {
+    if (!copy.late) copy.failing_since = copy.unserved_since = std::nullopt;
+  }
+}
+
 // For another step.
 Plan::Copy Plan::Anew(const Copy& copy) {
   Copy anew;
@@ -60,7 +70,7 @@ bool IsWaiting(const absl::Status& status) {
 bool Plan::Wanted(const CopyKey& key) const { return owed_.count(key) != 0; }
 
 bool Plan::Startable(const Copy& copy) const {
-  return copy.state == State::kWaiting || (copy.state == State::kDone && !counted_);
+  return !held_ && (copy.state == State::kWaiting || (copy.state == State::kDone && !counted_));
 }
 
 void Plan::Ended(const CopyKey& to, const SnapshotId& snapshot, const absl::Status& status, Nanos now, bool had_room) {

@@ -16,6 +16,8 @@
 // given it a slot takes it when its turn comes, after others' copies: it is waited for as long as the holder takes any,
 // and `turn` beyond that.
 //
+// While it is held nothing is started, and no time counts against a holder: nobody asks it.
+//
 // Pure: no I/O, no clock. One thread.
 #ifndef CKPTD_DAEMON_PROTECT_PLAN_H_
 #define CKPTD_DAEMON_PROTECT_PLAN_H_
@@ -68,6 +70,9 @@ class Plan {
   // coordinator knows of all copies.
   void SetTarget(const SnapshotId& snapshot, std::set<CopyKey> owed, bool counted);
 
+  void Hold(bool hold);
+  [[nodiscard]] bool held() const { return held_; }
+
   // An order to start `to` has ended: OK, the holder has verified it. `had_room`: it had given it a slot, and not taken
   // that back.
   void Ended(const CopyKey& to, const SnapshotId& snapshot, const absl::Status& status, Nanos now,
@@ -119,6 +124,7 @@ class Plan {
   SnapshotId target_;
   std::set<CopyKey> owed_;
   bool counted_ = false;
+  bool held_ = false;
   std::map<CopyKey, Copy> copies_;
   absl::Status last_error_;
 };

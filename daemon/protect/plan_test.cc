@@ -180,6 +180,20 @@ TEST(Plan, OneThatWasOverdueAndHasRoomIsGivenTimeAgain) {
   EXPECT_TRUE(EndsOverdue(plan, {0, "b"}, busy, 90, !kHadRoom));
 }
 
+TEST(Plan, WhileItIsHeldNothingIsStartedAndNoTimePasses) {
+  Plan plan = PlanOfRoom();
+  plan.SetTarget(kTen, Owed({"b"}, {0}), false);
+  EXPECT_FALSE(EndsOverdue(plan, {0, "b"}, Broken(), 10, !kHadRoom));
+  EXPECT_THAT(Told(plan, milliseconds(20)), ElementsAre("start 0 to b step 10"));
+  plan.Hold(true);
+  plan.Ended({0, "b"}, kTen, Broken(), milliseconds(30));
+  EXPECT_THAT(Told(plan, milliseconds(90)), IsEmpty());
+  EXPECT_EQ(plan.wake(), std::nullopt);
+  plan.Hold(false);
+  EXPECT_FALSE(EndsOverdue(plan, {0, "b"}, Broken(), 90, !kHadRoom));
+  EXPECT_TRUE(EndsOverdue(plan, {0, "b"}, Broken(), 120, !kHadRoom));
+}
+
 TEST(Plan, AHolderThatHasRoomIsGivenTimeUntilItTakesNoneForLong) {
   Plan plan = PlanOfRoom();
   plan.SetTarget(kTen, Owed({"b"}, {0}), false);
