@@ -162,3 +162,108 @@ def test_a_loader_whose_length_changes_with_the_epoch_resumes():
     again = ckptd.batches(Epochs(range(3)))
     again.load_state_dict(data.state_dict())
     assert [next(again) for _ in range(3)] == [next(data) for _ in range(3)] == [2, 3, 0]
+
+
+class Late(Dataset):
+    """Makes its generators with its first item, as one does that is copied into workers before."""
+
+    def __init__(self, make):
+        self.make = make
+        self.random = self.same = None
+
+    def __len__(self):
+        return 23
+
+    def __getitem__(self, index):
+        if self.random is None:
+            self.random = self.same = self.make()
+        return torch.tensor([index, draw(self.same)], dtype=torch.float64)
+
+
+class LateStream(Late, IterableDataset):
+    def __iter__(self):
+        return map(self.__getitem__, range(23))
+
+
+def draw(generator):
+    if isinstance(generator, torch.Generator):
+        return torch.rand((), generator=generator).item()
+    return generator.random() if hasattr(generator, "random") else generator.random_sample()
+
+
+class Unknown(random.Random):
+    """Of a class that only the user can make."""
+
+
+KINDS = {
+    "torch": torch.Generator,
+    "python": random.Random,
+    "numpy": np.random.default_rng,
+    "another of numpy": lambda: np.random.Generator(np.random.Philox()),
+    "numpy's old one": np.random.RandomState,
+}
+
+
+@pytest.mark.parametrize("dataset", [Late, LateStream])
+@pytest.mark.parametrize("kind", KINDS)
+def test_generators_that_are_made_with_the_first_item(kind, dataset):
+    def make():
+        return ckptd.batches(DataLoader(dataset(KINDS[kind]), batch_size=4))
+
+    for position in (1, 6, 8):
+        data = make()
+        run(data, position)
+        state = data.state_dict()
+        expected = [text(next(data)) for _ in range(9)]
+        again = make()
+        again.load_state_dict(state)
+        assert [text(next(again)) for _ in range(9)] == expected, f"resumed at batch {position}"
+        assert again.loader.dataset.same is again.loader.dataset.random, "it was one"
+
+
+def state_behind_one_batch(make):
+    data = ckptd.batches(DataLoader(Late(make), batch_size=4))
+    next(data)
+    return data.state_dict()
+
+
+def of_older_version(state):
+    start = {**state["start"], "own": [saved for *_, saved in state["start"]["own"]]}
+    return {**state, "own": [saved for *_, saved in state["own"]], "start": start}
+
+
+def test_generators_saved_without_names():
+    data = ckptd.batches(DataLoader(DATA, batch_size=4, shuffle=True, generator=torch.Generator()))
+    run(data, 3)
+    older = of_older_version(data.state_dict())
+    again = ckptd.batches(DataLoader(DATA, batch_size=4, shuffle=True, generator=torch.Generator()))
+    again.load_state_dict(older)
+    assert [text(next(again)) for _ in range(9)] == [text(next(data)) for _ in range(9)]
+    late = ckptd.batches(DataLoader(Late(random.Random), batch_size=4))
+    late.load_state_dict(of_older_version(state_behind_one_batch(random.Random)))
+    with pytest.raises(ValueError, match="1 generators were saved, the loader has 0; make in __init__ those that its"):
+        next(late)
+
+
+def test_generators_that_cannot_be_resumed_are_named():
+    def resumed(state, dataset):
+        data = ckptd.batches(DataLoader(dataset, batch_size=4))
+        data.load_state_dict(state)
+        next(data)
+
+    state = state_behind_one_batch(Unknown)
+    with pytest.raises(ValueError, match=r"dataset.random and dataset.same was a Unknown .* make it in __init__"):
+        resumed(state, Late(Unknown))
+    dataset = Late(random.Random)
+    dataset.random = dataset.same = Unknown()
+    del state["start"]["own"][:]
+    with pytest.raises(ValueError, match="dataset.random and dataset.same had no generator of its own when this was"):
+        resumed(state, dataset)
+    state["start"]["own"] = state["own"]
+    resumed(state, dataset)
+    dataset.same = dataset.random = torch.Generator()
+    with pytest.raises(ValueError, match="dataset.random was saved as a Unknown, which it is not now"):
+        resumed(state, dataset)
+    dataset.same, dataset.random = Unknown(), Unknown()
+    with pytest.raises(ValueError, match="dataset.same had no generator of its own when this was saved; resume with"):
+        resumed(state, dataset)

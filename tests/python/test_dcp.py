@@ -1,15 +1,19 @@
 """torch.distributed.checkpoint through the agent, with the real torch: one process."""
 
+import gc
 import pathlib
 import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import ckptd
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from ckptd.torch import _pieces
+from ckptd.torch._link import Link
 from ckptd.torch._source import _Batch
 from ckptd.torch.dcp import Stager, StorageReader, StorageWriter, step_of
 from conftest import BUILD
@@ -271,6 +275,36 @@ def test_reading_beside_a_trainer_needs_no_agent(ours):
     )
     assert done.stdout.split() == ["2", "storage", state(2)["model"]["b"].sum().item().hex()], done.stderr
     save(3)  # the trainer was not disturbed
+
+
+@pytest.mark.parametrize("how", ["save", "async_save", "a save that is refused"])
+def test_no_copy_of_the_state_stays_behind_a_save(ours, monkeypatch, how):
+    made = []
+
+    def noted(tensor, name):
+        names.append(name)
+        made.append(weakref.ref(found := plain(tensor, name)))
+        return found
+
+    plain = _pieces.plain
+    monkeypatch.setattr(_pieces, "plain", noted)
+    if how == "a save that is refused":
+        monkeypatch.setattr(Link, "_await_memory", refuse)
+    for step in (1, 2):
+        names = []
+        if how == "save":
+            save(step)
+        elif how == "async_save":
+            dcp.async_save(state(step), checkpoint_id=f"step-{step}", storage_writer=StorageWriter("gpt")).result(60)
+        else:
+            with pytest.raises(CheckpointException, match="no room"):
+                save(step)
+        gc.collect()
+        assert len(names) == 8 and not any(copy() is not None for copy in made), "a copy is as big as the state"
+
+
+def refuse(*_):
+    raise ckptd.SaveError("no room")
 
 
 KILLED = """

@@ -121,6 +121,37 @@ def test_a_close_is_over_at_its_timeout(waiting):
     assert not waiting[0].alive
 
 
+def test_an_exception_inside_with_is_not_held_up(waiting, monkeypatch):
+    monkeypatch.setattr("ckptd.checkpointer._CLOSE_TIMEOUT", 20)
+    checkpointer, save = waiting
+    began = time.monotonic()
+    with pytest.raises(ZeroDivisionError), checkpointer:
+        raise ZeroDivisionError
+    assert time.monotonic() - began < 5 and not checkpointer.alive
+
+
+def test_a_capture_is_finished_behind_an_exception(agent):
+    held = {"x": ckptd.lazy(torch.ones(BYTES // 4))}
+    checkpointer = ckptd.Checkpointer(held, job="w", selfcheck="off", on_error="raise")
+    checkpointer.restore()
+    step = until_ready(checkpointer, 1)
+    with pytest.raises(ZeroDivisionError), checkpointer:
+        checkpointer.save(step)
+        raise ZeroDivisionError
+    again = {"x": ckptd.lazy(torch.zeros(BYTES // 4))}
+    with ckptd.Checkpointer(again, job="w", on_error="raise") as checkpointer:
+        assert checkpointer.restore() == step and torch.equal(again["x"], held["x"])
+
+
+def test_a_capture_that_is_given_up_behind_an_exception_is_told(waiting, monkeypatch):
+    checkpointer, _ = waiting
+    monkeypatch.setattr(checkpointer._session, "gate", lambda: -1)
+    monkeypatch.setattr(_lib, "sentence", lambda: "step 7: the capture was not done")
+    with pytest.warns(UserWarning, match="ckptd: step 7: the capture was not done"), pytest.raises(ZeroDivisionError):
+        with checkpointer:
+            raise ZeroDivisionError
+
+
 def test_dcp_does_not_wait_for_memory_that_will_not_come(agent, monkeypatch):
     link = Link("w", 0, 1, None)
     info = _lib.InfoView(broken=1, last_code=-34, last_sentence=b"thread ckpt-session of libckpt ended")

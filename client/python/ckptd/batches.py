@@ -100,13 +100,13 @@ class Batches:
             return self._resumed_by_itself(resume)
         if resume["start"] is None:
             return self._begin()
-        now = self._generators()
+        now = rng.capture()
         self._prepare_epoch()
         self._start = resume["start"]
         iterator = skipped(
             self.loader, self.batch, lambda: self._set_generators(resume["start"]), self._start["reused"]
         )
-        self._set_generators(now)
+        rng.apply(now)
         self._set_own(resume["own"])
         return iterator
 
@@ -179,17 +179,66 @@ def _length(loader: Any) -> int | None:
 
 
 def own_states(loader: Any) -> list[Any]:
-    """States of the generator objects of the loader, which the global ones do not cover."""
-    return [rng.generator_state(generator) for generator in generators_of(loader)]
+    """[names, kind, state] of each generator object of the loader, which the global ones do not cover."""
+    found = generators_of(loader)
+    return [[names, rng.generator_kind(generator), rng.generator_state(generator)] for names, generator in found]
 
 
 def set_own_states(loader: Any, states: list[Any]) -> None:
-    """Inverse of `own_states`. ValueError for a loader with more or fewer generators."""
+    """Inverse of `own_states`. A generator that is made with the first item is made here when it was there by then.
+
+    ValueError, naming it, for one that was not saved, and for one that cannot be made."""
+    if not all(isinstance(saved, list) for saved in states):
+        states = _named_by_order(loader, states)
+    present = _present(loader, states)
+    for names, kind, state in states:
+        generator = present.get(names[0]) or _make(loader, names, kind, state)
+        try:
+            rng.set_generator_state(generator, state)
+        except Exception as failed:
+            raise ValueError(
+                f"ckptd.batches: {names[0]} was saved as a {kind}, which it is not now: {failed}"
+            ) from failed
+
+
+def _named_by_order(loader: Any, states: list[Any]) -> list[Any]:
+    """As `own_states` gives them: states of a version that saved them without names."""
     found = generators_of(loader)
     if len(found) != len(states):
-        raise ValueError(f"ckptd.batches: {len(states)} generators were saved, the loader has {len(found)}")
-    for generator, state in zip(found, states):
-        rng.set_generator_state(generator, state)
+        there = f" ({', '.join(names[0] for names, _ in found)})" if found else ""
+        raise ValueError(
+            f"ckptd.batches: {len(states)} generators were saved, the loader has {len(found)}{there}; make in __init__ "
+            "those that its dataset makes with the first item"
+        )
+    return [[names, rng.generator_kind(one), state] for (names, one), state in zip(found, states)]
+
+
+def _present(loader: Any, states: list[Any]) -> dict[str, Any]:
+    """The generators that the loader has, by the first of the names under which each was saved."""
+    present: dict[str, Any] = {}
+    for names, generator in generators_of(loader):
+        saved = next((saved[0] for saved, *_ in states if set(names) <= set(saved)), None)
+        if saved is None or saved in present:
+            raise ValueError(
+                f"ckptd.batches: {' and '.join(names)} had no generator of its own when this was saved; resume with "
+                "the loader as it was then, in a new process"
+            )
+        present[saved] = generator
+    return present
+
+
+def _make(loader: Any, names: list[str], kind: str, state: Any) -> Any:
+    """A generator that the loader does not have yet, put where it was."""
+    generator, parts = rng.new_generator(kind, state), _parts(loader)
+    places = [(parts.get(owner), attribute) for owner, _, attribute in (name.rpartition(".") for name in names)]
+    if generator is None or any(part is None or getattr(part, name, None) is not None for part, name in places):
+        raise ValueError(
+            f"ckptd.batches: {' and '.join(names)} was a {kind} when this was saved, which is missing and cannot be "
+            "made; make it in __init__"
+        )
+    for part, name in places:
+        setattr(part, name, generator)
+    return generator
 
 
 def generator_states(loader: Any) -> dict[str, Any]:
@@ -205,7 +254,7 @@ def set_generator_states(loader: Any, states: dict[str, Any]) -> None:
 
 def set_epoch(loader: Any, epoch: int) -> None:
     """Tells loader, samplers and dataset, as far as they want to know."""
-    for part in _parts(loader):
+    for part in _parts(loader).values():
         if callable(getattr(part, "set_epoch", None)):
             part.set_epoch(epoch)
 
@@ -235,23 +284,33 @@ def refuse_without_position(value: Any, path: str) -> None:
         )
 
 
-def _parts(loader: Any) -> list[Any]:
-    """Loader, samplers and dataset: who may have `set_epoch` or a generator of its own. Each once."""
+def _parts(loader: Any) -> dict[str, Any]:
+    """Loader, samplers and dataset, by name: who may have `set_epoch` or a generator of its own. Each once."""
     batch_sampler = getattr(loader, "batch_sampler", None)
-    found = [loader, getattr(loader, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None)]
-    found.append(getattr(loader, "dataset", None))
-    return list({id(part): part for part in found if part is not None}.values())
+    named = {
+        "loader": loader,
+        "sampler": getattr(loader, "sampler", None),
+        "batch_sampler": batch_sampler,
+        "batch_sampler.sampler": getattr(batch_sampler, "sampler", None),
+        "dataset": getattr(loader, "dataset", None),
+    }
+    once = {id(part): name for name, part in reversed(named.items()) if part is not None}
+    return {name: part for name, part in named.items() if once.get(id(part)) == name}
 
 
-def generators_of(loader: Any) -> list[Any]:
-    """Generator objects that loader, samplers and dataset hold as attributes, each once."""
-    found = [item for part in _parts(loader) for item in getattr(part, "__dict__", {}).values()]
-    return list({id(item): item for item in found if rng.is_generator(item)}.values())
+def generators_of(loader: Any) -> list[tuple[list[str], Any]]:
+    """Generator objects that loader, samplers and dataset hold as attributes, each once with its names."""
+    found: dict[int, tuple[list[str], Any]] = {}
+    for owner, part in _parts(loader).items():
+        for name, value in getattr(part, "__dict__", {}).items():
+            if rng.is_generator(value):
+                found.setdefault(id(value), ([], value))[0].append(f"{owner}.{name}")
+    return list(found.values())
 
 
 def _seeded(loader: Any) -> list[Any]:
     """accelerate's seedable samplers: they seed their generator with `initial_seed` + epoch when an epoch begins."""
-    return [part for part in _parts(loader) if hasattr(part, "initial_seed") and hasattr(part, "generator")]
+    return [part for part in _parts(loader).values() if hasattr(part, "initial_seed") and hasattr(part, "generator")]
 
 
 def make_generators(loader: Any) -> None:
@@ -263,8 +322,8 @@ def make_generators(loader: Any) -> None:
 
 def _give_generator(loader: Any, generator: torch.Generator) -> None:
     """Parts that would draw from the global generator draw from `generator`."""
-    for part in _parts(loader)[:-1] if hasattr(loader, "dataset") else _parts(loader):
-        if hasattr(part, "generator") and part.generator is None:
+    for name, part in _parts(loader).items():
+        if name != "dataset" and hasattr(part, "generator") and part.generator is None:
             part.generator = generator
 
 

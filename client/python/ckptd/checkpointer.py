@@ -111,8 +111,12 @@ class Checkpointer:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None or not self._postmortem:  # what an exception leaves behind can be captured
+        if kind is None:
             self.close()
+        elif not self._postmortem:  # what an exception leaves behind can be captured
+            if self._session.gate():
+                warnings.warn(f"ckptd: {_lib.sentence()}", stacklevel=2)
+            self.close(0)  # the agent writes without this process what was captured; the others may never come
 
     # ---- restore
 

@@ -108,6 +108,35 @@ def set_generator_state(generator: Any, state: Any) -> None:
         _bits(generator).state = state
 
 
+def generator_kind(generator: Any) -> str:
+    """Its type in words, which `new_generator` knows unless it is a class of somebody else's."""
+    if type(generator) is torch.Generator:
+        return f"torch.Generator on {generator.device.type}"
+    if type(generator) is random.Random:
+        return "random.Random"
+    numpy = sys.modules.get("numpy")
+    for name in ("Generator", "RandomState"):
+        if numpy is not None and type(generator) is getattr(numpy.random, name):
+            return f"numpy.random.{name}"
+    return type(generator).__qualname__
+
+
+def new_generator(kind: str, state: Any) -> Any:
+    """One of that kind, which takes `state`; None where the kind is not known."""
+    library, _, name = kind.rpartition(".")
+    if kind.startswith("torch.Generator on "):
+        return torch.Generator(kind.rpartition(" ")[2])
+    if kind == "random.Random":
+        return random.Random()
+    if library != "numpy.random":
+        return None
+    import numpy
+
+    bits = getattr(numpy.random, state["bit_generator"], None)
+    known = isinstance(bits, type) and issubclass(bits, numpy.random.BitGenerator)
+    return getattr(numpy.random, name)(bits()) if known else None
+
+
 def _bits(generator: Any) -> Any:
     """What a NumPy generator draws its bits from."""
     return generator.bit_generator if hasattr(generator, "bit_generator") else generator._bit_generator

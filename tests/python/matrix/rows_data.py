@@ -150,6 +150,24 @@ def drawing() -> Loop:
     return loop(DataLoader(Drawing(), 4))
 
 
+class DrawingLate(Drawing):
+    """Makes its generator with the first item: a fresh process has none when it resumes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noise = None
+
+    def __getitem__(self, index: int) -> Any:
+        if self.noise is None:
+            self.noise = np.random.default_rng(3)
+        return super().__getitem__(index)
+
+
+@row("a dataset that makes its generator with the first item", "own generators", "position")
+def drawing_late() -> Loop:
+    return loop(DataLoader(DrawingLate(), 4))
+
+
 class Augmented(Dataset):
     """Noise on every item."""
 

@@ -58,7 +58,7 @@ class Link:
         self._loaded = False  # whether this process read a checkpoint of this attempt
         self._floor = 0  # steps at or below it exist
         self._last: int | None = None  # newest save of this link
-        self.pieces: Pieces | None = None  # what is registered; keeps the memory that the copy thread may read
+        self.pieces: Pieces | None = None  # what is registered; keeps the memory while the copy thread may read it
         self._room = 0  # bytes that the registered layout has for the document
 
     # ---- attempts
@@ -152,14 +152,19 @@ class Link:
 
     def capture(self, step: int, pieces: Pieces, deadline: Deadline) -> None:
         """Returns when the state is in the agent's memory and may be changed. SaveError when it is not."""
-        self._await_previous(deadline)
-        document = pieces.document()
-        known = self.pieces
-        if known is None or not pieces.same_as(known) or len(document) > self._room:
-            self._register(pieces, len(document))
-        self._await_memory(step, deadline)
+        try:
+            self._await_previous(deadline)
+            document = pieces.document()
+            known = self.pieces
+            if known is None or not pieces.same_as(known) or len(document) > self._room:
+                self._register(pieces, len(document))
+            self._await_memory(step, deadline)
+        except BaseException:
+            pieces.release()
+            raise
         self._last = step
         status = self._session.save(step, document, _lib.WAIT_FOR_SLOT) or self._session.gate()
+        pieces.release()  # not when a signal ends it: then the capture goes on
         if status:
             raise self._dropped(step, status)
 

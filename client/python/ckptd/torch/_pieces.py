@@ -41,7 +41,7 @@ class Piece(NamedTuple):
 
 
 class Pieces:
-    """Everything of one save. Holds the memory that is captured, as contiguous host tensors."""
+    """Everything of one save. Holds the memory that is captured, as contiguous host tensors, until `release`."""
 
     def __init__(self, plan: SavePlan, planner: Any, rank: int, before: Pieces | None) -> None:
         """before: what the save before stored, for the room that it had. TypeError, naming the item, for what cannot
@@ -51,6 +51,7 @@ class Pieces:
         self._rank = rank
         self._pieces: list[Piece] = []
         self._tensors: list[torch.Tensor] = []
+        self._addresses: list[int] = []
         self._ranges: dict[str, tuple[int, int]] = {}
         self._planner_data = plan.planner_data
         texts: list[bytes] = []
@@ -64,6 +65,7 @@ class Pieces:
                 self._add(item, data)
             self.results.append(WriteResult(item.index, self._size_of(item), rank))
         self._pack(b"".join(texts), before)
+        self._addresses = [tensor.data_ptr() for tensor in self._tensors]
         names = [*self._ranges, *{piece.name for piece in self._pieces}]
         if len(names) != len(set(names)):
             raise ValueError("the plan has a tensor and a plain value of one name")
@@ -109,10 +111,11 @@ class Pieces:
 
     def same_as(self, other: Pieces) -> bool:
         """Whether layout and addresses are those of `other`."""
-        return self._pieces == other._pieces and self._addresses() == other._addresses()
+        return self._pieces == other._pieces and self._addresses == other._addresses
 
-    def _addresses(self) -> list[int]:
-        return [tensor.data_ptr() for tensor in self._tensors]
+    def release(self) -> None:
+        """Lets go of the memory, which nobody reads any more: copies of what is on a GPU are as big as the state."""
+        self._tensors = []
 
     def document(self) -> bytes:
         """JSON text of the extra tensor."""
@@ -136,7 +139,7 @@ class Pieces:
             "shapes": _numbers(piece.shape for piece in pieces),
             "shard_offsets": _numbers(piece.offsets for piece in pieces),
             "global_shapes": _numbers(piece.whole for piece in pieces),
-            "data": np.array(self._addresses(), dtype=np.uint64),
+            "data": np.array(self._addresses, dtype=np.uint64),
         }
         pointers = {name: array.ctypes.data_as(_lib.c_void_p) for name, array in arrays.items()}
         text = b"".join(names)
