@@ -77,6 +77,7 @@ void PeerLinks::TryToStart() {
   if (links.ok()) {
     links_ = *std::move(links);
     Log(kInfo, "peers.listening").Field("address", ListenAddress());
+    taken_.reset();
     return TakeView();
   }
   Log(kError, "peers.no_links").Error(why_not_);
@@ -162,7 +163,7 @@ absl::StatusOr<std::unique_ptr<transport::Links>> PeerLinks::MakeLinks() {
   };
   CKPTD_ASSIGN_OR_RETURN(options.domains, membership::ParseLabels(config_.labels));
   options.heard_domains = [this](const std::string& name, const transport::Domains& domains) {
-    loop_.After(Nanos(0), scope_.Bind([this, name, domains] { membership_.Learn(name, domains); }));
+    HeardDomains(name, domains);
   };
   options.copy_host = handler_.copies;
   for (const auto& bulk : bulks_) options.bulks.push_back(bulk.get());
@@ -178,8 +179,17 @@ absl::StatusOr<std::unique_ptr<transport::Links>> PeerLinks::MakeLinks() {
 }
 #endif
 
+// A cluster that starts says them all at once: they are told together.
+void PeerLinks::HeardDomains(const std::string& name, const membership::Labels& domains) {
+  if (heard_.empty()) loop_.After(Nanos(0), scope_.Bind([this] { membership_.Learn(std::exchange(heard_, {})); }));
+  heard_[name] = domains;
+}
+
+// Links do not look at failure domains, and each of them is judged anew with every view that they are given.
 void PeerLinks::TakeView() {
   const auto view = membership_.view();
+  const Taken now{view->nodes, membership_.self()};
+  if (std::exchange(taken_, now) == now) return;
   std::vector<transport::PeerNode> others;
   std::vector<std::string> members{self_.agent};
   for (const membership::Member& member : view->members) {

@@ -10,6 +10,7 @@
 #define CKPTD_DAEMON_APP_PEER_LINKS_H_
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -94,6 +95,7 @@ class PeerLinks final : private transport::LinkSink {
   void AddBulk(transport::BulkWay way, absl::StatusOr<std::unique_ptr<transport::BulkPort>> port);
   void OpenBulk();
   [[nodiscard]] std::string ListenAddress() const;
+  void HeardDomains(const std::string& name, const membership::Labels& domains);
   void TakeView();
   void SendTo(const std::string& agent, const transport::LinkMessage& message);
 
@@ -105,6 +107,13 @@ class PeerLinks final : private transport::LinkSink {
   const Self self_;
   const Handler handler_;
   const bool speaks_;
+  struct Taken {
+    uint64_t nodes = 0;  // membership::View
+    membership::Standing self;
+    bool operator==(const Taken&) const = default;
+  };
+  std::optional<Taken> taken_;                       // by the links, and as members_
+  std::map<std::string, membership::Labels> heard_;  // and not told the membership yet
   std::vector<std::string> members_;
   std::vector<std::unique_ptr<transport::BulkPort>> bulks_;  // by peers.bulk; they outlive the links
   absl::Status why_no_bulk_;                                 // it was asked for, and cannot be

@@ -11,6 +11,7 @@
 #define CKPTD_DAEMON_MEMBERSHIP_MEMBERSHIP_H_
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -47,9 +48,9 @@ class Membership final : private SourceSink {
   [[nodiscard]] absl::Status WouldAdmit(const std::string& name, uint64_t generation) const {
     return state_.WouldAdmit(name, generation);
   }
-  // A member that Admit() believed says its own failure domains: ViewState::Learn.
-  void Learn(const std::string& name, const Labels& domains) {
-    if (state_.Learn(name, domains)) Tell();
+  // Members that Admit() believed say their own failure domains: ViewState::Learn. Watchers are told once.
+  void Learn(const std::map<std::string, Labels>& said) {
+    if (state_.Learn(said)) Tell();
   }
 
  private:

@@ -21,6 +21,7 @@ struct Standing {
   // stops writing to peers until this is OK again, with a higher generation. Else why it is no member yet. A source
   // that does not answer changes nothing of it.
   absl::Status status;
+  bool operator==(const Standing&) const = default;
 };
 
 class SourceSink {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -16,6 +17,12 @@ namespace {
 bool Before(const Member& a, const Member& b) {
   if (a.generation != b.generation) return a.generation > b.generation;
   return std::tie(a.name, a.address, a.domains) < std::tie(b.name, b.address, b.domains);
+}
+
+bool SameNodes(const std::vector<Member>& a, const std::vector<Member>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Member& one, const Member& other) {
+    return std::tie(one.name, one.address, one.generation) == std::tie(other.name, other.address, other.generation);
+  });
 }
 
 // One report on its way into a view.
@@ -106,6 +113,7 @@ bool ViewState::Said(std::vector<Member> members, Nanos now) {
   Merge(fence_, last, &next).Run(std::move(members));
   const bool same = last.number != 0 && next.members == last.members;
   next.number = same ? last.number : last.number + 1;
+  next.nodes = SameNodes(next.members, last.members) ? last.nodes : last.nodes + 1;
   std::erase_if(learnt_, [&](const auto& of) { return next.Find(of.first) == nullptr; });
   next.source_since = last.source.ok() && last.number != 0 ? last.source_since : now;
   if (same && last.source.ok() && next.refusals == last.refusals && next.refused == last.refused) return false;
@@ -120,17 +128,28 @@ void ViewState::AddLearnt(std::vector<Member>* members) const {
   }
 }
 
-bool ViewState::Learn(const std::string& name, const Labels& domains) {
+// Null: that is no news, or not to be believed.
+const Member* ViewState::FindToLearn(const std::string& name, const Labels& domains) const {
   const Member* known = view_->Find(name);
-  if (known == nullptr || known->domains == domains) return false;
-  if (!known->domains.empty() && learnt_.count(name) == 0) return false;  // the source said them
-  View next = *view_;
-  Member& member = next.members[static_cast<size_t>(known - view_->members.data())];
+  if (known == nullptr || known->domains == domains) return nullptr;
+  if (!known->domains.empty() && learnt_.count(name) == 0) return nullptr;  // the source said them
+  Member member = *known;
   member.domains = domains;
-  if (!CheckMember(member).ok()) return false;
-  learnt_[name] = domains;
-  ++next.number;
-  Publish(std::move(next));
+  return CheckMember(member).ok() ? known : nullptr;
+}
+
+bool ViewState::Learn(const std::map<std::string, Labels>& said) {
+  std::optional<View> next;
+  for (const auto& [name, domains] : said) {
+    const Member* known = FindToLearn(name, domains);
+    if (known == nullptr) continue;
+    if (!next) next = *view_;
+    next->members[static_cast<size_t>(known - view_->members.data())].domains = domains;
+    learnt_[name] = domains;
+  }
+  if (!next) return false;
+  ++next->number;
+  Publish(*std::move(next));
   return true;
 }
 

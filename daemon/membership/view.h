@@ -22,6 +22,7 @@ inline constexpr size_t kMaxRefusals = 32;  // that a view repeats; the others a
 
 struct View {
   uint64_t number = 0;          // grows when the members change, and only then; 0 = no source has spoken yet
+  uint64_t nodes = 0;           // the same, but for their failure domains
   std::vector<Member> members;  // by name, each once; no two with one address
 
   // What the source said last and is not in `members`, each with its reason; `refusals` counts all.
@@ -58,13 +59,14 @@ class ViewState {
   // The same of a node whose name nobody proved: no claim of its makes a difference.
   [[nodiscard]] absl::Status WouldAdmit(const std::string& name, uint64_t generation) const;
 
-  // A member says its own failure domains. They count where the source says none, as long as it stays a member. True
-  // when there is a new view() to look at.
-  bool Learn(const std::string& name, const Labels& domains);
+  // Members say their own failure domains. They count where the source says none, as long as it stays a member. True
+  // when there is a new view() to look at: one for all of them.
+  bool Learn(const std::map<std::string, Labels>& said);
 
   [[nodiscard]] const std::shared_ptr<const View>& view() const { return view_; }
 
  private:
+  [[nodiscard]] const Member* FindToLearn(const std::string& name, const Labels& domains) const;
   [[nodiscard]] absl::Status Told(absl::Status claim, const std::string& name) const;
   void Publish(View view) { view_ = std::make_shared<const View>(std::move(view)); }
 

@@ -51,22 +51,51 @@ TEST(ViewState, WhatAMemberSaysOfItselfCountsWhereTheSourceSaysNothing) {
   Member listed = At("b");
   listed.domains = {{"rack", "r1"}};
   ASSERT_TRUE(state.Said({At("a"), listed}, seconds(1)));
-  EXPECT_FALSE(state.Learn("c", {{"rack", "r9"}})) << "no member";
-  EXPECT_FALSE(state.Learn("b", {{"rack", "r9"}})) << "the source knows better";
-  EXPECT_FALSE(state.Learn("a", {{"rack", "r 9"}})) << "no label";
-  EXPECT_FALSE(state.Learn("a", {}));
+  EXPECT_FALSE(state.Learn({{"c", {{"rack", "r9"}}}})) << "no member";
+  EXPECT_FALSE(state.Learn({{"b", {{"rack", "r9"}}}})) << "the source knows better";
+  EXPECT_FALSE(state.Learn({{"a", {{"rack", "r 9"}}}})) << "no label";
+  EXPECT_FALSE(state.Learn({{"a", {}}}));
   EXPECT_EQ(state.view()->number, 1U);
-  EXPECT_TRUE(state.Learn("a", {{"rack", "r2"}}));
-  EXPECT_FALSE(state.Learn("a", {{"rack", "r2"}}));
+  EXPECT_TRUE(state.Learn({{"a", {{"rack", "r2"}}}}));
+  EXPECT_FALSE(state.Learn({{"a", {{"rack", "r2"}}}}));
   EXPECT_EQ(state.view()->number, 2U);
   EXPECT_EQ(state.view()->Find("a")->domains, (Labels{{"rack", "r2"}}));
   EXPECT_EQ(state.view()->Find("b")->domains, (Labels{{"rack", "r1"}}));
   EXPECT_FALSE(state.Said({At("a"), listed}, seconds(2))) << "the source says the same again";
-  EXPECT_TRUE(state.Learn("a", {{"rack", "r3"}})) << "it was restarted with another one";
+  EXPECT_TRUE(state.Learn({{"a", {{"rack", "r3"}}}})) << "it was restarted with another one";
   EXPECT_EQ(state.view()->Find("a")->domains, (Labels{{"rack", "r3"}}));
   ASSERT_TRUE(state.Said({listed}, seconds(3)));
   ASSERT_TRUE(state.Said({At("a"), listed}, seconds(4)));
   EXPECT_TRUE(state.view()->Find("a")->domains.empty()) << "it says them anew";
+}
+
+TEST(ViewState, WhatManyMembersSayAtOnceIsOneView) {
+  ViewState state;
+  ASSERT_TRUE(state.Said({At("a"), At("b"), At("c")}, seconds(1)));
+  EXPECT_TRUE(state.Learn({{"a", {{"rack", "r1"}}}, {"b", {{"rack", "r 2"}}}, {"c", {{"rack", "r3"}}}}));
+  EXPECT_EQ(state.view()->number, 2U);
+  EXPECT_EQ(state.view()->Find("a")->domains, (Labels{{"rack", "r1"}}));
+  EXPECT_TRUE(state.view()->Find("b")->domains.empty()) << "no label";
+  EXPECT_EQ(state.view()->Find("c")->domains, (Labels{{"rack", "r3"}}));
+}
+
+// Links are judged anew with it.
+TEST(ViewState, NodesAreOthersWithNameAddressOrGeneration) {
+  ViewState state;
+  ASSERT_TRUE(state.Said({At("a"), At("b", 1)}, seconds(1)));
+  const uint64_t first = state.view()->nodes;
+  ASSERT_TRUE(state.Learn({{"a", {{"rack", "r1"}}}}));
+  Member moved = At("b", 1);
+  moved.domains = {{"rack", "r1"}};
+  ASSERT_TRUE(state.Said({At("a"), moved}, seconds(2)));
+  ASSERT_TRUE(state.Failed(Error(ErrorCode::STORAGE_IO, "etcd does not answer"), seconds(3)));
+  EXPECT_EQ(state.view()->nodes, first);
+  ASSERT_TRUE(state.Said({At("a"), At("b", 2)}, seconds(4)));
+  EXPECT_EQ(state.view()->nodes, first + 1);
+  ASSERT_TRUE(state.Said({At("a"), At("b", 2, "b:81")}, seconds(5)));
+  EXPECT_EQ(state.view()->nodes, first + 2);
+  ASSERT_TRUE(state.Said({At("a")}, seconds(6)));
+  EXPECT_EQ(state.view()->nodes, first + 3);
 }
 
 TEST(ViewState, ASourceThatFailsKeepsTheViewAndSaysSinceWhen) {

@@ -221,7 +221,8 @@ absl::StatusOr<std::unique_ptr<region::PeerBuild>> CopyKeeper::StartLayout(const
   return started;
 }
 
-// Where there is no room, what the job once had here makes some; while ranks load they may need it.
+// Where there is no room, what the job once had here, or has in an older layout, makes some; while ranks load they may
+// need it.
 absl::StatusOr<std::unique_ptr<region::PeerBuild>> CopyKeeper::StartInRoom(const region::PeerSpec& spec,
                                                                            const region::SlotBuild::Done& done) {
   auto started = region_.peers().StartLayout(spec, region::Preparation::kPopulated, work_, done);
@@ -229,7 +230,9 @@ absl::StatusOr<std::unique_ptr<region::PeerBuild>> CopyKeeper::StartInRoom(const
   const auto state = handler_.state(spec.layout.job);
   const bool full = code == ErrorCode::QUOTA_EXCEEDED || code == ErrorCode::REGION_FULL;
   if (!full || state == nullptr || state->phase() != v1::State::RUN) return started;
-  if (!region_.peers().GiveUpAllBut(spec.layout.job, handler_.wanted(spec.layout.job))) return started;
+  const bool older = region_.peers().GiveUpOlder(spec);
+  const bool others = region_.peers().GiveUpAllBut(spec.layout.job, handler_.wanted(spec.layout.job));
+  if (!older && !others) return started;
   handler_.changed(spec.layout.job);
   return region_.peers().StartLayout(spec, region::Preparation::kPopulated, work_, done);
 }

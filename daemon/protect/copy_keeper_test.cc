@@ -129,6 +129,28 @@ TEST_F(CopyKeeperTest, WhatItIsNotToHoldAnyMoreMakesRoomOnceAllHaveLoaded) {
   EXPECT_GT(changes_, changes) << "the coordinator is to hear of it";
 }
 
+// The rank has another layout since, and there is no memory for both.
+TEST_F(CopyKeeperTest, ACopyOfAnOlderLayoutThatNobodyWaitsForMakesRoomForTheNewOne) {
+  keeper_.reset();
+  Restart({.dir = {}, .peers_memory = 5 * region::kSlotFile / 2});
+  Make();
+  ASSERT_NO_FATAL_FAILURE(Bring(kTen));
+  v1::OfferRequest request = OfferOf(kThirty);
+  request.mutable_layout()->set_header_crc(8);
+  wanted_ = {{region::PeerKind::kCopy, 7}};
+  Enter(v1::State::RUN);
+  EXPECT_EQ(CodeOf(Offer(request).status()), ErrorCode::QUOTA_EXCEEDED) << "there is nothing newer";
+  store().MarkDurable("gpt", kTwenty);
+  Enter(v1::State::LOAD);
+  EXPECT_EQ(CodeOf(Offer(request).status()), ErrorCode::QUOTA_EXCEEDED) << "somebody may need it";
+  EXPECT_THAT(CompleteIn(store()), ElementsAre(kTen));
+  Enter(v1::State::RUN);
+  const int changes = changes_;
+  const auto offered = Offer(request);
+  EXPECT_TRUE(offered.ok()) << offered.status();
+  EXPECT_GT(changes_, changes) << "the coordinator is to hear of it";
+}
+
 TEST_F(CopyKeeperTest, WhatNobodyBringsAnyMoreGivesItsSlotBack) {
   const auto offered = Offer(OfferOf(kTen));
   ASSERT_TRUE(offered.ok()) << offered.status();

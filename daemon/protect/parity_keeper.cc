@@ -21,6 +21,11 @@ absl::Status NotWanted(const std::string& job, absl::string_view why) {
   return Error(ErrorCode::BUSY, absl::StrCat("job ", job, ": parity of this step is not made now: ", why));
 }
 
+bool IsFull(const absl::Status& status) {
+  const ErrorCode code = CodeOf(status);
+  return code == ErrorCode::QUOTA_EXCEEDED || code == ErrorCode::REGION_FULL;
+}
+
 }  // namespace
 
 ParityKeeper::ParityKeeper(Loop& loop, const Clock& clock, region::Region& region, Executor& work, Handler handler)
@@ -202,6 +207,13 @@ absl::StatusOr<std::shared_ptr<region::PeerFill>> ParityKeeper::OpenFill(const K
   return fill;
 }
 
+// Where there is no memory for both, it goes before: this step's parity for another grouping, by the same rule.
+bool ParityKeeper::GiveUpOther(const Key& key, const Making& making) {
+  if (making.loading || !region_.peers().Delete(key.first, making.place.key(), making.id).ok()) return false;
+  handler_.changed(key.first);
+  return true;
+}
+
 absl::Status ParityKeeper::Prepare(const Key& key, Making& making, const region::PeerSpec& spec) {
   auto build = std::make_shared<std::unique_ptr<region::PeerBuild>>();
   auto made = scope_.Bind([this, build, key](const absl::Status& status) {
@@ -213,7 +225,9 @@ absl::Status ParityKeeper::Prepare(const Key& key, Making& making, const region:
   auto done = [&loop = loop_, made](const absl::Status& status) {
     (void)loop.Post([made, status]() mutable { made(status); });
   };
-  CKPTD_ASSIGN_OR_RETURN(*build, handler_.start_layout(spec, done));
+  auto started = handler_.start_layout(spec, done);
+  if (IsFull(started.status()) && GiveUpOther(key, making)) started = handler_.start_layout(spec, done);
+  CKPTD_ASSIGN_OR_RETURN(*build, std::move(started));
   making.preparing = true;
   return absl::OkStatus();
 }

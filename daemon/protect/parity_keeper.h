@@ -106,6 +106,7 @@ class ParityKeeper {
   [[nodiscard]] absl::Status Begin(const Key& key, Making& making);
   [[nodiscard]] absl::StatusOr<std::shared_ptr<region::PeerFill>> OpenFill(const Key& key, Making& making,
                                                                            const region::PeerSpec& spec);
+  [[nodiscard]] bool GiveUpOther(const Key& key, const Making& making);
   [[nodiscard]] absl::Status Prepare(const Key& key, Making& making, const region::PeerSpec& spec);
   void Prepared(const Key& key, const absl::Status& status);
   void AnswerAll(Making& making, const absl::Status& status);

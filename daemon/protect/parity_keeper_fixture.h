@@ -126,6 +126,18 @@ class ParityKeeperTest : public region::PeerStoreTest {
     }
     return out;
   }
+  // What ranks 0 and 2 offer for a group of 2, 1 and 0.
+  std::vector<std::shared_ptr<std::optional<Offered>>> OfferRegrouped() {
+    std::vector<std::shared_ptr<std::optional<Offered>>> asked;
+    for (const Rank rank : {0, 2}) {
+      v1::OfferRequest other = OfferOf(rank, kStep10);
+      other.mutable_parity()->clear_ranks();
+      for (const Rank of : {2, 1, 0}) other.mutable_parity()->add_ranks(of);
+      asked.push_back(Offer(other));
+    }
+    Settle();
+    return asked;
+  }
   absl::StatusOr<transport::BulkEnd> Dial(Rank rank, const SnapshotId& id, const std::string& token, uint32_t slot) {
     transport::Hello hello;
     hello.token = *TokenOf(token);

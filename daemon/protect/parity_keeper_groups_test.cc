@@ -42,7 +42,6 @@ TEST_F(ParityKeeperTest, OnlyGroupsThatTheCoordinatorNamedHaveParity) {
   }
 }
 
-// What ranks 0 and 2 offer for a group of 2, 1 and 0.
 TEST_F(ParityKeeperTest, AnotherGroupingWaitsWhileRanksLoadAndNoLonger) {
   Store(kStep10);
   auto loading = std::make_shared<v1::State>(*state_);
@@ -50,23 +49,13 @@ TEST_F(ParityKeeperTest, AnotherGroupingWaitsWhileRanksLoadAndNoLonger) {
   for (const Rank rank : {2, 1, 0}) loading->mutable_groups(0)->add_agents(Node(rank));
   loading->set_phase(v1::State::LOAD);
   state_ = loading;
-  const auto offer = [this] {
-    std::vector<std::shared_ptr<std::optional<Offered>>> asked;
-    for (const Rank rank : {0, 2}) {
-      v1::OfferRequest other = OfferOf(rank, kStep10);
-      other.mutable_parity()->clear_ranks();
-      for (const Rank of : {2, 1, 0}) other.mutable_parity()->add_ranks(of);
-      asked.push_back(Offer(other));
-    }
-    Settle();
-    return asked;
-  };
-  for (const auto& said : offer()) EXPECT_EQ(CodeOf((**said).status()), ErrorCode::BUSY) << "somebody may rebuild";
+  for (const auto& said : OfferRegrouped())
+    EXPECT_EQ(CodeOf((**said).status()), ErrorCode::BUSY) << "somebody may rebuild";
   EXPECT_THAT(Complete(), ElementsAre(kStep10));
   auto running = std::make_shared<v1::State>(*loading);
   running->set_phase(v1::State::RUN);
   state_ = running;
-  for (const auto& said : offer()) EXPECT_TRUE((**said).ok()) << (**said).status();
+  for (const auto& said : OfferRegrouped()) EXPECT_TRUE((**said).ok()) << (**said).status();
   EXPECT_THAT(Complete(), IsEmpty());
 }
 
@@ -89,6 +78,25 @@ TEST_F(ParityKeeperTest, AnotherGroupingTakesThePlaceOfWhatIsComplete) {
   EXPECT_TRUE((*first)->ok()) << (*first)->status();
   EXPECT_THAT(Complete(), IsEmpty()) << "it protects nobody any more";
   EXPECT_EQ(changes_, 2);
+}
+
+// There is no memory for both.
+TEST_F(ParityKeeperTest, AnotherGroupingMakesRoomForWhatTakesItsPlace) {
+  keeper_.reset();
+  Restart({.dir = {}, .peers_memory = 5 * region::kSlotFile / 2});
+  Make();
+  Store(kStep10);
+  auto regrouped = std::make_shared<v1::State>(*state_);
+  regrouped->mutable_groups(0)->clear_agents();
+  for (const Rank rank : {2, 1, 0}) regrouped->mutable_groups(0)->add_agents(Node(rank));
+  regrouped->set_phase(v1::State::LOAD);
+  state_ = regrouped;
+  for (const auto& said : OfferRegrouped()) EXPECT_FALSE((**said).ok());
+  EXPECT_THAT(Complete(), ElementsAre(kStep10)) << "somebody may rebuild";
+  regrouped->set_phase(v1::State::RUN);
+  state_ = regrouped;
+  for (const auto& said : OfferRegrouped()) EXPECT_TRUE((**said).ok()) << (**said).status();
+  EXPECT_THAT(Complete(), IsEmpty());
 }
 
 }  // namespace

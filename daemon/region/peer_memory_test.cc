@@ -85,6 +85,42 @@ TEST_F(PeerMemoryTest, WhatIsOnStorageInANewerStepMakesRoomToo) {
   EXPECT_TRUE(store().GiveUpAllBut("gpt", {CopySpec(7).key()}));
 }
 
+// Both layouts have two slots, and three fit.
+TEST_F(PeerMemoryTest, WhatNobodyWaitsForMakesRoomForTheRanksNewLayout) {
+  Restart({.dir = {}, .peers_memory = 5 * kSlotFile});
+  const PeerSpec old = CopySpec(7, 2 * kSlotFile);
+  const PeerSpec now = CopySpec(7, 2 * kSlotFile, 8);
+  ASSERT_TRUE(Store(store(), old, {1, 10}, Marks(1)).ok());
+  ASSERT_TRUE(Store(store(), old, {1, 20}, Marks(1, 20, 10)).ok());
+  EXPECT_EQ(CodeOf(Prepare(store(), now)), ErrorCode::QUOTA_EXCEEDED);
+  EXPECT_FALSE(store().GiveUpOlder(now)) << "10 is protected, and nothing newer is";
+  store().MarkDurable("gpt", {1, 30});
+  EXPECT_FALSE(store().GiveUpOlder(old)) << "it is the layout itself";
+  EXPECT_TRUE(store().GiveUpOlder(now));
+  EXPECT_THAT(CompleteIn(store()), ElementsAre(SnapshotId{1, 20})) << "all ranks copy it now";
+  EXPECT_EQ(CodeOf(Prepare(store(), now)), ErrorCode::QUOTA_EXCEEDED);
+  ASSERT_TRUE(store().Tell("gpt", Marks(1, 40)).ok());
+  {
+    const auto read = store().OpenCopy("gpt", old.key(), {1, 20});
+    EXPECT_FALSE(store().GiveUpOlder(now)) << "somebody reads it";
+  }
+  EXPECT_TRUE(store().GiveUpOlder(now));
+  EXPECT_TRUE(Prepare(store(), now).ok());
+}
+
+TEST_F(PeerMemoryTest, SoDoesParityOfAnotherGrouping) {
+  Restart({.dir = {}, .peers_memory = 3 * kSlotFile});
+  const PeerSpec old = ParitySpec();
+  PeerSpec now = old;
+  now.layout.header_crc = 8;
+  ASSERT_TRUE(Store(store(), old, {1, 10}, Marks(1)).ok());
+  store().MarkDurable("gpt", {2, 500});
+  ASSERT_TRUE(store().Tell("gpt", Marks(2, 600)).ok());
+  EXPECT_EQ(CodeOf(Prepare(store(), now)), ErrorCode::QUOTA_EXCEEDED);
+  EXPECT_TRUE(store().GiveUpOlder(now));
+  EXPECT_TRUE(Prepare(store(), now).ok());
+}
+
 TEST_F(PeerMemoryTest, BothSlotsAreReservedBeforeTheFirstByte) {
   ASSERT_TRUE(Prepare(store(), spec_).ok());
   uint64_t blocks = 0;

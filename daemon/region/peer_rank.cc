@@ -272,11 +272,11 @@ absl::Status PeerRank::Delete(const SnapshotId& id) {
 
 // ----------------------------------------------------------------------------------------------------------- memory
 
-absl::Status PeerRank::GiveUp(LayoutSet& set, const PeerMarks& marks) {
+absl::Status PeerRank::GiveUp(LayoutSet& set, const MayGive& may_give) {
   for (uint32_t slot = 0; slot < set.slot_count(); ++slot) {
     const SlotSnapshot& now = set.Slot(slot);
     if (IsHeld({set.layout(), slot}) || set.FileOf(slot) == nullptr) continue;
-    if (IsComplete(now) && !MayGo(now.record->id(), CompleteCopies(), marks)) continue;
+    if (IsComplete(now) && !may_give(now.record->id())) continue;
     CKPTD_RETURN_IF_ERROR(set.RetireSlot(slot));
     CKPTD_RETURN_IF_ERROR(set.DropFile(slot));
   }
@@ -284,10 +284,18 @@ absl::Status PeerRank::GiveUp(LayoutSet& set, const PeerMarks& marks) {
 }
 
 absl::Status PeerRank::Trim(uint32_t but, const PeerMarks& marks) {
+  return TrimBy(but, [&](const SnapshotId& id) { return MayGo(id, CompleteCopies(), marks); });
+}
+
+absl::Status PeerRank::TrimOver(const PeerMarks& marks, const SnapshotId& durable) {
+  return TrimBy(0, [&](const SnapshotId& id) { return IsOver(id, marks, durable); });
+}
+
+absl::Status PeerRank::TrimBy(uint32_t but, const MayGive& may_give) {
   std::vector<uint32_t> gone;
   for (const auto& [number, set] : region_->layouts()) {
     if (number == but) continue;
-    CKPTD_RETURN_IF_ERROR(GiveUp(*set, marks));
+    CKPTD_RETURN_IF_ERROR(GiveUp(*set, may_give));
     if (set->bytes() == 0) gone.push_back(number);
   }
   for (uint32_t layout : gone) {

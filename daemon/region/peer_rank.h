@@ -13,6 +13,7 @@
 #define CKPTD_DAEMON_REGION_PEER_RANK_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -98,6 +99,8 @@ class PeerRank {
 
   // Gives back what the layouts other than `but` (0: all) hold and may go.
   [[nodiscard]] absl::Status Trim(uint32_t but, const PeerMarks& marks);
+  // Gives back what all its layouts hold, as the one that is wanted now is none of them, and IsOver.
+  [[nodiscard]] absl::Status TrimOver(const PeerMarks& marks, const SnapshotId& durable);
   // Everything, and the directory. Readers keep their bytes. BUSY while a layout is being prepared.
   [[nodiscard]] absl::Status Remove();
 
@@ -122,7 +125,9 @@ class PeerRank {
   bool IsCurrent(const PeerFill& fill) const;
   absl::Status CheckSeal(const PeerFill& fill, const PeerSeal& seal) const;
   absl::Status Write(LayoutSet& set, const PeerFill& fill, const PeerSeal& seal, std::vector<uint32_t> crcs) const;
-  absl::Status GiveUp(LayoutSet& set, const PeerMarks& marks);
+  using MayGive = std::function<bool(const SnapshotId& id)>;  // that complete copy
+  absl::Status GiveUp(LayoutSet& set, const MayGive& may_give);
+  absl::Status TrimBy(uint32_t but, const MayGive& may_give);
   PeerEntry EntryOf(const LayoutSet& set, uint32_t slot) const;
 
   const std::string job_;

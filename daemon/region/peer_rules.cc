@@ -58,6 +58,10 @@ bool MayGo(const SnapshotId& id, std::span<const SnapshotId> complete, const Pee
   return std::any_of(complete.begin(), complete.end(), [&](const SnapshotId& other) { return IsMarked(other, marks); });
 }
 
+bool IsOver(const SnapshotId& id, const PeerMarks& marks, const SnapshotId& durable) {
+  return marks.floor != 0 && id < std::max(marks.protected_, durable) && id != marks.captured;
+}
+
 absl::Status CheckWanted(const SnapshotId& id, std::span<const SnapshotId> complete, const PeerMarks& marks) {
   if (id.none() || id.attempt > marks.attempt)
     return Error(ErrorCode::INVALID_ARGUMENT, absl::StrCat("step ", ToString(id), ": its attempt is above attempt ",

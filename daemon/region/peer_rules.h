@@ -45,6 +45,10 @@ struct PeerMarks {
 // Whether the complete copy `id` may be given up. `complete`: all that this rank has, `id` among them.
 [[nodiscard]] bool MayGo(const SnapshotId& id, std::span<const SnapshotId> complete, const PeerMarks& marks);
 
+// Whether nobody waits for the complete copy `id` any more: a newer step is protected, or `durable` on storage. Where
+// memory is short such a copy may be given up, though it is this rank's newest.
+[[nodiscard]] bool IsOver(const SnapshotId& id, const PeerMarks& marks, const SnapshotId& durable);
+
 // Whether a copy of `id` is wanted at all. FENCED, SUPERSEDED, BELOW_FLOOR, REFUSED when it is complete already, or
 // INVALID_ARGUMENT when it is of an attempt that the marks do not know.
 [[nodiscard]] absl::Status CheckWanted(const SnapshotId& id, std::span<const SnapshotId> complete,

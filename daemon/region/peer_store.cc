@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
+#include "daemon/base/log.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/base/units.h"
 #include "daemon/region/bell.h"
@@ -253,10 +254,9 @@ absl::Status PeerStore::ReclaimEnded(const PeerSpec& spec, const LayoutPlan& pla
 
 bool PeerStore::IsOver(const Job& job, const PeerRank& rank) {
   if (job.marks.floor == 0 || rank.held() || rank.building() != nullptr) return false;
-  const SnapshotId newer = std::max(job.marks.protected_, job.durable);
   const std::vector<SnapshotId> complete = rank.CompleteCopies();
   return std::all_of(complete.begin(), complete.end(),
-                     [&](const SnapshotId& id) { return id < newer && id != job.marks.captured; });
+                     [&](const SnapshotId& id) { return region::IsOver(id, job.marks, job.durable); });
 }
 
 bool PeerStore::GiveUpAllBut(const std::string& name, const std::set<PeerKey>& wanted) {
@@ -266,6 +266,16 @@ bool PeerStore::GiveUpAllBut(const std::string& name, const std::set<PeerKey>& w
   for (const auto& [key, rank] : job->ranks)
     if (wanted.count(key) == 0 && IsOver(*job, *rank)) over.push_back(key);
   return std::count_if(over.begin(), over.end(), [&](const PeerKey& key) { return Remove(name, key).ok(); }) != 0;
+}
+
+bool PeerStore::GiveUpOlder(const PeerSpec& spec) {
+  const auto rank = Find(spec.layout.job, spec.key());
+  if (!rank.ok() || Ready(spec) || (*rank)->building() != nullptr) return false;
+  const Job& job = *FindJob(spec.layout.job);
+  const size_t before = (*rank)->CompleteCopies().size();
+  const absl::Status trimmed = (*rank)->TrimOver(job.marks, job.durable);
+  if (!trimmed.ok()) Log(kWarning, "region.peer.trim").Job(spec.layout.job).Error(trimmed);
+  return (*rank)->CompleteCopies().size() != before;
 }
 
 bool PeerStore::IsBusy(const Job& job) {

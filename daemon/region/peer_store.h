@@ -14,7 +14,8 @@
 // against any job's region.job_quota, which is for ranks that run here. Both slots of a layout are counted, then
 // reserved, before the first byte arrives, so a copy under way never fails for want of memory. When a new layout does
 // not fit, the old layouts of the same rank give up what may go (peer_rules.h); then jobs go that have ended; then it
-// is refused, QUOTA_EXCEEDED with need and budget. No complete copy of a living job is ever given up for another job.
+// is refused, QUOTA_EXCEEDED with need and budget, and whoever knows that no rank loads says what else may go
+// (GiveUpOlder, GiveUpAllBut). No complete copy of a living job is ever given up for another job.
 //
 // A job has ended for this node when nobody has spoken of it (Tell, StartLayout, Begin) for PeerOptions::quiet, nobody
 // reads or writes its copies, and none of them is newer than what storage has (MarkDurable). Ended jobs go oldest
@@ -116,6 +117,8 @@ class PeerStore {
   // Ranks and groups of the job that this node is not to hold any more, where a newer step is protected elsewhere or on
   // storage, and nobody reads them: whether there were any.
   [[nodiscard]] bool GiveUpAllBut(const std::string& job, const std::set<PeerKey>& wanted);
+  // The same of what the rank or group of `spec` has in other layouts than that one, though it is to be held here.
+  [[nodiscard]] bool GiveUpOlder(const PeerSpec& spec);
   // After `done` said OK.
   [[nodiscard]] absl::Status FinishLayout(std::unique_ptr<PeerBuild> build);
 

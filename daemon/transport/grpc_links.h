@@ -3,7 +3,7 @@
 //
 //   CKPTD_ASSIGN_OR_RETURN(auto credentials, Credentials::Create(files, tls, cluster));
 //   CKPTD_ASSIGN_OR_RETURN(auto links, GrpcLinks::Start(loop, sink, std::move(credentials), options));
-//   links->SetPeers(peers);   // with each view of the membership, and when this node's standing changes
+//   links->SetPeers(peers);   // with each view of other nodes, or generations, and when this node's standing changes
 //   (void)links->Send("n2", LinkMessage(state));
 //
 // Everything is decided on the loop's thread; gRPC's own threads read and write. A peer that is silent is given up
