@@ -203,6 +203,10 @@ TEST(GrowingLayout, TheAgentIsKilledAsTheNewOneTakesOver) {
   ASSERT_TRUE(node.StartAgent()) << node.AgentLog();
   uint64_t captured = CapturedFrom(*trainer, 60);
   ASSERT_GE(captured, 60u) << trainer->Errors() << node.AgentLog();
+  const auto slots = [&] { return FilesWith(node.region(), "/slot-").size(); };
+  while (slots() > 2 && trainer->WaitFor("CAPTURED")) continue;
+  EXPECT_EQ(slots(), 2u) << "the memory of the old one stays";
+  captured = trainer->Last("CAPTURED");
   KillAndResume(node, *trainer, captured);
   EXPECT_EQ(node.StopAgent(), 0);
   ExpectNothingLeftBehind(node);
