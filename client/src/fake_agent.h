@@ -38,6 +38,7 @@ class FakeAgent {
   void WaitForLayout();
   [[nodiscard]] BellHead& bell();
   [[nodiscard]] BellSlot& bell_slot(uint32_t slot);
+  [[nodiscard]] UniqueFd hint();  // a further descriptor of it
   [[nodiscard]] uint64_t chunk_entry(uint32_t slot, uint32_t chunk);
   [[nodiscard]] const LayoutReadyMessage& ready() const { return ready_; }
   [[nodiscard]] std::string SlotBytes(uint32_t slot);

@@ -133,6 +133,11 @@ BellSlot& FakeAgent::bell_slot(uint32_t slot) {
   return reinterpret_cast<BellSlot*>(bell_.data() + sizeof(BellHead))[slot];
 }
 
+UniqueFd FakeAgent::hint() {
+  std::lock_guard lock(mutex_);
+  return UniqueFd(fcntl(hint_.get(), F_DUPFD_CLOEXEC, 0));
+}
+
 uint64_t FakeAgent::chunk_entry(uint32_t slot, uint32_t chunk) {
   auto* entries = reinterpret_cast<std::atomic<uint64_t>*>(bell_.data() + bell().chunks_offset);
   return entries[slot * BellRow(ready_.chunk_count) + chunk].load(std::memory_order_acquire);

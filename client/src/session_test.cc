@@ -161,6 +161,20 @@ TEST_F(SessionTest, ANewLayoutTakesOver) {
   EXPECT_EQ(agent.bell().pos, 2u);
 }
 
+// Its bell goes: what the agent has not read by then it may never read.
+TEST_F(SessionTest, WhoLeavesALayoutHintsAtWhatItAcknowledged) {
+  Start({100'000});
+  agent.Grant(0);
+  const UniqueFd hint = agent.hint();
+  uint64_t hints = 0;
+  ASSERT_NE(read(hint.get(), &hints, sizeof hints), ssize_t{sizeof hints}) << "nothing was told so far";
+  trainer->MakeTensors({100'000, 50'000});
+  ASSERT_EQ(trainer->Register(), 0);
+  agent.WaitForCount(MessageType::kLayout, 2);
+  trainer->WaitReady();
+  EXPECT_EQ(read(hint.get(), &hints, sizeof hints), ssize_t{sizeof hints});
+}
+
 TEST_F(SessionTest, AForkedChildTouchesNothing) {
   Start({1000});
   agent.Grant(0);

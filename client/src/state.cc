@@ -118,13 +118,15 @@ std::shared_ptr<Attachment> Detach(State& state) {
   std::shared_ptr<Attachment> old = std::move(state.attachment);
   state.attachment.reset();
   if (old == nullptr) return old;
+  bool news = false;
   for (uint32_t i = 0; i < old->slot_count(); ++i) {
     if (IsUsed(state.capture, old.get(), i) || IsOrphan(state, old.get(), i)) continue;
     BellSlot& slot = old->bell_slot(i);
     uint64_t epoch = CaptureEpoch(slot.word.load(std::memory_order_acquire));
     TryAbandon(slot, epoch);
-    Acknowledge(slot, epoch);
+    news = Acknowledge(slot, epoch) || news;
   }
+  if (news) old->Hint();  // the bell goes: an agent that starts later never reads it
   return old;
 }
 

@@ -7,6 +7,7 @@
 #include "daemon/app/peer_links.h"
 #include "daemon/app/registrar.h"
 #include "daemon/app/rescuer.h"
+#include "daemon/base/failpoint.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/os/memfd.h"
 
@@ -179,6 +180,7 @@ void RankRunner::SendLayout(snapshot::ProcessId process, AttemptId attempt, regi
   if (!bell.ok()) return channel_.Refuse(process, MessageType::kLayout, bell.status());
   channel_.LayoutReady(process, attempt, set, **bell, services_.region.id());
   Feed(snapshot::LayoutChosen{process, set.layout()});
+  CKPTD_FP("layout.told");
   OnHint(process);  // a slot that it filled by a bell that is lost comes back now, not behind its next save
 }
 
@@ -232,12 +234,12 @@ void RankRunner::OnHint(snapshot::ProcessId process) {
 }
 
 // A fill whose word is not of the epoch that was granted: the trainer wrote over it, and will neither complete nor
-// acknowledge it any more. To the machine it was abandoned, and its writer is unknown; else no slot would be lent to
-// this process again.
+// acknowledge it any more. Nor will it one of a layout that it left while there was no agent. To the machine it was
+// abandoned, and its writer is unknown; else no slot would be lent to this process again.
 snapshot::BellRead RankRunner::ReadBells(snapshot::ProcessId process) {
   snapshot::BellRead read = bells_.Read(process);
   for (const auto& [layout, set] : region_.layouts()) {
-    if (bells_.Find(process, layout) == nullptr) continue;
+    const bool known = bells_.Find(process, layout) != nullptr;
     for (uint32_t index = 0; index < set->slot_count(); ++index) {
       const region::SlotSnapshot& slot = set->Slot(index);
       const snapshot::SlotId id{layout, index};
@@ -246,11 +248,18 @@ snapshot::BellRead RankRunner::ReadBells(snapshot::ProcessId process) {
       const bool told = std::any_of(read.words.begin(), read.words.end(), [&](const snapshot::BellWord& word) {
         return word.slot == id && word.epoch == slot.epoch;
       });
-      if (fills && !told) read.words.push_back({id, slot.epoch, CaptureState::kAbandoned, 0, 0, false});
+      if (fills && !told && (known || IsBack(process)))
+        read.words.push_back({id, slot.epoch, CaptureState::kAbandoned, 0, 0, false});
     }
   }
   JudgeRescued(read);
   return read;
+}
+
+// It trains under this agent: RESUME has brought the only bell that it keeps, that of its present layout.
+bool RankRunner::IsBack(snapshot::ProcessId process) const {
+  const snapshot::View view = machine_.view();
+  return view.process == process && view.running != 0;
 }
 
 // Fills above `pos` count when the agent knows, too, that their process is dead, and holds nothing against its rescue:

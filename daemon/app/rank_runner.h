@@ -121,6 +121,7 @@ class RankRunner {
   void NeedRoom(bool on);
   void TellReading();
   [[nodiscard]] snapshot::BellRead ReadBells(snapshot::ProcessId process);
+  [[nodiscard]] bool IsBack(snapshot::ProcessId process) const;
   void JudgeRescued(snapshot::BellRead& read) const;
   [[nodiscard]] region::LayoutSet* Set(const snapshot::SlotId& slot) { return region_.FindLayout(slot.layout); }
   [[nodiscard]] absl::StatusOr<Bells::Fill> TakeFill(const snapshot::SlotId& slot, Epoch epoch);

@@ -118,6 +118,7 @@ class Machine::Impl {
   [[nodiscard]] bool ChosenForFlush(const Slot& slot) const;
   void Flush();
   void NoteSuperseded(const Slot& slot);
+  void RetireLeftFills();
   void RemoveOldLayouts();
 
   // report.cc

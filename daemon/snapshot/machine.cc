@@ -32,6 +32,7 @@ void Machine::Impl::Settle() {
   Go();
   Lend();
   Flush();
+  RetireLeftFills();
   RemoveOldLayouts();
   SendReport();
   SendNewsIfChanged();

@@ -121,6 +121,15 @@ void Machine::Impl::On(const FlushEnded& event) {
   Emit(RetryAt{});
 }
 
+// A bell of a layout that the process left may be lost with the agent before: nobody acknowledges then, and the writer
+// is unknown for as long as the process lives.
+void Machine::Impl::RetireLeftFills() {
+  for (Slot& slot : slots_) {
+    const bool left = slot.state == SlotStateCode::kFilling && slot.id.layout < layout_;
+    if (left && slot.adopted && slot.abandoned && !AwaitsAck(slot)) Move(slot, Trigger::kWriterUnknown);
+  }
+}
+
 // An old layout goes when nothing of it is needed any more. Not during restore(): it may just have been added for the
 // snapshot that is read from storage.
 void Machine::Impl::RemoveOldLayouts() {

@@ -70,6 +70,33 @@ TEST_F(SnapshotTest, OnceItHasMovedOnItGivesUpWhatIsFreeForOtherRanks) {
   EXPECT_EQ(All<OpenGrant>().at(0).slot.layout, 2u);
 }
 
+// The process has moved on to layout 2, and its bell of layout 1 is lost: it may still write there.
+TEST_F(SnapshotTest, AFillOfTheAgentBeforeDoesNotKeepALayoutThatIsLeft) {
+  const OpenGrant lost = {{1, 1}, 6, 0, {1, kTicket, kProcess}};
+  Feed(Adopted{1,
+               {{{1, 0}, SlotStateCode::kSealed, 5, {}, {1, 10}, true},
+                {lost.slot, SlotStateCode::kFilling, lost.epoch, lost.owner, {}, false},
+                {{2, 0}, SlotStateCode::kFree, 0, {}, {}, false},
+                {{2, 1}, SlotStateCode::kFree, 0, {}, {}, false}}});
+  Feed(Attached{kProcess, kTicket, 1});
+  Feed(LayoutChosen{kProcess, 2});
+  Feed(JobState{State(1, v1::State::RUN, {}, {1, 10}, 11)});
+  EXPECT_THAT(All<OpenGrant>(), IsEmpty());
+  Feed(Bell(lost, CaptureState::kAbandoned, 0));
+  ASSERT_EQ(All<OpenGrant>().size(), 1u);
+  const OpenGrant grant = All<OpenGrant>()[0];
+  EXPECT_EQ(grant.slot.layout, 2u);
+  EXPECT_EQ(All<RetryAt>().size(), 1u) << "its writer may answer";
+  EXPECT_EQ(Slot(1).state, SlotStateCode::kFilling);
+  Feed(RetryTimer{});
+  EXPECT_EQ(Slot(1).state, SlotStateCode::kRetired) << "never free";
+  EXPECT_THAT(All<ReplaceFile>(), IsEmpty()) << "nobody saves into this layout";
+  Feed(Bell(grant, CaptureState::kComplete, 20));
+  EXPECT_THAT(All<RemoveLayout>(), IsEmpty()) << "it holds W";
+  Feed(JobState{State(1, v1::State::RUN, {}, {1, 20}, 21)});
+  EXPECT_EQ(All<RemoveLayout>().size(), 1u);
+}
+
 TEST_F(SnapshotTest, ACaptureUnderWayEndsBeforeItsSlotMakesRoom) {
   const OpenGrant grant = Run();
   Feed(Bell(grant, CaptureState::kOpen, 10));

@@ -33,8 +33,9 @@ constexpr Row kTable[] = {
     {S::kFilling, T::kWriterGone, S::kFree, "word ABANDONED and ack = epoch, or not COMPLETE and the owner is reaped",
      ""},
     {S::kFilling, T::kWriterUnknown, S::kRetired,
-     "a slot is needed; ABANDONED without ack, or of a lower attempt and its bell is not at hand; owner not reaped; if "
-     "the agent before had lent it, another process has the rank, or RetryTimer came since",
+     "a slot is needed, or this one is of an old layout and the agent before had lent it; ABANDONED without ack, or, "
+     "where a slot is needed, of a lower attempt and its bell is not at hand; owner not reaped; if the agent before "
+     "had lent it, another process has the rank, or RetryTimer came since",
      "ask for a fresh file"},
     {S::kRetired, T::kFreshFile, S::kFree, "the index has a fresh file", ""},
     {S::kRetired, T::kWriterGone, S::kFree, "ack = epoch or the owner is reaped, no fresh file under way", ""},

@@ -299,6 +299,27 @@ TEST(GrowingLayout, KilledAfterTheOldOneShrank) {
   ExpectNothingLeftBehind(node);
 }
 
+// The trainer has the new layout, and keeps no bell of the old one: what the agent had lent there nobody answers for.
+TEST(GrowingLayout, TheAgentIsKilledAsTheNewOneTakesOver) {
+#ifndef CKPTD_FAILPOINTS
+  GTEST_SKIP() << "skipped: this build has no failpoints";
+#endif
+  Node node;
+  ASSERT_TRUE(node.StartAgent({"CKPTD_FAILPOINTS=layout.told=kill@2"}));
+  auto trainer = node.Train(Args(std::string(kGrowing) + " --every 5 --step-ms 100"));
+  ASSERT_EQ(node.agent()->Wait(), -SIGKILL) << node.AgentLog();
+  ASSERT_TRUE(node.StartAgent()) << node.AgentLog();
+  uint64_t captured = CapturedFrom(*trainer, 60);
+  ASSERT_GE(captured, 60u) << trainer->Errors() << node.AgentLog();
+  const auto slots = [&] { return FilesWith(node.region(), "/slot-").size(); };
+  while (slots() > 2 && trainer->WaitFor("CAPTURED")) continue;
+  EXPECT_EQ(slots(), 2u) << "the memory of the old one stays";
+  captured = trainer->Last("CAPTURED");
+  KillAndResume(node, *trainer, captured);
+  EXPECT_EQ(node.StopAgent(), 0);
+  ExpectNothingLeftBehind(node);
+}
+
 class AgentKilledWhileGrowing : public testing::TestWithParam<const char*> {};
 
 // Only the agent dies; the trainer comes back with a layout that has lost a slot, and asks again.
