@@ -19,6 +19,9 @@ struct WhySkipped {
   std::map<std::pair<uint64_t, uint64_t>, std::string> sentences;  // by attempt and step; at most kMaxSkipped
 };
 
+// An agent that systemd restarts is met; one that does not exist is told soon.
+inline constexpr uint64_t kDefaultConnectNs = 10'000'000'000;
+
 struct Claim {
   enum class Stage : uint8_t {
     kNone,      // nobody asked yet
@@ -31,13 +34,14 @@ struct Claim {
 
   Stage stage = Stage::kNone;
   bool implicit = false;  // by ckpt_register of a process that did not restore; the session thread answers LOAD itself
-  uint64_t since_ns = 0;  // of an implicit one: when ckpt_register made it
+  uint64_t since_ns = 0;  // when it was made
   uint64_t ticket = 0;
   Want want = Want::kNewest;
   uint64_t want_step = 0;
   uint64_t timeout_ns = 0;  // as wished; 0: nobody waits
   uint64_t deadline_ns = UINT64_MAX;
   uint64_t connect_deadline_ns = UINT64_MAX;  // counts until `answered`
+  uint64_t move_ns = kDefaultConnectNs;       // so long an agent may be away before another one is asked
   bool answered = false;                      // an agent greeted while this claim waited
   uint64_t attempt = 0;                       // of the newest LOAD
   uint64_t start_step = 0;                    // of GO
@@ -55,6 +59,9 @@ struct Claim {
   int32_t code = 0;
   std::string sentence;
 };
+
+// An agent has said what is to be loaded: what this process trains is that agent's.
+[[nodiscard]] bool IsAnswered(const Claim& claim);
 
 // The agent says that what was decided goes on to be loaded.
 void KeepPatience(Claim& claim, uint64_t patience_ms);

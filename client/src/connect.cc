@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "client/src/failure.h"
 #include "client/src/session.h"
@@ -40,31 +41,74 @@ int ConnectTo(const std::string& path, UniqueFd* out) {
   return 0;
 }
 
+// An agent runs here, or did: systemd keeps the folder while it starts the next.
+bool MayComeBack(const std::string& path, int error) {
+  if (error == ECONNREFUSED || error == EAGAIN) return true;
+  return error == ENOENT && access(path.substr(0, path.rfind('/')).c_str(), F_OK) == 0;
+}
+
 }  // namespace
 
 void Session::Connect() {
-  const std::string* refused = nullptr;
-  std::string tried;
-  for (const std::string& path : state_.sockets) {
-    int error = ConnectTo(path, &socket_);
-    if (error == EACCES || error == EPERM) refused = &path;
-    tried += (tried.empty() ? "" : ", ") + path;
-    tried += error == 0 ? " (accepts, but does not answer)" : std::string(" (") + strerror(error) + ")";
-    if (error == 0) break;
-  }
-  TellTried(std::move(tried), refused);
+  TryPaths();
   if (socket_.valid()) {
     connection_ = Connection();
     if (!SendHello()) Disconnect();
     return;
   }
   backoff_ns_ = std::clamp(2 * backoff_ns_, kFirstBackoffNs, kMaxBackoffNs);
-  ArmTimer(backoff_ns_);
+  retry_ns_ = DeadlineAfter(backoff_ns_);
 }
 
-void Session::TellTried(std::string tried, const std::string* refused) {
+// Which of two agents answers must not depend on the moment: only the one that was joined knows this job's steps.
+void Session::TryPaths() {
+  bool stays = false;
+  bool waits = false;
+  {
+    MutexLock lock(state_.mutex);
+    stays = IsAnswered(state_.claim);
+    waits = MonotonicNs() < MovesAt();
+  }
+  const std::string* refused = nullptr;
+  std::string tried;
+  bool holds_back = false;
+  const size_t end = stays ? path_ + 1 : state_.sockets.size();
+  for (size_t i = stays ? path_ : 0; i < end && !socket_.valid() && !holds_back; ++i) {
+    const std::string& path = state_.sockets[i];
+    int error = ConnectTo(path, &socket_);
+    if (error == 0) path_ = i;
+    if (error == EACCES || error == EPERM) refused = &path;
+    tried += (tried.empty() ? "" : ", ") + path;
+    tried += error == 0 ? " (accepts, but does not answer)" : std::string(" (") + strerror(error) + ")";
+    holds_back = error != 0 && waits && i + 1 < end && MayComeBack(path, error);
+  }
+  TellTried(std::move(tried), refused, holds_back);
+}
+
+// When an agent that was away so long is given up for another. With the mutex held.
+uint64_t Session::MovesAt() const {
+  const uint64_t from = std::max(state_.claim.since_ns, away_ns_);
+  return state_.claim.move_ns > UINT64_MAX - from ? UINT64_MAX : from + state_.claim.move_ns;
+}
+
+// Before each sleep: a restore that was begun meanwhile may give an agent up sooner than the backoff ends.
+void Session::AwaitRetry() {
+  if (socket_.valid()) return;
+  const uint64_t now = MonotonicNs();
+  uint64_t at = retry_ns_;
+  {
+    MutexLock lock(state_.mutex);
+    if (state_.holds_back) at = std::min(at, MovesAt());
+  }
+  ArmTimer(at > now ? at - now : 1);
+}
+
+void Session::TellTried(std::string tried, const std::string* refused, bool holds_back) {
   MutexLock lock(state_.mutex);
   state_.tried = std::move(tried);
+  // While who accepted has not greeted yet, the restore's wait still has its grace.
+  const bool had_grace = std::exchange(state_.holds_back, holds_back || (state_.holds_back && socket_.valid()));
+  if (had_grace && !state_.holds_back) state_.changed.NotifyAll();
   if (refused == nullptr || socket_.valid()) return;
   state_.connect_code = code::PERMISSION;
   state_.connect_sentence = "no permission to connect to " + *refused + ", or another user listens there";
@@ -77,12 +121,14 @@ void Session::Disconnect() {
   {
     MutexLock lock(state_.mutex);
     if (state_.connected) state_.reconnects += 1;
+    if (state_.connected) away_ns_ = MonotonicNs();
     if (state_.connected) LosePatience(state_.claim);
     state_.connected = false;
+    state_.holds_back = false;  // the next attempt says so
     state_.changed.NotifyAll();
   }
   backoff_ns_ = std::clamp(2 * backoff_ns_, kFirstBackoffNs, kMaxBackoffNs);
-  ArmTimer(backoff_ns_);
+  retry_ns_ = DeadlineAfter(backoff_ns_);
 }
 
 void Session::ArmTimer(uint64_t delay_ns) {

@@ -25,7 +25,9 @@ bool IsJobName(std::string_view name) {
 std::vector<std::string> Sockets(const char* chosen) {
   if (chosen == nullptr || *chosen == 0) chosen = getenv("CKPTD_SOCKET");
   if (chosen != nullptr && *chosen != 0) return {chosen};
-  std::vector<std::string> sockets = {kSystemSocket};
+  const char* system = getenv("CKPTD_SYSTEM_SOCKET");  // tests have a system agent of their own
+  const bool has_system = system != nullptr && *system != 0;
+  std::vector<std::string> sockets = {has_system ? system : kSystemSocket};
   const char* runtime = getenv("XDG_RUNTIME_DIR");
   bool has_runtime = runtime != nullptr && *runtime != 0;
   std::string own = has_runtime ? std::string(runtime) + "/ckptd" : "/tmp/ckptd-" + std::to_string(geteuid());

@@ -10,8 +10,8 @@ namespace ckptd {
 namespace {
 
 constexpr uint64_t kDefaultTimeoutNs = 120'000'000'000;
-// An agent that systemd restarts is met; one that does not exist is told soon.
-constexpr uint64_t kDefaultConnectNs = 10'000'000'000;
+// What the greeting may take of an agent that is asked only at the end of the connect timeout.
+constexpr uint64_t kMoveGraceNs = 1'000'000'000;
 // The agent's own timer runs to the same deadline, and its answer names who is missing: worth this much longer.
 constexpr uint64_t kAnswerGraceNs = 1'000'000'000;
 constexpr uint64_t kMostPatienceMs = UINT64_MAX / 1'000'000;
@@ -26,7 +26,11 @@ int32_t Failed(const State& state) {
 
 uint64_t AnswerDeadline(const State& state) {
   uint64_t deadline = state.claim.deadline_ns;
-  if (!state.claim.answered) return std::min(deadline, state.claim.connect_deadline_ns);
+  if (!state.claim.answered) {
+    const uint64_t connect = state.claim.connect_deadline_ns;
+    const bool has_grace = state.holds_back && connect < UINT64_MAX - kMoveGraceNs;
+    return std::min(deadline, has_grace ? connect + kMoveGraceNs : connect);
+  }
   return state.connected && deadline < UINT64_MAX - kAnswerGraceNs ? deadline + kAnswerGraceNs : deadline;
 }
 
@@ -63,6 +67,11 @@ int32_t WaitForChange(State& state) {
 }
 
 }  // namespace
+
+bool IsAnswered(const Claim& claim) {
+  return claim.stage == Claim::Stage::kOffered || claim.stage == Claim::Stage::kReported ||
+         claim.stage == Claim::Stage::kRunning;
+}
 
 void KeepPatience(Claim& claim, uint64_t patience_ms) {
   if (claim.timeout_ns == 0) return;
@@ -142,8 +151,10 @@ int32_t Restore::Begin(const ckpt_want& want, ckpt_restored* out) {
     claim.want_step = want.step;
     claim.timeout_ns = want.timeout_ns != 0 ? want.timeout_ns : kDefaultTimeoutNs;
     claim.deadline_ns = DeadlineAfter(claim.timeout_ns);
-    claim.connect_deadline_ns =
-        DeadlineAfter(want.connect_timeout_ns != 0 ? want.connect_timeout_ns : kDefaultConnectNs);
+    const uint64_t connect_ns = want.connect_timeout_ns != 0 ? want.connect_timeout_ns : kDefaultConnectNs;
+    claim.connect_deadline_ns = DeadlineAfter(connect_ns);
+    claim.since_ns = MonotonicNs();
+    claim.move_ns = std::min(connect_ns, claim.timeout_ns / 2);  // the other agent needs time to answer as well
     claim.answered = state_.connected;
     std::swap(state_.claim, claim);
   }

@@ -35,9 +35,10 @@ void Session::Broke(void* self, const char* why) noexcept {
 }
 
 void Session::Loop() {
+  away_ns_ = MonotonicNs();
   Connect();
   bool readable = false;
-  while (WaitForEvent(&readable)) {
+  for (AwaitRetry(); WaitForEvent(&readable); AwaitRetry()) {
     if (readable && !Receive()) Disconnect();
     SendWhatIsDue();
   }

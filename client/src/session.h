@@ -56,7 +56,10 @@ class Session {
 
   // connect.cc
   void Connect();
-  void TellTried(std::string tried, const std::string* refused);
+  void TryPaths();
+  [[nodiscard]] uint64_t MovesAt() const;
+  void TellTried(std::string tried, const std::string* refused, bool holds_back);
+  void AwaitRetry();
   void Disconnect();
   void ArmTimer(uint64_t delay_ns);
 
@@ -102,6 +105,9 @@ class Session {
   UniqueFd socket_;
   UniqueFd timer_;
   uint64_t backoff_ns_ = 0;
+  uint64_t retry_ns_ = 0;  // when to connect next
+  uint64_t away_ns_ = 0;   // since when nobody greets
+  size_t path_ = 0;        // of State::sockets: where somebody accepted last
   Connection connection_;
   Packet packet_;
 };

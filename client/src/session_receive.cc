@@ -110,6 +110,7 @@ bool Session::OnHelloReply(const HelloReplyMessage& message) {
   connection_.greeted = true;
   backoff_ns_ = 0;
   state_.connected = true;
+  state_.holds_back = false;
   state_.back_pressure = static_cast<BackPressure>(message.back_pressure);
   state_.claim.answered = true;
   state_.connect_code = 0;

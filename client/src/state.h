@@ -72,7 +72,8 @@ struct State {
   bool connected = false;    // HELLO_REPLY was received on this connection
   int32_t connect_code = 0;  // why not, when trying again is futile (PERMISSION, PROTOCOL)
   std::string connect_sentence;
-  std::string tried;  // "PATH (why not), ...": what came of the last attempt to connect
+  bool holds_back = false;  // a later socket waits until an earlier one has had the connect timeout to come back
+  std::string tried;        // "PATH (why not), ...": what came of the last attempt to connect
   uint64_t reconnects = 0;
   Claim claim;
   uint64_t attempt = 0;  // running; 0 before GO

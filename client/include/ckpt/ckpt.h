@@ -272,7 +272,7 @@ typedef struct ckpt_want {
   uint32_t want;
   uint64_t step;               /* of CKPT_WANT_STEP */
   uint64_t timeout_ns;         /* for the decision of all ranks, see ckpt_restore_begin; 0 = 120 s */
-  uint64_t connect_timeout_ns; /* until an agent answers at all, within timeout_ns; 0 = 10 s */
+  uint64_t connect_timeout_ns; /* until an agent answers; the node's alone has so long; within timeout_ns; 0 = 10 s */
 } ckpt_want;
 
 typedef struct ckpt_skipped {

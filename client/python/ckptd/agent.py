@@ -2,11 +2,13 @@
 
 The agent is `$CKPTD_BIN`, else `ckptd` on the PATH, else the build tree's. It runs in a session of its own, so that it
 outlives the trainer that started it. Several ranks may start one at once: the agent's own lock lets one win, and all
-wait for whoever answers.
+wait for whoever answers. Where the node has an agent that is away for a moment, it is waited for: another one knows
+nothing of the jobs.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pathlib
@@ -19,6 +21,7 @@ import time
 from . import _errors
 
 _DEADLINE = 10.0  # seconds; an agent starts in under 0.1
+_PATIENCE = 10.0  # seconds; as the connect_timeout of a restore
 _SYSTEM_SOCKET = "/run/ckptd/ckptd.sock"
 
 
@@ -31,18 +34,23 @@ def user_directory() -> pathlib.Path:
 def sockets() -> list[str]:
     """Where an agent may answer, best first."""
     named = os.environ.get("CKPTD_SOCKET")
-    return [named] if named else [_SYSTEM_SOCKET, str(user_directory() / "ckptd.sock")]
+    system = os.environ.get("CKPTD_SYSTEM_SOCKET") or _SYSTEM_SOCKET  # tests have one of their own
+    return [named] if named else [system, str(user_directory() / "ckptd.sock")]
 
 
 def answers(path: str) -> bool:
     """Whether an agent accepts connections at `path`."""
+    return _knock(path) == 0
+
+
+def _knock(path: str) -> int:
+    """0 or an errno."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as probe:
         probe.settimeout(1.0)
         try:
-            probe.connect(path)
-        except OSError:
-            return False
-    return True
+            return probe.connect_ex(path)
+        except OSError as failed:
+            return failed.errno or errno.EINVAL
 
 
 def program(name: str = "ckptd") -> str:
@@ -61,20 +69,48 @@ def program(name: str = "ckptd") -> str:
     raise _errors.make("AGENT_UNREACHABLE", f"no program {name}: not in CKPTD_BIN, PATH or {root}/build")
 
 
-def ensure(storage: str | None = None) -> str:
+def ensure(storage: str | None = None, patience: float = _PATIENCE, joined: str | None = None) -> str:
     """Socket of an agent that answers; one is started for this user if none does.
 
     storage: folder for its checkpoints (default ~/.local/share/ckptd); only counts for an agent started here.
+    patience: seconds that an agent of this node may be away before the user's own is taken.
+    joined: the socket of the agent that this process joined before. It stays with that one.
     Raises AgentUnreachable, with the end of the agent's log, when it does not come up.
     """
-    for path in sockets():
-        if answers(path):
-            return path
+    found = joined if joined and (joined != sockets()[-1] or answers(joined)) else None
+    if not (found or joined):
+        found = _find(patience)
+    if found:
+        return found
     directory = user_directory()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     log = directory / "agent.log"
     process = _start(directory, log, storage)
     return _wait(sockets()[-1], process, log)
+
+
+def _find(patience: float) -> str | None:
+    """Who answers. A later one only when no earlier one comes back within `patience`; None: nobody does."""
+    deadline = time.monotonic() + patience
+    paths = sockets()
+    while True:
+        waits = time.monotonic() < deadline
+        for path in paths:
+            error = _knock(path)
+            if error == 0:
+                return path
+            if waits and path != paths[-1] and _may_come_back(path, error):
+                break
+        else:
+            return None
+        select.select([], [], [], 0.05)
+
+
+def _may_come_back(path: str, error: int) -> bool:
+    """Whether an agent runs there, or did: systemd keeps the folder while it starts the next."""
+    if error in (errno.ECONNREFUSED, errno.EAGAIN):
+        return True
+    return error == errno.ENOENT and pathlib.Path(path).parent.exists()
 
 
 def _start(directory: pathlib.Path, log: pathlib.Path, storage: str | None) -> subprocess.Popen[bytes]:

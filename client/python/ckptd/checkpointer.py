@@ -34,7 +34,8 @@ class Checkpointer:
     job: name of the run, the same over restarts; else $CKPTD_JOB.
     rank, world_size: else torch.distributed, RANK/WORLD_SIZE, Slurm, 0 of 1.
     every: save when the step is a multiple of it; None: only `save()`.
-    agent: socket of the agent; "auto" starts one for this user when none answers.
+    agent: socket of the agent; "auto" starts one for this user when none answers. Where `/run/ckptd` is there, its
+    agent has 10 s to come back first.
     storage: folder of an agent that "auto" starts.
     rng: include Python's, NumPy's and torch's generators.
     lazy: "auto" captures parameters and optimizer state beside the next forward and backward pass; "none": all in
@@ -128,8 +129,9 @@ class Checkpointer:
         step: exactly that one instead of the newest. strict=False: what fits is restored, `restored.skipped` tells the
         rest. timeout: seconds for the decision of all ranks. Reading what was decided takes as long as it takes; it is
         given up when nothing goes on for `timeout` (noticed within twice that). connect_timeout: seconds until an agent
-        answers at all; one that is just being restarted is met, one that does not exist is told soon. In the main thread
-        signals are handled meanwhile: Ctrl-C ends it, and it may be called again.
+        answers at all; one that is just being restarted is met, one that does not exist is told soon. Where the node
+        has one, the user's own is asked only after it, or after half of `timeout`. In the main thread signals are
+        handled meanwhile: Ctrl-C ends it, and it may be called again.
 
         Raises AgentUnreachable, NotFound, LayoutMismatch or RestoreError; never a silent 0.
         """

@@ -262,12 +262,24 @@ _links: dict[tuple[int, str, int, int, str | None], Link] = {}
 _links_lock = threading.Lock()
 
 
-def link(job: str, rank: int, world: int, agent: str | None, storage: str | None) -> Link:
+def link(
+    job: str, rank: int, world: int, agent: str | None, storage: str | None, connect_timeout: float = 10.0
+) -> Link:
     """The one link of this process for these; a forked child has its own."""
-    socket = agents.ensure(storage) if agent == "auto" else agent or os.environ.get("CKPTD_SOCKET")
+    socket = agent or os.environ.get("CKPTD_SOCKET")
+    if agent == "auto":
+        socket = agents.ensure(storage, connect_timeout, _joined((os.getpid(), job, rank, world)))
     key = (os.getpid(), job, rank, world, socket)
     with _links_lock:
         found = _links.get(key)
         if found is None or not found.alive:
             found = _links[key] = Link(job, rank, world, socket)
         return found
+
+
+def _joined(place: tuple[int, str, int, int]) -> str | None:
+    """Socket of the agent that agent="auto" found before."""
+    candidates = agents.sockets()
+    with _links_lock:
+        found = [key[4] for key, held in _links.items() if key[:4] == place and held.alive and key[4] in candidates]
+    return found[0] if found else None

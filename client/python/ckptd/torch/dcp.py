@@ -78,7 +78,7 @@ class _Ours:
 
     def _link(self) -> Link:
         where = self._place()
-        return link(self.job, where.rank, where.world, self._agent, self._storage)
+        return link(self.job, where.rank, where.world, self._agent, self._storage, self._connect_timeout)
 
     def _agree(self, ranks: int) -> None:
         """ValueError when DCP has plans of another number of ranks than the job."""
