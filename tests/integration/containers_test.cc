@@ -36,6 +36,8 @@ class Containers : public testing::Test {
     auto first = node_.Train(Args(std::string(kLine) + " --steps 100000"), container);
     for (int i = 0; i < 3; ++i) ASSERT_TRUE(first->WaitFor("CAPTURED")) << first->Errors() << node_.AgentLog();
     first->Kill();
+    // The kernel ends what is in the container a moment after the command that made it.
+    ASSERT_TRUE(Died()) << node_.AgentLog();
     const uint64_t captured = first->Last("CAPTURED");
     const std::vector<std::string> line =
         Args(std::string(kLine) + " --steps " + std::to_string(first->Last("STEP") + 50));
@@ -45,6 +47,14 @@ class Containers : public testing::Test {
     EXPECT_EQ(NumberField(restored, "source"), 1u) << "the agent's memory: " << restored << node_.AgentLog();
     EXPECT_EQ(second->Wait(), 0) << second->Errors() << node_.AgentLog();
     EXPECT_EQ(second->lines().back(), node_.ExpectedDigest(line));
+  }
+
+  // The agent has seen it.
+  [[nodiscard]] bool Died() const {
+    for (int i = 0; i < 400; ++i, usleep(50'000)) {
+      if (node_.AgentLog().find("op=trainer.died") != std::string::npos) return true;
+    }
+    return false;
   }
 
   Node node_{{.region = "", .storage = "", .settings = {{"security.socket_mode", "\"0666\""}}}};

@@ -228,6 +228,11 @@ void ExpectNothingLeftBehind(const Node& node, size_t ranks, size_t slots) {
       << testing::PrintToString(ListFiles(node.region()));
 }
 
+std::string ThreadsMayBeLeft() {
+  const char* given = getenv("TSAN_OPTIONS");
+  return (given != nullptr ? given : "") + std::string(" report_thread_leaks=0");
+}
+
 std::string Restored(Child& trainer, Millis timeout) {
   for (const std::string& line : trainer.lines()) {
     if (line.rfind("RESTORED", 0) == 0) return line;  // somebody has read it already

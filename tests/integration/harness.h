@@ -83,6 +83,9 @@ std::vector<std::string> Args(const std::string& line);
 // Nothing temporary and nothing unnamed is left in region and storage: one ctl file of `slots` slots for each rank.
 void ExpectNothingLeftBehind(const Node& node, size_t ranks = 1, size_t slots = 2);
 
+// $TSAN_OPTIONS for an agent that may end past its deadline without joining, as it must: no leak.
+[[nodiscard]] std::string ThreadsMayBeLeft();
+
 // The RESTORED line of a trainer that runs or ran, or a failure of the test with what it said.
 std::string Restored(Child& trainer, Millis timeout = kLong);
 

@@ -110,7 +110,8 @@ TEST(Layout, TheAgentEndsWhileOneIsPrepared) {
   GTEST_SKIP() << "skipped: this build has no failpoints";
 #endif
   Node node;
-  ASSERT_TRUE(node.StartAgent({"CKPTD_FAILPOINTS=region.slot.extended=sleep:20000"}));
+  ASSERT_TRUE(
+      node.StartAgent({"CKPTD_FAILPOINTS=region.slot.extended=sleep:20000", "TSAN_OPTIONS=" + ThreadsMayBeLeft()}));
   auto trainer = node.Train(Args("--steps 100000 --every 5 --step-ms 20"));
   for (int i = 0; i < 200 && FilesWith(node.region(), "/slot-").size() < 2; ++i) usleep(50'000);
   usleep(500'000);

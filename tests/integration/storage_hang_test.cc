@@ -22,9 +22,7 @@ constexpr char kEndless[] = "--steps 100000000 --every 5 --step-ms 5 --close-ms 
 class StorageHang : public testing::Test {
  protected:
   void SetUp() override {
-    // An agent may end past its deadline without joining, as it must: no leak to TSan.
-    const char* given = getenv("TSAN_OPTIONS");
-    setenv("TSAN_OPTIONS", ((given != nullptr ? given : "") + std::string(" report_thread_leaks=0")).c_str(), 1);
+    setenv("TSAN_OPTIONS", ThreadsMayBeLeft().c_str(), 1);
     if (!disk_.mounted()) GTEST_SKIP() << disk_.skipped();
     NodeOptions options;
     options.storage = disk_.path() + "/storage";

@@ -1,5 +1,9 @@
 """A job that starts afresh without restore(): the ranks that are there train, those that are missing hold nobody up."""
 
+import os
+import pathlib
+import subprocess
+import sys
 import time
 import warnings
 
@@ -7,6 +11,7 @@ import ckptd
 import torch
 from torch import nn
 
+HERE = pathlib.Path(__file__).parent
 LONGEST = 1.0  # seconds that a step may take because of ckptd, on a busy machine
 
 
@@ -75,22 +80,30 @@ def test_it_starts_afresh_although_snapshots_exist(agent):
         assert save.durable(30) and checkpointer.close()
 
 
+def grow(start_from):
+    """A process that goes on from there with a longer text, until a save of it is durable."""
+    weights, log = torch.ones(4 << 20), {"text": "x" * 20_000}
+    checkpointer = ckptd.Checkpointer({"weights": [weights], "log": log}, job="grows", every=1)
+    step, until = checkpointer.restore(), time.monotonic() + 20
+    assert (step > 0) == start_from
+    log["text"] += "x" * 3000
+    save = None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        while save is None or not captured([save]):
+            assert time.monotonic() < until, checkpointer.dropped
+            step += 1
+            save = checkpointer.step(step)
+    assert save.durable(30) and checkpointer.close()
+
+
 def test_a_text_that_has_grown_keeps_the_memory_of_what_was_restored(agent):
     """In a region that has room for two slots, and not for those of another layout."""
     agent.kill()
     agent.config.write_text(agent.config.read_text().replace("[region]\n", '[region]\nsize = "40 MiB"\n'))
     agent.lose_region()
     agent.start()
-    weights, log = torch.ones(4 << 20), {"text": "x" * 20_000}
-    for _ in range(3):
-        checkpointer = ckptd.Checkpointer({"weights": [weights], "log": log}, job="grows", every=1)
-        step, until = checkpointer.restore(), time.monotonic() + 20
-        log["text"] += "x" * 3000
-        save = None
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            while save is None or not captured([save]):
-                assert time.monotonic() < until, checkpointer.dropped
-                step += 1
-                save = checkpointer.step(step)
-        assert save.durable(30) and checkpointer.close()
+    for start_from in (False, True, True):
+        line = f"import test_restart; test_restart.grow({start_from})"
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
+        subprocess.run([sys.executable, "-c", line], env=environment, check=True, timeout=120)

@@ -12,7 +12,9 @@ import socket
 import subprocess
 import sys
 import time
+import warnings
 
+import ckptd
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp

@@ -219,19 +219,18 @@ def _generators_after_iter() -> None:
 
 def _without_second_apply(resumed: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def changed(self: Any) -> Any:
-        once = self._set_generators
-        calls = []
+        apply, calls = rng.apply, []
 
         def first_only(states: Any) -> None:
             calls.append(states)
             if len(calls) == 1:
-                once(states)
+                apply(states)
 
-        self._set_generators = first_only
+        rng.apply = first_only
         try:
             return resumed(self)
         finally:
-            del self._set_generators
+            rng.apply = apply
 
     return changed
 
