@@ -188,7 +188,7 @@ def augmented() -> Loop:
 
 
 @row(
-    "augmentation in workers, saved at epoch ends", "order",
+    "augmentation in workers, saved at epoch ends", "generators after iter",
     note="in the middle of an epoch it is not: a worker's generators begin anew with it", steps=20, first_kill=13,
 )  # fmt: skip
 def augmented_workers() -> Loop:
