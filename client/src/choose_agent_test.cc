@@ -52,6 +52,15 @@ class ChooseAgentTest : public ::testing::Test {
     return status;
   }
 
+  // With whoever answers.
+  void Train() {
+    ASSERT_EQ(Begin(100 * kMs), 0) << ckpt_error();
+    ASSERT_EQ(ckpt_restore_end(trainer->handle, 0, nullptr, &restored), 0) << ckpt_error();
+    trainer->MakeTensors({1000});
+    ASSERT_EQ(trainer->Register(), 0) << ckpt_error();
+    trainer->WaitReady();
+  }
+
   FakeAgent node;
   FakeAgent own;
   std::unique_ptr<TestTrainer> trainer;
@@ -88,11 +97,7 @@ TEST_F(ChooseAgentTest, WhoTrainsStaysWithItsAgent) {
   node.Start();
   own.Start();
   Open();
-  ASSERT_EQ(Begin(100 * kMs), 0) << ckpt_error();
-  ASSERT_EQ(ckpt_restore_end(trainer->handle, 0, nullptr, &restored), 0) << ckpt_error();
-  trainer->MakeTensors({1000});
-  ASSERT_EQ(trainer->Register(), 0) << ckpt_error();
-  trainer->WaitReady();
+  ASSERT_NO_FATAL_FAILURE(Train());
   node.Kill();
   std::this_thread::sleep_for(std::chrono::milliseconds(500));  // longer than the connect timeout
   node.Start();
@@ -105,11 +110,7 @@ TEST_F(ChooseAgentTest, WhoTrainsStaysWithItsAgent) {
 TEST_F(ChooseAgentTest, WhoJoinedTheUsersAgentStaysThere) {
   own.Start();
   Open();
-  ASSERT_EQ(Begin(100 * kMs), 0) << ckpt_error();
-  ASSERT_EQ(ckpt_restore_end(trainer->handle, 0, nullptr, &restored), 0) << ckpt_error();
-  trainer->MakeTensors({1000});
-  ASSERT_EQ(trainer->Register(), 0) << ckpt_error();
-  trainer->WaitReady();
+  ASSERT_NO_FATAL_FAILURE(Train());
   node.Start();
   own.Kill();
   std::this_thread::sleep_for(std::chrono::milliseconds(200));

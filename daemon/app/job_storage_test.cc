@@ -72,6 +72,12 @@ class JobStorageTest : public ::testing::Test {
     EXPECT_TRUE(files_.Mkdir("/store", 0755).ok());
     EXPECT_TRUE(files_.SyncDir("/").ok());
   }
+  static std::vector<TestSlot> TwoSlots() {
+    std::vector<TestSlot> slots;
+    for (const uint64_t seed : {1, 2}) slots.emplace_back(std::vector<uint64_t>{8192}, 64 << 10, seed);
+    return slots;
+  }
+
   job::NewestRead ReadNewest() {
     auto store = OpenStore(files_);
     return JobStorage(*store, metrics_, kJob)(job::ReadNewest{1});
@@ -125,8 +131,7 @@ TEST_F(JobStorageTest, AManifestThatCannotBeMadeDurableIsNoCommit) {
 // Rank 0 named its files by another number of ranks than its attempt has. Alone it would look whole.
 TEST_F(JobStorageTest, PartsOfAnotherWorldSizeThanTheAttemptsAreNoCommit) {
   constexpr SnapshotId kId{1, 10};
-  std::vector<TestSlot> slots;
-  for (const uint64_t seed : {1, 2}) slots.emplace_back(std::vector<uint64_t>{8192}, 64 << 10, seed);
+  std::vector<TestSlot> slots = TwoSlots();
   auto store = OpenStore(files_);
   const JobStorage storage(*store, metrics_, kJob);
   for (Rank rank = 0; rank < 2; ++rank) {
@@ -143,8 +148,7 @@ TEST_F(JobStorageTest, PartsOfAnotherWorldSizeThanTheAttemptsAreNoCommit) {
 
 TEST_F(JobStorageTest, OnlyWhatIsNotWholeIsMarkedAsRemains) {
   constexpr SnapshotId kId{1, 10};
-  std::vector<TestSlot> slots;
-  for (const uint64_t seed : {1, 2}) slots.emplace_back(std::vector<uint64_t>{8192}, 64 << 10, seed);
+  std::vector<TestSlot> slots = TwoSlots();
   auto store = OpenStore(files_);
   const JobStorage storage(*store, metrics_, kJob);
   for (Rank rank = 0; rank < 2; ++rank) {

@@ -272,14 +272,7 @@ TEST_F(JobTest, AStartedAgentResumesItsAttempt) {
   Machine again(MakeConfig());
   Effects effects;
   again.Step(Started{3, 1}, effects);
-  NewestRead read;
-  read.op = std::get<ReadNewest>(effects.back()).op;
-  read.found = read.decided = true;
-  read.record.set_attempt(3);
-  read.record.set_coordinator("A");
-  read.record.set_rank0_ticket(7);
-  read.record.set_world_size(1);
-  read.decision = Decision(3, {{1, 10}});
+  const NewestRead read = ReadDecided(std::get<ReadNewest>(effects.back()).op, "A");
   effects.clear();
   again.Step(read, effects);
   Listed listed;
@@ -297,11 +290,7 @@ TEST_F(JobTest, AStartedAgentResumesItsAttempt) {
 // Its region is gone, its trainers are not: nobody else could grant them anything.
 TEST_F(JobTest, AnAgentThatHasForgottenTheAttemptOfItsTrainersResumesIt) {
   Feed(Resumed{0, 50, 3});
-  NewestRead read{Last<ReadNewest>().op, absl::OkStatus(), true, {}, true, Decision(3, {{1, 10}})};
-  read.record.set_attempt(3);
-  read.record.set_coordinator("A");
-  read.record.set_rank0_ticket(7);
-  read.record.set_world_size(1);
+  const NewestRead read = ReadDecided(Last<ReadNewest>().op, "A");
   Feed(Resumed{1, 51, 3});
   EXPECT_FALSE(Has<ReadNewest>()) << "it is being read";
   Feed(read);
@@ -315,11 +304,7 @@ TEST_F(JobTest, AnAgentThatHasForgottenTheAttemptOfItsTrainersResumesIt) {
 
 TEST_F(JobTest, AnAgentThatHasForgottenAnAttemptOfAnotherOneLeavesItToThat) {
   Feed(Resumed{3, 50, 3});
-  NewestRead read{Last<ReadNewest>().op, absl::OkStatus(), true, {}, true, Decision(3, {{1, 10}})};
-  read.record.set_attempt(3);
-  read.record.set_coordinator("B");
-  read.record.set_rank0_ticket(7);
-  Feed(read);
+  Feed(ReadDecided(Last<ReadNewest>().op, "B"));
   EXPECT_EQ(machine_.view().phase, Phase::kIdle);
 }
 

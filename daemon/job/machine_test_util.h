@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "daemon/format/snapshot_ref.h"
+#include "daemon/job/job_test_util.h"
 #include "daemon/job/machine.h"
 #include "gtest/gtest.h"
 
@@ -29,15 +30,28 @@ class JobTest : public testing::Test {
     return config;
   }
 
+  // The newest record, of rank 0 with ticket 7; not decided.
+  static NewestRead ReadOfAttempt3(OpId op, const std::string& coordinator, uint32_t world_size) {
+    NewestRead read{op, absl::OkStatus(), true, {}, false, {}};
+    read.record.set_attempt(3);
+    read.record.set_coordinator(coordinator);
+    read.record.set_rank0_ticket(7);
+    read.record.set_world_size(world_size);
+    return read;
+  }
+
+  // The same, decided.
+  static NewestRead ReadDecided(OpId op, const std::string& coordinator) {
+    NewestRead read = ReadOfAttempt3(op, coordinator, 1);
+    read.decided = true;
+    read.decision = Decision(3, {{1, 10}});
+    return read;
+  }
+
   // The agent starts; attempt 3, of two ranks that are gone, was never decided.
   void StartOverAnUndecidedAttemptOfTwo() {
     Feed(Started{3, 1});
-    NewestRead read{Last<ReadNewest>().op, absl::OkStatus(), true, {}, false, {}};
-    read.record.set_attempt(3);
-    read.record.set_coordinator("A");
-    read.record.set_rank0_ticket(7);
-    read.record.set_world_size(2);
-    Feed(read);
+    Feed(ReadOfAttempt3(Last<ReadNewest>().op, "A", 2));
     Feed(Listed{Last<List>().op, absl::OkStatus(), {}, {}});
   }
 
