@@ -3,6 +3,10 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <regex>
+#include <string>
+#include <vector>
+
 #include "tests/integration/copies_fixture.h"
 
 namespace ckptd::harness {
@@ -12,6 +16,25 @@ class EndedCopies : public CopiesTest {
  protected:
   std::vector<std::string> Held(size_t node, const std::string& what = "peer-") {
     return FilesWith(cluster_->node(node).region(), what);
+  }
+
+  // The last copies may be on their way when the trainers are killed: until what was captured is protected, and what
+  // was not is given up by its holder, which waits a minute for its rest.
+  [[nodiscard]] bool AwaitNoMoreCopies() {
+    for (int i = 0; i < 900; ++i, usleep(100'000)) {
+      const std::string status = cluster_->Ctl(0, "status").out;
+      const std::string captured = StepBehind(status, "  captured ");
+      const bool all = !captured.empty() && StepBehind(status, "  protected ") == captured;
+      if (all && cluster_->Ctl(0, "gc trainer --force --dry-run").Has("would go")) return true;
+    }
+    return false;
+  }
+
+ private:
+  // "20" of "  captured  step 20, 3 s ago".
+  static std::string StepBehind(const std::string& status, const std::string& word) {
+    std::smatch found;
+    return std::regex_search(status, found, std::regex(word + " *step ([0-9]+)")) ? found[1].str() : "";
   }
 };
 
@@ -24,6 +47,7 @@ TEST_F(EndedCopies, GcSaysWhatIsLostAndFreesThemByForce) {
   KillAll(ranks);
   const Said said = cluster_->AwaitStatus(0, [](const Said& each) { return each.Has("job      trainer  idle"); });
   ASSERT_TRUE(said.Has("job      trainer  idle")) << said;
+  ASSERT_TRUE(AwaitNoMoreCopies()) << cluster_->Ctl(0, "status") << cluster_->Ctl(0, "gc trainer --force --dry-run");
 
   const Said kept = cluster_->Ctl(0, "gc trainer");
   EXPECT_EQ(kept.code, 0) << kept;
