@@ -82,6 +82,8 @@ void CopyKeeper::Verified(const std::string& job, const region::PeerKey& key, co
 }
 
 void CopyKeeper::Heard(const v1::State& state) {
+  std::erase_if(given_up_,
+                [&](const auto& each) { return each.first == state.job() && each.second.attempt < state.attempt(); });
   const absl::Status told = region_.peers().Tell(state.job(), ToMarks(MarksOf(state)));
   if (!told.ok()) Log(kDebug, "copy.marks").Job(state.job()).Error(told);
   const SnapshotId durable = ToId(state.durable());
@@ -92,7 +94,11 @@ void CopyKeeper::Heard(const v1::State& state) {
 }
 
 absl::Status CopyKeeper::GiveUp(const std::string& job) {
+  GivenUp last = given_up_[job];
+  for (const region::PeerJob& held : region_.peers().Jobs())
+    if (held.job == job) last = {held.attempt, std::max(held.newest, last.newest)};
   absl::Status removed = region_.peers().RemoveJob(job);
+  if (removed.ok()) given_up_[job] = last;
   handler_.changed(job);
   return removed;
 }
@@ -157,9 +163,20 @@ absl::StatusOr<transport::TransferToken> CopyKeeper::Issue(const transport::Tran
 
 // ------------------------------------------------------------------------------------------------------------ incoming
 
+absl::Status CopyKeeper::MayComeBack(const v1::OfferRequest& request) const {
+  const auto found = given_up_.find(request.copy().job());
+  if (found == given_up_.end() || found->second.attempt != request.attempt()) return absl::OkStatus();
+  if (ToId(request.copy().snapshot()) > found->second.newest) return absl::OkStatus();
+  return Error(ErrorCode::SUPERSEDED,
+               absl::StrCat("job ", request.copy().job(), " rank ", request.copy().rank(), " step ",
+                            request.copy().snapshot().step(),
+                            ": given up here, by ckptctl gc or for want of memory; the job's next step is taken"));
+}
+
 void CopyKeeper::Offer(const std::string& peer, const v1::OfferRequest& request,
                        transport::CopyAnswer<v1::OfferResponse> answer) {
-  const absl::Status may = MayAsk(peer, request.copy(), request.attempt(), request.user());
+  absl::Status may = MayAsk(peer, request.copy(), request.attempt(), request.user());
+  if (may.ok()) may = MayComeBack(request);
   if (!may.ok()) return answer(may);
   const auto state = handler_.state(request.copy().job());
   v1::OfferRequest known = request;

@@ -13,6 +13,9 @@
 // out other ranks' copies, and give up those that protect the job. Where the owner has heard of later steps, and the
 // copy is not wanted by what this node has heard, the answer is BUSY, too.
 //
+// What was given up of a job (GiveUp) is not taken again, or the owner, which asks every few seconds, would fill the
+// memory that was just freed: SUPERSEDED. A newer step is taken, and in a new attempt every step: the job runs.
+//
 // On the loop's thread, but for what the transport reads and writes.
 #ifndef CKPTD_DAEMON_PROTECT_COPY_KEEPER_H_
 #define CKPTD_DAEMON_PROTECT_COPY_KEEPER_H_
@@ -66,7 +69,7 @@ class CopyKeeper final : public transport::CopyHost {
   // STATE of a job: what is fenced and what stays (region::PeerMarks), and whether anybody still reads.
   void Heard(const v1::State& state);
   // All that is held of the job, which has ended or is given up on somebody's word; its coordinator, if there is one,
-  // hears that it is gone. As PeerStore::RemoveJob.
+  // hears that it is gone, and it is not taken again (above). As PeerStore::RemoveJob.
   [[nodiscard]] absl::Status GiveUp(const std::string& job);
   // The complete copies of the job, for REPORT.
   [[nodiscard]] std::vector<v1::HeldCopies> CopiesOf(const std::string& job) const;
@@ -97,6 +100,10 @@ class CopyKeeper final : public transport::CopyHost {
     std::string peer;
     auto operator<=>(const Key&) const = default;
   };
+  struct GivenUp {
+    AttemptId attempt = 0;  // of the job then
+    SnapshotId newest;
+  };
   struct Incoming {
     uint32_t number = 0;
     std::shared_ptr<region::PeerFill> fill;
@@ -106,6 +113,7 @@ class CopyKeeper final : public transport::CopyHost {
 
   [[nodiscard]] absl::Status MayAsk(const std::string& peer, const v1::CopyName& copy, AttemptId attempt,
                                     const std::string& user, bool reads = false) const;
+  [[nodiscard]] absl::Status MayComeBack(const v1::OfferRequest& request) const;
   void Decide(const std::string& peer, const v1::OfferRequest& request, const v1::State& state,
               transport::CopyAnswer<v1::OfferResponse> answer);
   [[nodiscard]] absl::StatusOr<v1::OfferResponse> Take(const std::string& peer, const v1::OfferRequest& request);
@@ -134,6 +142,7 @@ class CopyKeeper final : public transport::CopyHost {
   const Handler handler_;
   transport::TokenTable tokens_;
   std::map<Key, Incoming> incoming_;
+  std::map<std::string, GivenUp> given_up_;  // by job
   uint32_t last_number_ = 0;
   CopyReads reads_;
   ParityKeeper parity_;

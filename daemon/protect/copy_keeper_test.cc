@@ -111,6 +111,26 @@ TEST_F(CopyKeeperTest, AnOfferThatIsRepeatedGoesOnWhereItWas) {
             std::get<transport::ServedReceive>(end->end).target.keep);
 }
 
+// Its owner asks every few seconds, and would fill the memory that was just freed.
+TEST_F(CopyKeeperTest, WhatWasGivenUpDoesNotComeBackButTheNextStepIsTaken) {
+  ASSERT_NO_FATAL_FAILURE(Bring(kTwenty));
+  ASSERT_TRUE(keeper_->GiveUp("gpt").ok());
+  EXPECT_EQ(CodeOf(Offer(OfferOf(kTwenty)).status()), ErrorCode::SUPERSEDED);
+  EXPECT_EQ(CodeOf(Offer(OfferOf(kTen)).status()), ErrorCode::SUPERSEDED);
+  EXPECT_THAT(store().Jobs(), testing::IsEmpty());
+  EXPECT_TRUE(Offer(OfferOf(kThirty)).ok());
+  ASSERT_TRUE(keeper_->GiveUp("gpt").ok());
+}
+
+// The job goes on from it, and it is all that there is until the first new step.
+TEST_F(CopyKeeperTest, WhatWasGivenUpIsTakenInANewAttempt) {
+  ASSERT_NO_FATAL_FAILURE(Bring(kTwenty));
+  ASSERT_TRUE(keeper_->GiveUp("gpt").ok());
+  Decide(2, "a");
+  Enter(v1::State::RUN);
+  EXPECT_TRUE(Offer(OfferOf(kTwenty, 2)).ok());
+}
+
 // Rank 7's copies are on another node since the groups changed.
 TEST_F(CopyKeeperTest, WhatItIsNotToHoldAnyMoreMakesRoomOnceAllHaveLoaded) {
   keeper_.reset();

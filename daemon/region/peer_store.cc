@@ -303,6 +303,7 @@ PeerJob PeerStore::SummaryOf(const std::string& name, const Job& job) const {
   PeerJob out;
   out.job = name;
   out.bytes = FactsOf(name, job).bytes;
+  out.attempt = job.marks.attempt;
   out.durable = job.durable;
   out.silent = context_.clock.Monotonic() - job.heard;
   out.busy = IsBusy(job);

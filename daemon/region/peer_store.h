@@ -70,6 +70,7 @@ struct PeerJob {
   std::string job;
   uint64_t bytes = 0;
   std::set<uint32_t> ranks;  // whose copies; of parity there are none here
+  AttemptId attempt = 0;     // highest seen
   SnapshotId newest;         // of what is complete
   SnapshotId durable;        // newest on storage, as far as was told
   Nanos silent{0};           // since somebody spoke of it
