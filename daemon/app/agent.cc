@@ -81,12 +81,15 @@ absl::StatusOr<std::optional<gid_t>> SocketGroup(const Config& config) {
 Agent::Agent(Config config, Files& files, const Clock& clock)
     : config_(std::move(config)), files_(files), clock_(clock), started_(clock.Monotonic()), metrics_(kVersion, "") {}
 
+std::array<ThreadPool*, 8> Agent::Pools() const {
+  return {flush_work_.get(),  fetch_work_.get(),  beside_work_.get(), chore_work_.get(),
+          memory_work_.get(), record_work_.get(), close_work_.get(),  free_work_.get()};
+}
+
 Agent::~Agent() {
   scrubber_.reset();
-  for (auto* pool :
-       {&flush_work_, &fetch_work_, &beside_work_, &chore_work_, &memory_work_, &record_work_, &close_work_}) {
-    if (*pool != nullptr) (*pool)->Stop();
-  }
+  for (ThreadPool* pool : Pools())
+    if (pool != nullptr) pool->Stop();
 }
 
 bool Agent::StopWorkers() {
@@ -95,10 +98,7 @@ bool Agent::StopWorkers() {
   bool stopped = scrubber_->StopWithin(deadline - clock_.Monotonic());
   links_->Stop();
   stopped = peers_->StopWithin(deadline - clock_.Monotonic()) && stopped;
-  for (auto* pool :
-       {&flush_work_, &fetch_work_, &beside_work_, &chore_work_, &memory_work_, &record_work_, &close_work_}) {
-    stopped = (*pool)->StopWithin(deadline - clock_.Monotonic()) && stopped;
-  }
+  for (ThreadPool* pool : Pools()) stopped = pool->StopWithin(deadline - clock_.Monotonic()) && stopped;
   return stopped;
 }
 
@@ -152,6 +152,8 @@ absl::Status Agent::OpenRegion() {
   region.size_limit = config_.region.size.bytes;
   region.job_quota = config_.region.job_quota.bytes;
   region.peers_memory = config_.peers.memory.bytes;
+  free_work_ = std::make_unique<ThreadPool>("ckptd-free", 1, kQueue);
+  region.freeing = free_work_.get();
   CKPTD_ASSIGN_OR_RETURN(region_, region::Region::Open(files_, clock_, region));
   for (const std::string& warning : region_->warnings()) Log(kWarning, "region.warning").Field("text", warning);
   return absl::OkStatus();

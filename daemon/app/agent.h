@@ -6,6 +6,7 @@
 #ifndef CKPTD_DAEMON_APP_AGENT_H_
 #define CKPTD_DAEMON_APP_AGENT_H_
 
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -49,8 +50,8 @@ class Agent final : public SessionHandler {
   // flushed (memory still holds it).
   void BeginShutdown();
   [[nodiscard]] bool flushed_all() const { return flushed_all_; }
-  // After Run(). What is prepared or checked in memory is given up. False: a worker hangs in the storage, or is long at
-  // its piece, and so would the destructor be.
+  // After Run(). What is prepared or checked in memory is given up. False: a worker hangs in the storage, still frees
+  // memory, or is long at its piece, and so would the destructor be.
   [[nodiscard]] bool StopWorkers();
   // Then only _exit() may follow: trainers connect to the successor, which may take the region at once.
   void LetGo();
@@ -94,6 +95,7 @@ class Agent final : public SessionHandler {
   };
 
   Agent(Config config, Files& files, const Clock& clock);
+  [[nodiscard]] std::array<ThreadPool*, 8> Pools() const;  // null before they are made
   absl::Status OpenRegion();
   absl::Status StartPeers();
   absl::Status OpenStorage();
@@ -139,6 +141,7 @@ class Agent final : public SessionHandler {
   Files& files_;
   const Clock& clock_;
   const Nanos started_;
+  std::unique_ptr<ThreadPool> free_work_;  // before all that may hold a SlotFile
   AgentMetrics metrics_;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<Peers> peers_;

@@ -111,44 +111,41 @@ void LayoutIntake::Place(Order order, const region::LayoutSpec& spec) {
     build->waiting.push_back(std::move(order));
     return;
   }
-  absl::StatusOr<bool> room = HasRoom(spec);
+  absl::StatusOr<region::LayoutFit> room = FindRoom(spec);
   if (!room.ok()) return order.done(room.status(), false);
-  if (*room) return Start(std::move(order), spec);
-  if (!shrinking_) Log(kInfo, "layout.needs_room").Job(job_).Rank(region_.rank());
-  shrinking_ = true;
+  if (*room == region::LayoutFit::kFits) return Start(std::move(order), spec);
   // The first news of it also makes libckpt acknowledge the grant that is taken back.
   if (order.progress) order.progress(0, spec.slot_count * (spec.images.back().offset + spec.images.back().bytes));
   waiting_.push_back({std::move(order), spec});
-  need_room_(true);
+  if (*room == region::LayoutFit::kFitsAfterShrinking) Shrink();
   StartTick();
+}
+
+void LayoutIntake::Shrink() {
+  if (!shrinking_) Log(kInfo, "layout.needs_room").Job(job_).Rank(region_.rank());
+  shrinking_ = true;
+  need_room_(true);
 }
 
 // What the tmpfs, or region.size, has too little. None where the job's own quota is below what is needed: others would
 // go for nothing.
 uint64_t LayoutIntake::ShortOf(const region::LayoutPlan& plan) const {
   region::Quota& quota = services_.region.quota();
-  if (plan.need > quota.LeftOfJob(job_)) return 0;
-  const uint64_t left = std::min(plan.free, quota.LeftOfNode());
+  if (plan.need > quota.LeftOfJob(job_, region::QuotaAt::kOnceFreed)) return 0;
+  const uint64_t left = std::min(plan.free_soon, quota.LeftOfNode(region::QuotaAt::kOnceFreed));
   return plan.need - std::min(plan.need, left);
 }
 
-// Somebody still reads what went already, and lets go of it.
-bool LayoutIntake::IsLeaving(uint64_t short_of) const {
-  return short_of > 0 && short_of <= services_.region.quota().leaving();
-}
-
-// False: not yet. Orphans (jobs that nobody uses and that storage holds) go first, see region/reclaim.h; then the old
-// layouts of this rank shrink, and those of ranks that have moved on.
-absl::StatusOr<bool> LayoutIntake::HasRoom(const region::LayoutSpec& spec) {
+// Orphans (jobs that nobody uses and that storage holds) go first, see region/reclaim.h; then the old layouts of this
+// rank shrink, and those of ranks that have moved on. What was let go is waited for before more goes.
+absl::StatusOr<region::LayoutFit> LayoutIntake::FindRoom(const region::LayoutSpec& spec) {
   CKPTD_ASSIGN_OR_RETURN(auto plan, region_.PlanLayout(spec, elsewhere_()));
-  if (plan.fit == region::LayoutFit::kFits) return true;
   const uint64_t short_of = ShortOf(plan);
   if (short_of > 0 && ForgetOrphans(short_of).ok()) {
     CKPTD_ASSIGN_OR_RETURN(plan, region_.PlanLayout(spec, elsewhere_()));
-    if (plan.fit == region::LayoutFit::kFits) return true;
   }
-  if (plan.fit == region::LayoutFit::kFitsAfterShrinking || IsLeaving(ShortOf(plan))) return false;
-  return plan.refusal;
+  if (plan.fit == region::LayoutFit::kRefused) return plan.refusal;
+  return plan.fit;
 }
 
 // Of ranks that ran here, and copies for other nodes.

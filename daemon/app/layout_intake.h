@@ -67,9 +67,9 @@ class LayoutIntake {
 
   void Continue(Order order, absl::StatusOr<HeaderFacts> facts);
   void Place(Order order, const region::LayoutSpec& spec);
-  absl::StatusOr<bool> HasRoom(const region::LayoutSpec& spec);
+  absl::StatusOr<region::LayoutFit> FindRoom(const region::LayoutSpec& spec);
   uint64_t ShortOf(const region::LayoutPlan& plan) const;
-  bool IsLeaving(uint64_t short_of) const;
+  void Shrink();
   absl::Status ForgetOrphans(uint64_t short_of);
   void Retry();
   void StartTick();

@@ -8,6 +8,7 @@
 
 #include <csignal>
 
+#include "daemon/os/thread.h"
 #include "daemon/region/adopt.h"
 #include "daemon/region/region_test_util.h"
 #include "daemon/region/verify.h"
@@ -128,6 +129,28 @@ TEST_F(KillTest, RemovingALayout) {
   EXPECT_TRUE(region->adopted().jobs[0].ranks.empty());
   EXPECT_EQ(LostIn(*region), 0u);
   EXPECT_EQ(NamesIn(region_dir_ + "/gpt"), std::set<std::string>{"job"});
+}
+
+// One slot is not free yet, and neither has a name.
+void FreeOne(const std::string& dir) {
+  setenv("CKPTD_FAILPOINTS", "region.slot.free=kill@2", 1);
+  ThreadPool freeing("free", 1, 16);
+  RegionOptions options = TestOptions(dir);
+  options.freeing = &freeing;
+  auto region = *Region::Open(PosixFiles(), SystemClock(), options);
+  RankRegion& rank = OpenTestRank(*region);
+  AddLayout(rank);
+  (void)rank.RemoveLayout(1);
+  freeing.Stop();
+}
+
+TEST_F(KillTest, FreeingMemory) {
+  EXPECT_EXIT(FreeOne(region_dir_), ::testing::KilledBySignal(SIGKILL), "");
+  auto region = OpenRegion(region_dir_);
+  EXPECT_TRUE(region->adopted().jobs[0].ranks.empty());
+  EXPECT_EQ(LostIn(*region), 0u);
+  EXPECT_EQ(NamesIn(region_dir_ + "/gpt"), std::set<std::string>{"job"});
+  EXPECT_EQ(region->quota().used(), 0u);
 }
 
 void ReplaceOne(const std::string& dir) {

@@ -27,9 +27,10 @@ bool Replaceable(SlotStateCode state) {
 
 }  // namespace
 
-LayoutSet::LayoutSet(Files& files, std::shared_ptr<Quota> quota, std::string rank_dir, CtlHead head)
+LayoutSet::LayoutSet(Files& files, std::shared_ptr<Quota> quota, Executor* freeing, std::string rank_dir, CtlHead head)
     : files_(files),
       quota_(std::move(quota)),
+      freeing_(freeing),
       rank_dir_(std::move(rank_dir)),
       head_(std::move(head)),
       slots_(head_.block.slot_count),
@@ -236,7 +237,8 @@ absl::StatusOr<std::shared_ptr<SlotBuild>> LayoutSet::StartReplace(uint32_t slot
   replaced_epoch_[slot] = slots_[slot].epoch;
   const uint64_t bytes = head_.slot_file_bytes();
   CKPTD_ASSIGN_OR_RETURN(QuotaHold hold, quota_->Take(head_.job(), bytes));
-  return SlotBuild::Start(files_, {rank_dir_, 1, bytes, std::move(hold)}, executor, std::move(done));
+  SlotBuildOrder order{rank_dir_, 1, bytes, std::move(hold), Preparation::kPopulated, freeing_};
+  return SlotBuild::Start(files_, std::move(order), executor, std::move(done));
 }
 
 absl::StatusOr<std::shared_ptr<SlotFile>> LayoutSet::FinishReplace(uint32_t slot, SlotBuild& build) {
@@ -264,7 +266,7 @@ absl::Status LayoutSet::DropFile(uint32_t slot) {
   slots_[slot].file_id = 0;
   ctl_->slot(slot).file_id.store(0, kRelease);
   CKPTD_FP("region.drop.file_id");
-  if (std::shared_ptr<SlotFile> file = std::exchange(files_of_[slot], nullptr)) file->Discard();
+  if (std::shared_ptr<SlotFile> file = std::exchange(files_of_[slot], nullptr)) SlotFile::Discard(file);
   return absl::OkStatus();
 }
 

@@ -116,7 +116,7 @@ class LayoutSet {
 
  private:
   friend class RankRegion;
-  LayoutSet(Files& files, std::shared_ptr<Quota> quota, std::string rank_dir, CtlHead head);
+  LayoutSet(Files& files, std::shared_ptr<Quota> quota, Executor* freeing, std::string rank_dir, CtlHead head);
   absl::Status CheckFile(uint32_t slot) const;
   absl::Status CheckGrant(const Bell& bell, const GrantOrder& order) const;
   void StoreWord(uint32_t slot, SlotStateCode state, Epoch epoch);
@@ -127,6 +127,7 @@ class LayoutSet {
 
   Files& files_;
   std::shared_ptr<Quota> quota_;
+  Executor* const freeing_;
   const std::string rank_dir_;
   const CtlHead head_;
   QuotaHold ctl_hold_;

@@ -11,10 +11,11 @@ namespace ckptd::region {
 
 uint32_t RootCrc(std::span<const uint32_t> chunk_crcs) { return Crc32c(0, chunk_crcs.data(), chunk_crcs.size_bytes()); }
 
-PeerFill::PeerFill(FillPlace place, Mapping mapping, SlotHold hold)
+PeerFill::PeerFill(FillPlace place, std::shared_ptr<const SlotFile> file, Mapping mapping, SlotHold hold)
     : place_(std::move(place)),
       chunk_count_((place_.slot_bytes + place_.chunk_bytes - 1) / place_.chunk_bytes),
       hold_(std::move(hold)),
+      file_(std::move(file)),
       mapping_(std::move(mapping)),
       missing_(chunk_count_),
       verified_(chunk_count_),

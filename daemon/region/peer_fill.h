@@ -26,6 +26,7 @@
 #include "daemon/base/mutex.h"
 #include "daemon/os/mapping.h"
 #include "daemon/region/peer_key.h"
+#include "daemon/region/slot_file.h"
 
 namespace ckptd::region {
 
@@ -77,7 +78,7 @@ struct FillPlace {
 
 class PeerFill {
  public:
-  PeerFill(FillPlace place, Mapping mapping, SlotHold hold);
+  PeerFill(FillPlace place, std::shared_ptr<const SlotFile> file, Mapping mapping, SlotHold hold);
 
   [[nodiscard]] const FillPlace& place() const { return place_; }
   // The slot, without what rounds its file up. Valid as long as this lives.
@@ -105,7 +106,8 @@ class PeerFill {
 
   const FillPlace place_;
   const size_t chunk_count_;
-  SlotHold hold_;  // before the mapping: let go after it
+  SlotHold hold_;                         // before the mapping: let go after it
+  std::shared_ptr<const SlotFile> file_;  // its memory is counted as long as it is mapped
   Mapping mapping_;
   Mutex mutex_;
   bool fenced_ CKPTD_GUARDED_BY(mutex_) = false;

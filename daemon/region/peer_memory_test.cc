@@ -166,6 +166,24 @@ TEST_F(EndedJobs, GoOldestFirstWhenMemoryIsNeeded) {
   EXPECT_TRUE(store_.Holds("new")) << "only as many as are needed";
 }
 
+TEST_F(EndedJobs, AreWaitedForUntilTheirMemoryIsFree) {
+  QueueExecutor freeing(100);
+  RegionContext later = region_;
+  later.freeing = &freeing;
+  PeerStore store(later, dir_.path(), {kBudget});
+  ASSERT_TRUE(Store(store, Of("new"), {1, 20}, Marks(1)).ok());
+  ASSERT_TRUE(Store(store, Of("old"), {1, 10}, Marks(1)).ok());
+  for (const char* job : {"old", "new"}) store.MarkDurable(job, {1, 30});
+  clock_.now += std::chrono::hours(2);
+  for (int again = 0; again < 3; ++again)
+    EXPECT_EQ(CodeOf(Prepare(store, Of("next"))), ErrorCode::LAYOUT_PREPARING) << "the sender asks again";
+  EXPECT_FALSE(store.Holds("old"));
+  EXPECT_TRUE(store.Holds("new")) << "no more go while it is waited for";
+  freeing.RunAll();
+  EXPECT_TRUE(Prepare(store, Of("next")).ok());
+  EXPECT_TRUE(store.Holds("new"));
+}
+
 TEST_F(EndedJobs, WhatIsNotOnStorageOrIsReadStays) {
   for (const char* job : {"a", "b"}) ASSERT_TRUE(Store(store_, Of(job), {1, 10}, Marks(1)).ok());
   store_.MarkDurable("a", {1, 10});

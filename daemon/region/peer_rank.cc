@@ -172,10 +172,11 @@ absl::StatusOr<std::shared_ptr<PeerFill>> PeerRank::OpenFill(LayoutSet& set, uin
                   .slot_bytes = block.slot_bytes,
                   .chunk_bytes = block.chunk_bytes};
   // Mapped before the slot is given up: what fails until here costs nothing.
-  CKPTD_ASSIGN_OR_RETURN(Mapping mapping, set.FileOf(slot)->Map(MapAccess::kReadWrite));
+  std::shared_ptr<SlotFile> file = set.FileOf(slot);
+  CKPTD_ASSIGN_OR_RETURN(Mapping mapping, file->Map(MapAccess::kReadWrite));
   CKPTD_RETURN_IF_ERROR(set.SetState(slot, SlotStateCode::kLoading, place.epoch));
   SlotHold hold(UseOf({set.layout(), slot}));
-  auto fill = std::make_shared<PeerFill>(std::move(place), std::move(mapping), std::move(hold));
+  auto fill = std::make_shared<PeerFill>(std::move(place), std::move(file), std::move(mapping), std::move(hold));
   fill_ = fill;
   return fill;
 }

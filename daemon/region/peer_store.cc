@@ -20,7 +20,8 @@ constexpr size_t kMaxNames = 1u << 16;
 constexpr const char* kAccount = ".peers";
 
 RegionContext WithShare(const RegionContext& region, uint64_t memory) {
-  return {region.files, region.clock, Quota::CreateShare(region.quota, kAccount, memory), region.region_id};
+  return {region.files, region.clock, Quota::CreateShare(region.quota, kAccount, memory), region.region_id,
+          region.freeing};
 }
 
 LayoutSpec Normalised(const PeerSpec& spec) {
@@ -232,19 +233,25 @@ void PeerStore::Sweep() {
 absl::Status PeerStore::MakeRoom(const PeerSpec& spec, PeerRank& rank) {
   const LayoutSpec layout = Normalised(spec);
   CKPTD_ASSIGN_OR_RETURN(LayoutPlan plan, rank.region().PlanLayout(layout));
-  if (plan.fit == LayoutFit::kFits) return absl::OkStatus();
-  CKPTD_RETURN_IF_ERROR(rank.Trim(0, FindJob(spec.layout.job)->marks));
-  CKPTD_ASSIGN_OR_RETURN(plan, rank.region().PlanLayout(layout));
-  return plan.need <= std::min(plan.quota, plan.free) ? absl::OkStatus() : ReclaimEnded(spec, plan);
+  if (plan.need > plan.soon()) {
+    CKPTD_RETURN_IF_ERROR(rank.Trim(0, FindJob(spec.layout.job)->marks));
+    CKPTD_ASSIGN_OR_RETURN(plan, rank.region().PlanLayout(layout));
+  }
+  if (plan.need > plan.soon()) {
+    CKPTD_RETURN_IF_ERROR(ReclaimEnded(spec, plan));
+    CKPTD_ASSIGN_OR_RETURN(plan, rank.region().PlanLayout(layout));
+  }
+  if (plan.fit != LayoutFit::kFitsOnceFreed) return absl::OkStatus();
+  return Error(ErrorCode::LAYOUT_PREPARING, absl::StrCat(NameOf(spec), ": memory for it is being freed"));
 }
 
 absl::Status PeerStore::ReclaimEnded(const PeerSpec& spec, const LayoutPlan& plan) {
-  const uint64_t left = std::min(plan.quota, plan.free);
+  const uint64_t left = plan.soon();
   std::vector<JobFacts> facts = Facts();
   std::erase_if(facts, [&](const JobFacts& job) { return job.job == spec.layout.job; });
   auto ended = PlanReclaim(std::move(facts), {.bytes = plan.need - left});
   if (!ended.ok())
-    return Error(plan.quota < plan.free ? ErrorCode::QUOTA_EXCEEDED : ErrorCode::REGION_FULL,
+    return Error(plan.quota_soon < plan.free_soon ? ErrorCode::QUOTA_EXCEEDED : ErrorCode::REGION_FULL,
                  absl::StrCat(NameOf(spec), ": two slots need ", FormatBytes(plan.need), "; peers.memory is ",
                               FormatBytes(options_.memory), ", ", FormatBytes(Usage().held), " of it held, ",
                               FormatBytes(left), " left with region.size and the tmpfs: ", ended.status().message()));

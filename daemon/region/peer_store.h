@@ -111,8 +111,8 @@ class PeerStore {
 
   // ---- memory.
   [[nodiscard]] bool Ready(const PeerSpec& spec) const;
-  // INVALID_ARGUMENT, JOB_OWNED, QUOTA_EXCEEDED, REGION_FULL, LAYOUT_PREPARING (another one is being made), or REFUSED
-  // where it is ready. `done` brings the rest, on the executor's thread.
+  // INVALID_ARGUMENT, JOB_OWNED, QUOTA_EXCEEDED, REGION_FULL, LAYOUT_PREPARING (another one is being made, or memory
+  // for this one is being freed), or REFUSED where it is ready. `done` brings the rest, on the executor's thread.
   [[nodiscard]] absl::StatusOr<std::unique_ptr<PeerBuild>> StartLayout(const PeerSpec& spec, Preparation preparation,
                                                                        Executor& executor, SlotBuild::Done done);
   // Ranks and groups of the job that this node is not to hold any more, where a newer step is protected elsewhere or on

@@ -21,8 +21,8 @@ absl::StatusOr<std::shared_ptr<SlotBuild>> SlotBuild::Start(Files& files, SlotBu
                                                             Done done) {
   std::shared_ptr<SlotBuild> build(new SlotBuild(order.count * order.file_bytes, order.preparation));
   for (uint32_t i = 0; i < order.count; ++i) {
-    CKPTD_ASSIGN_OR_RETURN(
-        auto file, SlotFile::Create(files, order.rank_dir, order.file_bytes, order.hold.Split(order.file_bytes)));
+    CKPTD_ASSIGN_OR_RETURN(auto file, SlotFile::Create(files, order.rank_dir, order.file_bytes,
+                                                       order.hold.Split(order.file_bytes), order.freeing));
     build->files_.push_back(std::move(file));
   }
   if (!executor.Run([build, &executor, done = std::move(done)] { Work(build, executor, done); }))

@@ -35,6 +35,7 @@ struct SlotBuildOrder {
   uint64_t file_bytes = 0;  // each
   QuotaHold hold;           // count * file_bytes
   Preparation preparation = Preparation::kPopulated;
+  Executor* freeing = nullptr;  // SlotFile::Create
 };
 
 // Files of a build that are not taken are unlinked when the last reference goes.

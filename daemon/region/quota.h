@@ -26,10 +26,10 @@ class QuotaHold {
   ~QuotaHold();
 
   [[nodiscard]] uint64_t bytes() const { return bytes_; }
+  // They are given back as soon as the last reader is done and they are free.
+  void Leave();
   // At most `bytes` of it, as a hold of its own.
   [[nodiscard]] QuotaHold Split(uint64_t bytes);
-  // They are given back as soon as the last reader is done.
-  void SetLeaving();
 
  private:
   friend class Quota;
@@ -39,6 +39,14 @@ class QuotaHold {
   std::string job_;
   uint64_t bytes_ = 0;
   bool leaving_ = false;
+};
+
+enum class QuotaAt { kNow, kOnceFreed };  // kOnceFreed: as if all that leaves were gone
+
+struct QuotaUse {
+  uint64_t used = 0;
+  uint64_t leaving = 0;  // of these
+  [[nodiscard]] uint64_t At(QuotaAt at) const { return at == QuotaAt::kNow ? used : used - leaving; }
 };
 
 // Any thread.
@@ -58,15 +66,13 @@ class Quota : public std::enable_shared_from_this<Quota> {
   [[nodiscard]] QuotaHold TakeAdopted(absl::string_view job, uint64_t bytes) CKPTD_EXCLUDES(mutex_);
 
   // How much Take would still give this job; UINT64_MAX without limits.
-  [[nodiscard]] uint64_t Left(absl::string_view job) CKPTD_EXCLUDES(mutex_);
+  [[nodiscard]] uint64_t Left(absl::string_view job, QuotaAt at = QuotaAt::kNow) CKPTD_EXCLUDES(mutex_);
   // What of that is the job's own limit, and what is the node's.
-  [[nodiscard]] uint64_t LeftOfJob(absl::string_view job) CKPTD_EXCLUDES(mutex_);
-  [[nodiscard]] uint64_t LeftOfNode() CKPTD_EXCLUDES(mutex_);
-  [[nodiscard]] uint64_t used() CKPTD_EXCLUDES(mutex_);
+  [[nodiscard]] uint64_t LeftOfJob(absl::string_view job, QuotaAt at = QuotaAt::kNow) CKPTD_EXCLUDES(mutex_);
+  [[nodiscard]] uint64_t LeftOfNode(QuotaAt at = QuotaAt::kNow) CKPTD_EXCLUDES(mutex_);
+  [[nodiscard]] uint64_t used() { return Total().At(QuotaAt::kNow); }
   // Of a share: all that its parent gave, to whomever.
-  [[nodiscard]] uint64_t node_used() { return parent_ == nullptr ? used() : parent_->node_used(); }
-  // Of all that is used on this node: what is given back in a moment (QuotaHold::SetLeaving).
-  [[nodiscard]] uint64_t leaving() CKPTD_EXCLUDES(mutex_);
+  [[nodiscard]] QuotaUse NodeUse() { return parent_ == nullptr ? Total() : parent_->NodeUse(); }
   [[nodiscard]] uint64_t UsedBy(absl::string_view job) CKPTD_EXCLUDES(mutex_);
   [[nodiscard]] uint64_t node_limit() const { return node_limit_; }
   [[nodiscard]] uint64_t job_limit() const { return job_limit_; }
@@ -78,19 +84,19 @@ class Quota : public std::enable_shared_from_this<Quota> {
   // Locks go from a share to its parent, never back.
   bool CountShare(const std::string& account, uint64_t bytes, bool even_above) CKPTD_EXCLUDES(mutex_);
   QuotaHold TakeLocked(absl::string_view job, uint64_t bytes) CKPTD_REQUIRES(mutex_);
-  uint64_t LeftLocked(absl::string_view job) const CKPTD_REQUIRES(mutex_);
-  void GiveBack(const std::string& job, uint64_t bytes) CKPTD_EXCLUDES(mutex_);
-  void Leave(uint64_t bytes) CKPTD_EXCLUDES(mutex_);
-  void HasLeft(uint64_t bytes) CKPTD_EXCLUDES(mutex_);
+  uint64_t LeftLocked(absl::string_view job, QuotaAt at) const CKPTD_REQUIRES(mutex_);
+  QuotaUse Total() CKPTD_EXCLUDES(mutex_);
+  void Leaves(const std::string& job, uint64_t bytes) CKPTD_EXCLUDES(mutex_);
+  // `leaving`: of these.
+  void GiveBack(const std::string& job, uint64_t bytes, uint64_t leaving) CKPTD_EXCLUDES(mutex_);
 
   const uint64_t node_limit_;
   const uint64_t job_limit_;
   const std::shared_ptr<Quota> parent_;  // null but for a share
   const std::string account_;            // of a share, in its parent
   Mutex mutex_;
-  uint64_t used_ CKPTD_GUARDED_BY(mutex_) = 0;
-  uint64_t leaving_ CKPTD_GUARDED_BY(mutex_) = 0;  // of a share: 0, its parent counts it
-  std::map<std::string, uint64_t, std::less<>> by_job_ CKPTD_GUARDED_BY(mutex_);
+  QuotaUse all_ CKPTD_GUARDED_BY(mutex_);
+  std::map<std::string, QuotaUse, std::less<>> by_job_ CKPTD_GUARDED_BY(mutex_);
 };
 
 }  // namespace ckptd::region

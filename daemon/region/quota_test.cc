@@ -86,26 +86,30 @@ TEST(Quota, HoldsGiveBack) {
   EXPECT_EQ(quota->UsedBy("a"), 0u);
 }
 
-TEST(Quota, WhatIsLeavingIsToldUntilItHasLeft) {
-  auto node = Quota::Create(100, 0);
-  auto share = Quota::CreateShare(node, ".peers", 80);
-  QuotaHold own = *node->Take("a", 30);
-  QuotaHold kept = *share->Take("b", 20);
-  own.SetLeaving();
-  own.SetLeaving();
-  kept.SetLeaving();
-  EXPECT_EQ(node->leaving(), 50u);
-  EXPECT_EQ(share->leaving(), 50u) << "of the node";
-  EXPECT_EQ(node->used(), 50u);
-  QuotaHold moved = std::move(own);
-  own = *node->Take("c", 5);
-  own = QuotaHold();
-  EXPECT_EQ(node->leaving(), 50u);
-  moved = QuotaHold();
-  EXPECT_EQ(node->leaving(), 20u);
-  kept = QuotaHold();
-  EXPECT_EQ(node->leaving(), 0u);
-  EXPECT_EQ(node->used(), 0u);
+TEST(Quota, WhatLeavesIsHeldUntilItIsGone) {
+  auto node = Quota::Create(100, 80);
+  auto share = Quota::CreateShare(node, ".peers", 60);
+  auto kept = share->Take("a", 50);
+  auto own = node->Take("b", 30);
+  kept->Leave();
+  kept->Leave();
+  EXPECT_EQ(share->Left("c"), 10u);
+  EXPECT_EQ(share->Left("c", QuotaAt::kOnceFreed), 60u);
+  EXPECT_EQ(node->Left("b"), 20u);
+  EXPECT_EQ(node->Left("b", QuotaAt::kOnceFreed), 50u) << "the job's own limit";
+  EXPECT_EQ(share->NodeUse().used, 80u);
+  EXPECT_EQ(share->NodeUse().leaving, 50u);
+  EXPECT_FALSE(share->Take("c", 11).ok());
+  {
+    QuotaHold part = kept->Split(20);
+    QuotaHold moved = std::move(part);
+  }
+  EXPECT_EQ(share->NodeUse().leaving, 30u);
+  EXPECT_EQ(share->Left("c", QuotaAt::kOnceFreed), 60u) << "it stays true";
+  *kept = QuotaHold();
+  EXPECT_EQ(share->NodeUse().used, 30u);
+  EXPECT_EQ(share->NodeUse().leaving, 0u);
+  EXPECT_EQ(share->Left("c"), 60u);
 }
 
 TEST(Quota, HugeRequestsDoNotWrap) {

@@ -27,6 +27,7 @@ std::string Numbers(const LayoutPlan& plan) {
   const bool limited = plan.quota != std::numeric_limits<uint64_t>::max();
   return absl::StrCat("the new layout needs ", FormatBytes(plan.need), "; held ", FormatBytes(plan.held), ", free ",
                       FormatBytes(plan.free), ", quota leaves ", limited ? FormatBytes(plan.quota) : "no limit",
+                      plan.freeing == 0 ? "" : absl::StrCat(", being freed ", FormatBytes(plan.freeing)),
                       ", the old layouts could give back ", FormatBytes(plan.shrinkable));
 }
 
@@ -35,7 +36,7 @@ std::string Numbers(const LayoutPlan& plan) {
 void LetGo(const std::shared_ptr<SlotFile>& file, SlotStateCode state) {
   if (file == nullptr) return;
   if (state == SlotStateCode::kFree && file.use_count() == 1)
-    file->Discard();
+    SlotFile::Discard(file);
   else
     file->Unlink();
 }
@@ -68,7 +69,7 @@ absl::StatusOr<std::unique_ptr<RankRegion>> RankRegion::OpenAt(const RegionConte
 
 absl::Status RankRegion::AdoptLayout(const ScannedLayout& scanned, std::vector<std::string>& notes) {
   const Superblock& block = scanned.head.block;
-  std::unique_ptr<LayoutSet> set(new LayoutSet(context_.files, context_.quota, dir_, scanned.head));
+  std::unique_ptr<LayoutSet> set(new LayoutSet(context_.files, context_.quota, context_.freeing, dir_, scanned.head));
   set->ctl_hold_ = context_.quota->TakeAdopted(scanned.head.job(), block.file_bytes + BellBytes(scanned.head));
   CKPTD_ASSIGN_OR_RETURN(set->ctl_, CtlFile::Open(context_.files, dir_, scanned.head));
   set->grant_ = scanned.grant;
@@ -89,8 +90,9 @@ absl::Status RankRegion::AdoptSlot(LayoutSet& set, uint32_t slot, const ScannedS
         absl::StrCat(set.Name(slot), ": was in state ", static_cast<int>(scanned.now.state), ": ", scanned.problem));
   if (now.file_id != 0) {
     QuotaHold hold = context_.quota->TakeAdopted(set.head().job(), set.head().slot_file_bytes());
-    CKPTD_ASSIGN_OR_RETURN(set.files_of_[slot], SlotFile::Open(context_.files, dir_, now.file_id,
-                                                               set.head().slot_file_bytes(), std::move(hold)));
+    CKPTD_ASSIGN_OR_RETURN(set.files_of_[slot],
+                           SlotFile::Open(context_.files, dir_, now.file_id, set.head().slot_file_bytes(),
+                                          std::move(hold), context_.freeing));
   }
   set.StoreWord(slot, now.state, now.epoch);
   set.SetOwner(slot, now.owner);
@@ -115,10 +117,17 @@ uint64_t RankRegion::shrinkable_bytes(uint32_t below) const {
 }
 
 // What is being made for others is not in the tmpfs yet, but is promised: all ranks of a node register at once.
-absl::StatusOr<uint64_t> RankRegion::FreeBytes() const {
+// The quota first: what is freed between the two is then missed in neither.
+absl::Status RankRegion::Measure(absl::string_view job, LayoutPlan* plan) const {
+  plan->quota = context_.quota->Left(job, QuotaAt::kNow);
+  plan->quota_soon = context_.quota->Left(job, QuotaAt::kOnceFreed);
+  const QuotaUse promised = context_.quota->NodeUse();
+  plan->freeing = promised.leaving;
   CKPTD_ASSIGN_OR_RETURN(const SpaceInfo space, context_.files.Space(dir_));
-  const uint64_t promised = std::min(space.total, context_.quota->node_used());
-  return std::min(space.available, space.total - promised);
+  const auto unpromised = [&](QuotaAt at) { return space.total - std::min(space.total, promised.At(at)); };
+  plan->free = std::min(space.available, unpromised(QuotaAt::kNow));
+  plan->free_soon = std::min(space.available + promised.leaving, unpromised(QuotaAt::kOnceFreed));
+  return absl::OkStatus();
 }
 
 // A layout pays for its bell from the start, so that the bell of the process that holds the rank never fails for want
@@ -126,21 +135,20 @@ absl::StatusOr<uint64_t> RankRegion::FreeBytes() const {
 // thousands of times smaller than a slot: it is not counted.
 absl::StatusOr<LayoutPlan> RankRegion::PlanLayout(const LayoutSpec& spec, const Shrinkable& elsewhere) const {
   CKPTD_ASSIGN_OR_RETURN(CtlHead head, MakeCtlHead(spec, context_.region_id, last_layout_ + 1, 0));
-  CKPTD_ASSIGN_OR_RETURN(const uint64_t free, FreeBytes());
-  LayoutPlan plan{.fit = LayoutFit::kRefused,
-                  .need = SaturatingAdd(SlotsBytes(head), head.block.file_bytes + BellBytes(head)),
-                  .held = bytes(),
-                  .free = free,
-                  .quota = context_.quota->Left(spec.job),
-                  .shrinkable = SaturatingAdd(shrinkable_bytes(), elsewhere.surely),
-                  .refusal = absl::OkStatus()};
-  const uint64_t least = std::min(plan.free, plan.quota);
-  if (plan.need <= least)
+  LayoutPlan plan;
+  plan.need = SaturatingAdd(SlotsBytes(head), head.block.file_bytes + BellBytes(head));
+  plan.held = bytes();
+  plan.shrinkable = SaturatingAdd(shrinkable_bytes(), elsewhere.surely);
+  CKPTD_RETURN_IF_ERROR(Measure(spec.job, &plan));
+  const uint64_t gives = SaturatingAdd(plan.shrinkable, elsewhere.perhaps);
+  if (plan.need <= std::min(plan.free, plan.quota))
     plan.fit = LayoutFit::kFits;
-  else if (plan.shrinkable > 0 && plan.need <= SaturatingAdd(least, SaturatingAdd(plan.shrinkable, elsewhere.perhaps)))
+  else if (plan.need <= plan.soon())
+    plan.fit = LayoutFit::kFitsOnceFreed;
+  else if (plan.shrinkable > 0 && plan.need <= SaturatingAdd(plan.soon(), gives))
     plan.fit = LayoutFit::kFitsAfterShrinking;
   else
-    plan.refusal = Error(plan.quota < plan.free ? ErrorCode::QUOTA_EXCEEDED : ErrorCode::REGION_FULL,
+    plan.refusal = Error(plan.quota_soon < plan.free_soon ? ErrorCode::QUOTA_EXCEEDED : ErrorCode::REGION_FULL,
                          absl::StrCat("job ", spec.job, " rank ", spec.rank, ": ", Numbers(plan)));
   return plan;
 }
@@ -155,14 +163,15 @@ absl::StatusOr<std::unique_ptr<LayoutBuild>> RankRegion::StartLayout(const Layou
   const auto now = static_cast<uint64_t>(context_.clock.Wall().count());
   CKPTD_ASSIGN_OR_RETURN(build->head_, MakeCtlHead(spec, context_.region_id, ++last_layout_, now));
   CKPTD_ASSIGN_OR_RETURN(build->ctl_hold_, context_.quota->Take(spec.job, plan.need));
-  SlotBuildOrder order{dir_, spec.slot_count, build->head_.slot_file_bytes(),
-                       build->ctl_hold_.Split(SlotsBytes(build->head_)), preparation};
+  SlotBuildOrder order{
+      dir_,        spec.slot_count, build->head_.slot_file_bytes(), build->ctl_hold_.Split(SlotsBytes(build->head_)),
+      preparation, context_.freeing};
   CKPTD_ASSIGN_OR_RETURN(build->slots_, SlotBuild::Start(context_.files, std::move(order), executor, std::move(done)));
   return build;
 }
 
 absl::StatusOr<LayoutSet*> RankRegion::FinishLayout(std::unique_ptr<LayoutBuild> build) {
-  std::unique_ptr<LayoutSet> set(new LayoutSet(context_.files, context_.quota, dir_, build->head_));
+  std::unique_ptr<LayoutSet> set(new LayoutSet(context_.files, context_.quota, context_.freeing, dir_, build->head_));
   set->ctl_hold_ = std::move(build->ctl_hold_);
   set->files_of_ = build->slots_->Take();
   std::vector<uint64_t> file_ids;

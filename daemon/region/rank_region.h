@@ -10,6 +10,7 @@
 #ifndef CKPTD_DAEMON_REGION_RANK_REGION_H_
 #define CKPTD_DAEMON_REGION_RANK_REGION_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -33,22 +34,28 @@ struct RegionContext {
   const Clock& clock;
   std::shared_ptr<Quota> quota;
   uint64_t region_id = 0;
+  Executor* freeing = nullptr;  // SlotFile::Create
 };
 
 enum class LayoutFit {
   kFits,
+  kFitsOnceFreed,       // what was let go is enough, and is being freed
   kFitsAfterShrinking,  // the layouts there are, in time, to their newest sealed slots (LayoutSet::DropFile)
   kRefused,
 };
 
 struct LayoutPlan {
   LayoutFit fit = LayoutFit::kRefused;
-  uint64_t need = 0;        // bytes
-  uint64_t held = 0;        // by this rank's layouts
-  uint64_t free = 0;        // of the tmpfs, and promised to nobody
-  uint64_t quota = 0;       // left to the job; UINT64_MAX without limits
+  uint64_t need = 0;       // bytes
+  uint64_t held = 0;       // by this rank's layouts
+  uint64_t free = 0;       // of the tmpfs, and promised to nobody
+  uint64_t quota = 0;      // left to the job; UINT64_MAX without limits
+  uint64_t freeing = 0;    // bytes that were let go and are not free yet
+  uint64_t free_soon = 0;  // free and quota once they are
+  uint64_t quota_soon = 0;
   uint64_t shrinkable = 0;  // bytes that shrinking this rank's layouts, or others', would give back for certain
   absl::Status refusal;     // of kRefused: REGION_FULL or QUOTA_EXCEEDED with the numbers
+  [[nodiscard]] uint64_t soon() const { return std::min(free_soon, quota_soon); }
 };
 
 // Bytes that other ranks of the job can give back.
@@ -118,7 +125,7 @@ class RankRegion {
   [[nodiscard]] const std::string& dir() const { return dir_; }
 
  private:
-  [[nodiscard]] absl::StatusOr<uint64_t> FreeBytes() const;
+  absl::Status Measure(absl::string_view job, LayoutPlan* plan) const;
   RankRegion(const RegionContext& context, std::string dir, Rank rank)
       : context_(context), dir_(std::move(dir)), rank_(rank) {}
   absl::Status AdoptSlot(LayoutSet& set, uint32_t slot, const ScannedSlot& scanned, std::vector<std::string>& notes);

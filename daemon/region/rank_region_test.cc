@@ -270,30 +270,6 @@ TEST(RankRegion, SlotsAreOfHugePages) {
   EXPECT_EQ(HugeBytesMapped(), before + 6 * kMiB);
 }
 
-// Runs what it is given in turns as the test says, and takes no more than `room` at a time.
-class QueueExecutor final : public Executor {
- public:
-  explicit QueueExecutor(size_t room) : room_(room) {}
-  bool Run(std::function<void()> work) override {
-    if (queue_.size() >= room_) return false;
-    queue_.push_back(std::move(work));
-    return true;
-  }
-  void RunNext() {
-    std::function<void()> work = std::move(queue_.front());
-    queue_.erase(queue_.begin());
-    work();
-  }
-  void RunAll() {
-    while (!queue_.empty()) RunNext();
-  }
-  [[nodiscard]] size_t size() const { return queue_.size(); }
-
- private:
-  const size_t room_;
-  std::vector<std::function<void()>> queue_;
-};
-
 // A layout that is being prepared.
 struct Preparing {
   explicit Preparing(size_t room) : executor(room) {

@@ -116,7 +116,8 @@ absl::StatusOr<std::unique_ptr<Region>> Region::Open(Files& files, const Clock& 
   CKPTD_ASSIGN_OR_RETURN(FileLock lock, FileLock::Acquire(absl::StrCat(options.dir, "/", kRegionLockName)));
   CKPTD_ASSIGN_OR_RETURN(uint64_t id, FindOrMakeId(files, options.dir));
   std::unique_ptr<Region> region(new Region(files, options, std::move(lock)));
-  region->context_.reset(new RegionContext{files, clock, Quota::Create(options.size_limit, options.job_quota), id});
+  region->context_.reset(
+      new RegionContext{files, clock, Quota::Create(options.size_limit, options.job_quota), id, options.freeing});
   CKPTD_RETURN_IF_ERROR(region->Warn());
   CKPTD_RETURN_IF_ERROR(region->MakePeers());
   CKPTD_RETURN_IF_ERROR(region->Adopt());

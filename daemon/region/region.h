@@ -8,7 +8,8 @@
 //   <dir>/<job>/parity-00002/…  a block of a group's parity, likewise
 //
 // An agent opens it once, takes over what is there, and is then its only writer. One thread, but for Quota, SlotFile
-// and Progress objects. Calls touch tmpfs only and do not block; what takes long runs on an Executor.
+// and Progress objects. Calls touch tmpfs only and do not block; what takes long runs on an Executor, the freeing of
+// memory too.
 //
 // The order in which an executor calls:
 //
@@ -52,6 +53,8 @@ struct RegionOptions {
   uint64_t size_limit = 0;    // bytes of slots on this node; 0 = what the tmpfs holds
   uint64_t job_quota = 0;     // bytes of slots of one job; 0 = no limit
   uint64_t peers_memory = 0;  // bytes of what is kept for other nodes, within size_limit; 0 = half of it
+  // Frees what is let go (slot_file.h), and outlives the region and all its SlotFiles; null: at once.
+  Executor* freeing = nullptr;
 };
 
 struct RegionUsage {

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -52,6 +53,30 @@ class TempDir {
 
  private:
   std::string path_;
+};
+
+// Runs what it is given in turns as the test says, and takes no more than `room` at a time.
+class QueueExecutor final : public Executor {
+ public:
+  explicit QueueExecutor(size_t room) : room_(room) {}
+  bool Run(std::function<void()> work) override {
+    if (queue_.size() >= room_) return false;
+    queue_.push_back(std::move(work));
+    return true;
+  }
+  void RunNext() {
+    std::function<void()> work = std::move(queue_.front());
+    queue_.erase(queue_.begin());
+    work();
+  }
+  void RunAll() {
+    while (!queue_.empty()) RunNext();
+  }
+  [[nodiscard]] size_t size() const { return queue_.size(); }
+
+ private:
+  const size_t room_;
+  std::vector<std::function<void()>> queue_;
 };
 
 inline RegionOptions TestOptions(const std::string& dir) { return {.dir = dir, .uid = geteuid()}; }

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
+#include "daemon/base/failpoint.h"
 #include "daemon/base/ids.h"
 #include "daemon/base/log.h"
 #include "daemon/base/status_macros.h"
@@ -26,11 +27,27 @@ absl::Status SlotFile::OpenDescriptors(bool create) {
   return absl::OkStatus();
 }
 
+std::shared_ptr<SlotFile> SlotFile::Make(Files& files, const std::string& rank_dir, uint64_t file_id, uint64_t size,
+                                         QuotaHold hold, Executor* freeing) {
+  std::string path = absl::StrCat(rank_dir, "/", SlotFileName(file_id));
+  return {new SlotFile(files, std::move(path), file_id, size, std::move(hold), freeing), Free};
+}
+
+// Of the last who has it. What has a name keeps its memory: there is nothing to wait for.
+void SlotFile::Free(SlotFile* last) {
+  std::shared_ptr<SlotFile> file(last);
+  if (!file->unlinked() || file->freeing_ == nullptr) return;
+  Executor& freeing = *file->freeing_;
+  (void)freeing.Run([file = std::move(file)] {});  // goes with the work, done or refused
+}
+
+SlotFile::~SlotFile() {
+  if (unlinked()) CKPTD_FP("region.slot.free");
+}
+
 absl::StatusOr<std::shared_ptr<SlotFile>> SlotFile::Create(Files& files, const std::string& rank_dir, uint64_t size,
-                                                           QuotaHold hold) {
-  const uint64_t file_id = RandomId();
-  std::shared_ptr<SlotFile> file(
-      new SlotFile(files, absl::StrCat(rank_dir, "/", SlotFileName(file_id)), file_id, size, std::move(hold)));
+                                                           QuotaHold hold, Executor* freeing) {
+  std::shared_ptr<SlotFile> file = Make(files, rank_dir, RandomId(), size, std::move(hold), freeing);
   absl::Status opened = file->OpenDescriptors(true);
   if (opened.ok()) return file;
   file->Unlink();
@@ -38,9 +55,8 @@ absl::StatusOr<std::shared_ptr<SlotFile>> SlotFile::Create(Files& files, const s
 }
 
 absl::StatusOr<std::shared_ptr<SlotFile>> SlotFile::Open(Files& files, const std::string& rank_dir, uint64_t file_id,
-                                                         uint64_t size, QuotaHold hold) {
-  std::shared_ptr<SlotFile> file(
-      new SlotFile(files, absl::StrCat(rank_dir, "/", SlotFileName(file_id)), file_id, size, std::move(hold)));
+                                                         uint64_t size, QuotaHold hold, Executor* freeing) {
+  std::shared_ptr<SlotFile> file = Make(files, rank_dir, file_id, size, std::move(hold), freeing);
   CKPTD_RETURN_IF_ERROR(file->OpenDescriptors(false));
   CKPTD_RETURN_IF_ERROR(file->CheckSize());
   return file;
@@ -83,8 +99,12 @@ absl::StatusOr<std::span<const std::byte>> SlotFile::ReadOnlyBytes() {
   return std::as_const(*mapping_).bytes();
 }
 
-void SlotFile::Discard() {
-  Unlink();
+void SlotFile::Discard(const std::shared_ptr<SlotFile>& file) {
+  file->Unlink();
+  if (file->freeing_ == nullptr || !file->freeing_->Run([file] { file->Punch(); })) file->Punch();
+}
+
+void SlotFile::Punch() {
   absl::Status punched = writable_->PunchHole(size_);
   // Then it comes back with the last mapping.
   if (!punched.ok()) Log(kWarning, "region.punch").Error(punched);
@@ -92,7 +112,7 @@ void SlotFile::Discard() {
 
 void SlotFile::Unlink() {
   if (unlinked_.exchange(true)) return;
-  hold_.SetLeaving();
+  hold_.Leave();
   absl::Status removed = files_.Unlink(path_);
   // Nothing depends on it now: the next start removes what no ctl file names.
   if (!removed.ok() && !absl::IsNotFound(removed)) Log(kWarning, "region.unlink").Error(removed);

@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
@@ -249,6 +250,23 @@ TEST_F(CkptctlTest, GcGivesBackTheMemoryOfANamedIdleJob) {
   EXPECT_TRUE(FilesWith(node_->region(), "/slot-").empty()) << freed;
   Said list = Run("list gpt");
   EXPECT_TRUE(list.Has("durable  storage")) << list;
+}
+
+// Of 100 GB it takes the kernel seconds: nobody else waits for that.
+TEST_F(CkptctlTest, TheAgentAnswersWhileMemoryIsFreed) {
+#ifndef CKPTD_FAILPOINTS
+  GTEST_SKIP() << "skipped: this build has no failpoints";
+#endif
+  ASSERT_EQ(node_->StopAgent(), 0);
+  ASSERT_TRUE(node_->StartAgent({"CKPTD_FAILPOINTS=region.slot.free=sleep:20000"}));
+  Train("gpt");
+  const auto begin = std::chrono::steady_clock::now();
+  Said freed = Run("gc gpt");
+  EXPECT_EQ(freed.code, 0) << freed;
+  EXPECT_TRUE(FilesWith(node_->region(), "/slot-").empty()) << freed;
+  Said status = Run("status");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15)) << status;
+  node_->KillAgent();
 }
 
 // How old a file is, the storage tells by a file more, and here is room for none.

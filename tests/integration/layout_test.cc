@@ -252,6 +252,20 @@ TEST(GrowingLayout, TheOldOneShrinksToItsNewestSlot) {
   ExpectNothingLeftBehind(node);
 }
 
+// What was given up is waited for: neither refused, nor is more given up.
+TEST(GrowingLayout, ItsMemoryIsWaitedForWhileItIsFreed) {
+#ifndef CKPTD_FAILPOINTS
+  GTEST_SKIP() << "skipped: this build has no failpoints";
+#endif
+  Node node(WithQuota("15 MiB"));
+  ASSERT_TRUE(node.StartAgent({"CKPTD_FAILPOINTS=region.slot.free=sleep:1000"}));
+  auto trainer = node.Train(Args("--grow-at 40 --grow-bytes 5000000 --steps 100000" + std::string(kPace)));
+  ASSERT_GE(CapturedFrom(*trainer, 45), 45u) << trainer->Errors() << node.AgentLog();
+  EXPECT_NE(node.AgentLog().find("layout.needs_room"), std::string::npos);
+  ExpectDroppedWith(*trainer, "LAYOUT_PREPARING");
+  trainer->Kill();
+}
+
 TEST(GrowingLayout, TooLittleMemoryIsRefusedWithTheNumbers) {
   Node node(WithQuota("10 MiB"));
   ASSERT_TRUE(node.StartAgent());
