@@ -159,8 +159,7 @@ void ParityFetch::StripeEnded(const std::shared_ptr<Rebuild>& rebuild, uint32_t 
     LogLost(rebuild->request.id, source, why);
     rebuild->plan->Lose(stripe, source, why);
   }
-  const bool vain =
-      outcome.lost.empty() && std::find(outcome.rebuilt.begin(), outcome.rebuilt.end(), false) != outcome.rebuilt.end();
+  const bool vain = outcome.lost.empty() && outcome.rebuilt == rebuild->rebuilt;
   if (vain) return End(rebuild, Error(ErrorCode::INTERNAL, absl::StrCat("stripe ", stripe, " was not rebuilt")));
   rebuild->some_rebuilt =
       rebuild->some_rebuilt || std::find(outcome.rebuilt.begin(), outcome.rebuilt.end(), true) != outcome.rebuilt.end();

@@ -52,6 +52,24 @@ TEST(ParityFetchTest, EveryTwoOfFourPlusTwoComeBack) {
   }
 }
 
+// All of a block from some sources before the others begin: as a node that takes part in few transfers at once.
+TEST(ParityFetchTest, NoMoreIsInMemoryThanItMayTake) {
+  for (const uint64_t chunks : {1, 6, 7}) {
+    Restore restore({3, 1}, 3, "x", {}, chunks * TestGroup::kChunk);
+    restore.Begin();
+    uint64_t most = 0;
+    for (restore.Answers(); !restore.agents.transfers.empty(); restore.Answers()) {
+      uint64_t bytes = 0;
+      for (const auto& transfer : restore.agents.transfers) bytes += transfer->bytes.size();
+      most = std::max(most, bytes);
+      while (!restore.agents.transfers.empty()) restore.agents.Deliver();
+    }
+    ASSERT_TRUE(restore.Status().ok()) << restore.Status();
+    EXPECT_TRUE(restore.Whole());
+    EXPECT_EQ(most, (chunks < 6 ? 3 : 6) * TestGroup::kChunk) << chunks;
+  }
+}
+
 TEST(ParityFetchTest, OneLossTooManyNamesGroupAndLosses) {
   Restore restore({3, 1}, 1, "x", {2});
   restore.Begin();

@@ -226,7 +226,8 @@ class TestAgents final : public transport::CopyCalls {
 
 // One rank of a group is rebuilt on agent `self`.
 struct ParityRestore {
-  ParityRestore(const erasure::Shape& shape, Rank of, std::string self, std::set<Rank> others_lost = {})
+  ParityRestore(const erasure::Shape& shape, Rank of, std::string self, std::set<Rank> others_lost = {},
+                uint64_t memory = kMiB)
       : group(shape), rank(of), agents(group) {
     lost = std::move(others_lost);
     lost.insert(rank);
@@ -238,7 +239,8 @@ struct ParityRestore {
                      [this](Rank whose, const SnapshotId& id) { return OwnImage(whose, id); },
                      [this](const ParityPlace& place, const SnapshotId& id) { return OwnParity(place, id); },
                      [] { return AttemptId{2}; },
-                     [this](const SnapshotId&) { return std::make_unique<FakeStoredCopy>(storage); }};
+                     [this](const SnapshotId&) { return std::make_unique<FakeStoredCopy>(storage); },
+                     memory};
     fetch = std::make_unique<ParityFetch>(std::move(ends));
     region::LayoutSet& set = Layout(rank, group.images[rank].size());
     into = {set.head(), set.FileOf(0)};

@@ -103,7 +103,9 @@ StripeFetch::StripeFetch(const RebuildEnds& ends, Lengths& lengths, ParityPlan::
   const auto first = std::find_if(rebuilt.begin(), rebuilt.end(), missing);
   const auto last = std::find_if(rebuilt.rbegin(), rebuilt.rend(), missing);
   first_ = static_cast<size_t>(first - rebuilt.begin());
-  count_ = static_cast<size_t>(last.base() - first);
+  const uint64_t of_each_chunk = std::max<uint64_t>(1, stripe_.sources.size()) * order_.into.head.block.chunk_bytes;
+  count_ = std::min(static_cast<size_t>(last.base() - first),
+                    static_cast<size_t>(std::max<uint64_t>(1, ends_.memory / of_each_chunk)));
   for (const ParityPlan::Source& from : stripe_.sources) {
     const bool own = from.agent == ends_.whose.agent;
     const bool spare = from.spare || order_.spare;

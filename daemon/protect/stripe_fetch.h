@@ -1,10 +1,12 @@
-// One try to rebuild what is missing of one stripe of a lost image. First all k sources are asked what they have: the
-// images are of unequal length, and which bytes a chunk is made of is known only then. Then all of them bring their
-// bytes at once (stripe_rebuild.h). A source whose block is shorter brings less, or nothing and is then not read.
+// One try to rebuild a stretch of what is missing of one stripe of a lost image: as much as there is memory for (all
+// sources do not begin at once, so those that do may bring all of it before the others bring a byte). First all k
+// sources are asked what they have: the images are of unequal length, and which bytes a chunk is made of is known only
+// then. Then all of them bring their bytes at once (stripe_rebuild.h). A source whose block is shorter brings less, or
+// nothing and is then not read.
 //
 // With the first source that fails the try ends: what still moves is cancelled, and `ended` comes when no thread writes
-// into the slot any more. What is rebuilt until then stays so; whoever began the try begins another one with what is
-// left, of the chunks that are missing.
+// into the slot any more. What is rebuilt until then stays so; whoever began the try begins another one, of the chunks
+// that are still missing, with the sources that are left.
 //
 // The record of the lost image is what the first parity tells of it. All others have to tell the same.
 //
@@ -22,6 +24,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "daemon/base/units.h"
 #include "daemon/protect/copy_fetch.h"
 #include "daemon/protect/held_parity.h"
 #include "daemon/protect/parity_plan.h"
@@ -45,6 +48,7 @@ struct RebuildEnds {
   PieceSource::Attempt attempt;
   // The image that is rebuilt, as it is on storage, whether or not it is; may be null.
   std::function<std::unique_ptr<StoredCopy>(const SnapshotId& id)> stored = nullptr;
+  uint64_t memory = 512 * kMiB;  // bytes for what the sources of a stretch bring; one chunk of each, if that is more
 
   [[nodiscard]] std::string Name(const SnapshotId& id) const;  // "job gpt rank 3 step 10"
   // What the source is to be asked for, but for the range.

@@ -3,7 +3,7 @@
 // Each source's bytes come into memory of their own (Scratch). A chunk of the image is made as soon as it is there from
 // all of them, by whichever thread brought the last one, checked by its owner's CRC, written into the slot by
 // descriptor, and given back in all of that memory. No more is in memory than what one source is ahead of another; at
-// worst k blocks.
+// worst k times the stretch.
 //
 // The mutex guards who makes which chunk. Bytes are touched outside of it: those of a chunk belong to who brings them
 // until Came(), and then to who brought the last one.
