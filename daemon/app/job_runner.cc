@@ -317,8 +317,8 @@ void JobRunner::OnCapture(Rank rank, snapshot::ProcessId process) {
 }
 
 void JobRunner::OnBye(Rank rank, Ticket ticket, snapshot::ProcessId process) {
-  OnCapture(rank, process);
   PostToRank(rank, snapshot::Withdrawn{ticket});
+  OnCapture(rank, process);
   Post(job::Withdrawn{rank, ticket});
   services_.registrar.Leave({process, name(), rank});
 }

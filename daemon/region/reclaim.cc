@@ -77,6 +77,7 @@ absl::StatusOr<std::vector<JobFacts>> ChooseOrphans(std::vector<JobFacts> jobs, 
 absl::StatusOr<std::vector<std::string>> PlanReclaim(std::vector<JobFacts> jobs, const Need& need) {
   CKPTD_ASSIGN_OR_RETURN(std::vector<JobFacts> chosen, ChooseOrphans(std::move(jobs), need));
   std::vector<std::string> names;
+  names.reserve(chosen.size());
   for (JobFacts& job : chosen) names.push_back(std::move(job.job));
   return names;
 }

@@ -11,6 +11,7 @@ void Machine::Impl::On(const BellRead& event) {
     if (slot != nullptr && slot->owner.process == event.process && slot->epoch == word.epoch) TakeWord(*slot, word);
   }
   if (event.process != process_) return;
+  if (closed_) TakeBackUnused(event);
   if (event.wanted_attempt == seen_ && event.wanted > flush_wanted_) {
     flush_wanted_ = event.wanted;
     report_dirty_ = true;
@@ -69,6 +70,16 @@ void Machine::Impl::TellUnsealed(const Owner& owner, StepId step, bool whole) {
   if (!other) outcomes_.Dropped(step, ErrorCode::INTERNAL);
 }
 
+// Lent before the news of its end was here. As long as the process lives nobody would acknowledge it.
+void Machine::Impl::TakeBackUnused(const BellRead& event) {
+  for (const BellWord& word : event.words) {
+    Slot* slot = Find(word.slot);
+    const bool its = slot != nullptr && slot->owner.process == event.process && slot->epoch == word.epoch;
+    if (its && slot->state == SlotStateCode::kFilling && word.state == CaptureState::kOpen && word.step == 0)
+      Move(*slot, Trigger::kWriterGone);
+  }
+}
+
 bool Machine::Impl::MustGiveUp(const Slot& slot) const {
   const bool other_layout = slot.owner.process == process_ && layout_ != 0 && slot.id.layout != layout_;
   const bool unused = slot.step == 0 && GivesRoom(slot.id.layout);
@@ -85,7 +96,8 @@ void Machine::Impl::GiveUpStaleFills() {
 }
 
 bool Machine::Impl::MayLend() const {
-  if (draining_ || phase_ != v1::State::RUN || running_ == 0 || running_ != seen_ || layout_ == 0) return false;
+  if (draining_ || closed_ || phase_ != v1::State::RUN || running_ == 0 || running_ != seen_ || layout_ == 0)
+    return false;
   if (GivesRoom(layout_)) return false;
   const v1::RankClaim* claim = DecidedClaim();
   if (claim == nullptr || (claim->ticket() != ticket_ && config_.rules.only_decided_tickets)) return false;

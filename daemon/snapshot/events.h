@@ -133,7 +133,8 @@ struct Reaped {
   ProcessId process = 0;
 };
 
-// restore() of this ticket ended without GO (timeout, BYE, refusal); the process may live on.
+// restore() of this ticket ended without GO (timeout, BYE, refusal), or its handle was closed (BYE); the process may
+// live on. To be fed before the bell that it left is read: what that one does not use is not used any more.
 struct Withdrawn {
   Ticket ticket = 0;
 };

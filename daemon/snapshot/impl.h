@@ -84,6 +84,7 @@ class Machine::Impl {
   void TakeWord(Slot& slot, const BellWord& word);
   void Complete(Slot& slot, const BellWord& word);
   void TellUnsealed(const Owner& owner, StepId step, bool whole);
+  void TakeBackUnused(const BellRead& event);
   void GiveUpStaleFills();
   [[nodiscard]] bool MustGiveUp(const Slot& slot) const;
   void Lend();
@@ -159,6 +160,7 @@ class Machine::Impl {
   bool select_flush_ = false;  // only flush_target_ is flushed
   SnapshotId flush_target_;
   StepId flush_wanted_ = 0;  // of attempt `seen_`
+  bool closed_ = false;      // its handle: nothing is lent to it
   ProcessId leaving_ = 0;    // died with the rank, and is not reaped yet
   bool gone_ = false;        // reaped: the process that had LOADED or GO of attempt `seen_`
   // Of the last attempt whose decision was known, for as long as that of `seen_` is not: its W, whether that was

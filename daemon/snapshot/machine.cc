@@ -147,6 +147,7 @@ void Machine::Impl::On(const Attached& event) {
   process_ = event.process;
   ticket_ = event.ticket;
   running_ = event.running;
+  closed_ = false;
   waiting_ = event.running == 0;
   load_sent_ = go_sent_ = false;  // the peer did not get our answer, or the connection was lost
   if (!waiting_) {
@@ -188,8 +189,12 @@ bool Machine::Impl::HasRank() const {
 }
 
 void Machine::Impl::On(const Withdrawn& event) {
-  if (event.ticket != ticket_ || !waiting_) return;
+  if (event.ticket != ticket_) return;
   report_dirty_ = true;
+  if (!waiting_) {
+    closed_ = true;
+    return;
+  }
   waiting_ = false;
   ticket_ = 0;
   load_ = v1::RankReport::NONE;

@@ -40,6 +40,31 @@ TEST_F(SnapshotTest, LendsOneSlotAndSealsIt) {
   EXPECT_EQ(All<ReportChanged>()[0].report->sealed(0).step(), 10u);
 }
 
+// One process may make a handle after the other: what it does not use would be its own for as long as it lives.
+TEST_F(SnapshotTest, AClosedHandleIsLentNothingAndGivesBackWhatItDidNotUse) {
+  const OpenGrant grant = Run();
+  Feed(Bell(grant, CaptureState::kComplete, 10));
+  ASSERT_EQ(All<OpenGrant>().size(), 1u);
+  const OpenGrant unused = All<OpenGrant>()[0];
+  Feed(Withdrawn{kTicket});
+  EXPECT_EQ(Slot(1).state, SlotStateCode::kFilling) << "its bell was not read";
+  Feed(Bell(unused, CaptureState::kOpen, 0));
+  EXPECT_EQ(Slot(1).state, SlotStateCode::kFree);
+  EXPECT_THAT(All<OpenGrant>(), IsEmpty());
+}
+
+TEST_F(SnapshotTest, WhatAClosedHandleHasBegunMayStillBeSealed) {
+  const OpenGrant grant = Run();
+  Feed(Withdrawn{kTicket});
+  Feed(Bell(grant, CaptureState::kOpen, 10));
+  EXPECT_EQ(Slot(0).state, SlotStateCode::kFilling);
+  Feed(Bell(grant, CaptureState::kComplete, 10));
+  EXPECT_EQ(Slot(0).state, SlotStateCode::kSealed);
+  EXPECT_THAT(All<OpenGrant>(), IsEmpty());
+  Feed(Attached{kProcess, kTicket, 1});
+  EXPECT_EQ(All<OpenGrant>().size(), 1u) << "it speaks again";
+}
+
 // It seals nothing more in this attempt, and the next attempt has a process of its own.
 TEST_F(SnapshotTest, AReapedRankIsGoneUntilTheNextAttempt) {
   const OpenGrant grant = Run();

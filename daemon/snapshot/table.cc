@@ -13,7 +13,9 @@ using T = Trigger;
 
 constexpr Row kTable[] = {
     {S::kFree, T::kLend, S::kFilling,
-     "RUN, the process has GO with the decided ticket, chosen layout, no other fill of this process, not draining",
+     "RUN, the process has GO with the decided ticket, chosen layout, its handle is open, no other fill of this "
+     "process, "
+     "not draining",
      "new epoch, word OPEN, owner and grant in ctl, GRANT"},
     {S::kFree, T::kFetch, S::kLoading, "the decided parent is in no slot, its layout is known",
      "read it from other agents that have it, or from storage"},
@@ -30,8 +32,8 @@ constexpr Row kTable[] = {
      "word OPEN, and the owner is fenced, or another layout is chosen, or the agent restarted, or the grant is unused "
      "and a new layout needs room",
      "CAS to ABANDONED, read the bell again"},
-    {S::kFilling, T::kWriterGone, S::kFree, "word ABANDONED and ack = epoch, or not COMPLETE and the owner is reaped",
-     ""},
+    {S::kFilling, T::kWriterGone, S::kFree,
+     "word ABANDONED and ack = epoch, or not COMPLETE and the owner is reaped, or unused and its handle is closed", ""},
     {S::kFilling, T::kWriterUnknown, S::kRetired,
      "a slot is needed, or this one is of an old layout and the agent before had lent it; ABANDONED without ack, or, "
      "where a slot is needed, of a lower attempt and its bell is not at hand; owner not reaped; if the agent before "

@@ -107,3 +107,24 @@ def test_a_text_that_has_grown_keeps_the_memory_of_what_was_restored(agent):
         line = f"import test_restart; test_restart.grow({start_from})"
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
         subprocess.run([sys.executable, "-c", line], env=environment, check=True, timeout=120)
+
+
+def test_one_after_the_other_in_one_process_has_the_memory_of_the_one_before(agent):
+    """In a region that has room for two slots: one that stayed the first one's would be missed by all others."""
+    agent.kill()
+    agent.config.write_text(agent.config.read_text().replace("[region]\n", '[region]\nsize = "40 MiB"\n'))
+    agent.lose_region()
+    agent.start()
+    weights, steps = torch.ones(4 << 20), []
+    for _ in range(6):
+        checkpointer = ckptd.Checkpointer({"weights": [weights]}, job="again", every=1)
+        step, until, save = checkpointer.restore(), time.monotonic() + 20, None
+        steps.append(step)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            while save is None or not captured([save]):
+                assert time.monotonic() < until, checkpointer.dropped
+                step += 1
+                save = checkpointer.step(step)
+        assert save.durable(30) and checkpointer.close()
+    assert steps[0] == 0 and steps == sorted(set(steps))
