@@ -19,6 +19,7 @@ import child  # noqa: E402
 from pair import Pair  # noqa: E402
 from results import Wrong, read  # noqa: E402
 
+pytestmark = pytest.mark.night
 CANNOT = ("the driver has no cuMemPool", "the driver has no cuModuleLoadData", "no nvidia-smi", "nvidia-smi: ",
           "only root", "no PID namespace")  # fmt: skip
 

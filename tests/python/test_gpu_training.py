@@ -23,6 +23,7 @@ from results import Results, Wrong, read  # noqa: E402
 from sizes import SIZES, fitting  # noqa: E402
 from story import Plan, Story, _lines  # noqa: E402
 
+pytestmark = pytest.mark.night
 ON_CPU = ("--cpu", "--size", "tiny", "--seed", "7")
 RUNS = {
     "gpt": ("run", "--part", "gpt", "--kills", "2"),

@@ -80,6 +80,7 @@ def test_two_ranks_each_on_a_node_of_its_own(tmp_path):
     assert "never" in told
 
 
+@pytest.mark.night
 def test_three_ways_at_a_tiny_size(tmp_path):
     require_build()
     ways = ("ckptd", "torch.save", "safetensors")
