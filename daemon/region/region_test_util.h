@@ -59,6 +59,11 @@ class TempDir {
 class QueueExecutor final : public Executor {
  public:
   explicit QueueExecutor(size_t room) : room_(room) {}
+  // What was not run is let go of; whoever would have more run then is refused.
+  ~QueueExecutor() override {
+    room_ = 0;
+    const std::vector<std::function<void()>> left = std::exchange(queue_, {});
+  }
   bool Run(std::function<void()> work) override {
     if (queue_.size() >= room_) return false;
     queue_.push_back(std::move(work));
@@ -75,7 +80,7 @@ class QueueExecutor final : public Executor {
   [[nodiscard]] size_t size() const { return queue_.size(); }
 
  private:
-  const size_t room_;
+  size_t room_;
   std::vector<std::function<void()>> queue_;
 };
 
