@@ -3,8 +3,8 @@
 // twice, by its source's record before it is used and by the lost image's own before it counts.
 //
 // The image is rebuilt stripe by stripe (daemon/erasure/rotation.h), each from k of the other members of its code: data
-// first, then as little parity as possible. One stretch of a stripe at a time: what is in memory is bounded
-// (RebuildEnds::memory), and mostly much less (stripe_rebuild.h). What lies on this node is read here and not asked for.
+// first, then as little parity as possible. One stretch of a stripe at a time: what is in memory is bounded, and mostly
+// much less (RebuildEnds::memory, stripe_rebuild.h). What lies on this node is read here and not asked for.
 //
 // A source that is not there, silent, of another snapshot or corrupt is lost (parity_plan.h), and what is still missing
 // of the stripe is rebuilt from others, as long as k are left. Whoever cannot be done without is waited for as long as
