@@ -35,7 +35,8 @@ bool Grants::Update(const std::vector<const v1::RankReport*>& ranks, const Rules
   }
   const bool all = std::none_of(ranks.begin(), ranks.end(), [](const auto* rank) { return rank == nullptr; });
   if (!rules.drop_passed_steps || (!all && rules.drop_after_all_reported)) return floor_ != before;
-  bool dropped = false;
+  StepId dropped = 0;
+  StepId alive = 0;  // the oldest that all may still come to have
   StepId passed = 0;
   std::set<StepId> steps;  // few, of however many ranks
   for (const v1::RankReport* rank : ranks) {
@@ -44,12 +45,15 @@ bool Grants::Update(const std::vector<const v1::RankReport*>& ranks, const Rules
     AddSteps(*rank, &steps);
   }
   for (const StepId step : steps) {
-    if (!Dropped(step, ranks)) continue;
-    dropped = true;
-    passed = std::max(passed, step);  // of a rank that is gone no pos tells it
+    if (Dropped(step, ranks))
+      dropped = step;
+    else if (alive == 0)
+      alive = step;
   }
-  if (dropped) {
-    floor_ = std::max(floor_, passed + lead_);
+  if (dropped != 0 && alive != 0) {
+    floor_ = std::max(floor_, alive);
+  } else if (dropped != 0) {
+    floor_ = std::max(floor_, std::max(passed, dropped) + lead_);  // of a rank that is gone no pos tells it
     lead_ = std::min(2 * lead_, kMaxLead);
   }
   return floor_ != before;

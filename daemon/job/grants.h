@@ -1,7 +1,8 @@
 // W and G of a running attempt: the newest step that every rank has sealed, and the floor below which steps are dead.
 //
 //   captured: every rank has sealed s >= G             W = s, G = s + 1
-//   dropped:  a rank passed s without a fill or seal   G = largest pos + lead
+//   dropped:  a rank passed s without a fill or seal   G = largest pos + lead, or, where there is one, the oldest step
+//                                                      that some have and nobody has dropped: all may still have it
 //
 // A rank whose process was reaped has passed every step that it neither fills nor has sealed: another process gets
 // another ticket, and with it another attempt. So the steps of the others end at once, not with their patience.

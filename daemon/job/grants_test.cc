@@ -45,6 +45,31 @@ TEST(Grants, DroppedWhenARankPassedWithoutIt) {
   EXPECT_EQ(grants.floor(), 16u) << "the lead doubles";
 }
 
+// Ranks have different numbers of free slots: who has one more captures one step more, and who has none drops it.
+TEST(Grants, ADroppedStepDoesNotEndAnOlderOneThatAllMayStillHave) {
+  Grants grants;
+  grants.Reset(1, {});
+  const v1::RankReport fast = Facts({10, 12}, 0, 12);
+  const v1::RankReport without_slot = Facts({10}, 0, 12);
+  const v1::RankReport slow = Facts({}, 10, 11);
+  EXPECT_TRUE(grants.Update({&fast, &without_slot, &slow}, {}));
+  EXPECT_EQ(grants.floor(), 10u);
+  const v1::RankReport captured = Facts({10}, 0, 11);
+  EXPECT_TRUE(grants.Update({&fast, &without_slot, &captured}, {}));
+  EXPECT_EQ(grants.watermark(), (SnapshotId{1, 10}));
+  EXPECT_EQ(grants.floor(), 13u) << "then it counts";
+}
+
+// Of two that cannot be captured any more and one that can, the older one makes room at once.
+TEST(Grants, DroppedStepsBelowOneThatAllMayStillHaveEnd) {
+  Grants grants;
+  grants.Reset(1, {});
+  const v1::RankReport a = Facts({10, 12}, 0, 12);
+  const v1::RankReport b = Facts({}, 12, 12);
+  EXPECT_TRUE(grants.Update({&a, &b}, {}));
+  EXPECT_EQ(grants.floor(), 12u);
+}
+
 // Rescued steps are above every pos (proto/local/rescue.h), and come one after the other.
 TEST(Grants, StepsThatWereRescuedAreCapturedOnceEveryRankHasThem) {
   Grants grants;
