@@ -317,7 +317,7 @@ void JobRunner::OnCapture(Rank rank, snapshot::ProcessId process) {
 }
 
 void JobRunner::OnBye(Rank rank, Ticket ticket, snapshot::ProcessId process) {
-  PostToRank(rank, snapshot::Withdrawn{ticket});
+  PostToRank(rank, snapshot::Withdrawn{ticket, true});
   OnCapture(rank, process);
   Post(job::Withdrawn{rank, ticket});
   services_.registrar.Leave({process, name(), rank});

@@ -94,7 +94,8 @@ void CopyKeeper::Heard(const v1::State& state) {
 }
 
 absl::Status CopyKeeper::GiveUp(const std::string& job) {
-  GivenUp last = given_up_[job];
+  const auto before = given_up_.find(job);
+  GivenUp last = before == given_up_.end() ? GivenUp() : before->second;
   for (const region::PeerJob& held : region_.peers().Jobs())
     if (held.job == job) last = {held.attempt, std::max(held.newest, last.newest)};
   absl::Status removed = region_.peers().RemoveJob(job);

@@ -137,6 +137,7 @@ struct Reaped {
 // live on. To be fed before the bell that it left is read: what that one does not use is not used any more.
 struct Withdrawn {
   Ticket ticket = 0;
+  bool closed = false;  // BYE. A refusal may cross a GO: who runs is lent slots all the same
 };
 
 // A copy of the bell of one process. `pos` must have been read before the words: a step that pos covers and that has a

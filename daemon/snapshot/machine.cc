@@ -192,7 +192,7 @@ void Machine::Impl::On(const Withdrawn& event) {
   if (event.ticket != ticket_) return;
   report_dirty_ = true;
   if (!waiting_) {
-    closed_ = true;
+    closed_ = closed_ || event.closed;
     return;
   }
   waiting_ = false;

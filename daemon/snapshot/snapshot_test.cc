@@ -46,7 +46,7 @@ TEST_F(SnapshotTest, AClosedHandleIsLentNothingAndGivesBackWhatItDidNotUse) {
   Feed(Bell(grant, CaptureState::kComplete, 10));
   ASSERT_EQ(All<OpenGrant>().size(), 1u);
   const OpenGrant unused = All<OpenGrant>()[0];
-  Feed(Withdrawn{kTicket});
+  Feed(Withdrawn{kTicket, true});
   EXPECT_EQ(Slot(1).state, SlotStateCode::kFilling) << "its bell was not read";
   Feed(Bell(unused, CaptureState::kOpen, 0));
   EXPECT_EQ(Slot(1).state, SlotStateCode::kFree);
@@ -55,7 +55,7 @@ TEST_F(SnapshotTest, AClosedHandleIsLentNothingAndGivesBackWhatItDidNotUse) {
 
 TEST_F(SnapshotTest, WhatAClosedHandleHasBegunMayStillBeSealed) {
   const OpenGrant grant = Run();
-  Feed(Withdrawn{kTicket});
+  Feed(Withdrawn{kTicket, true});
   Feed(Bell(grant, CaptureState::kOpen, 10));
   EXPECT_EQ(Slot(0).state, SlotStateCode::kFilling);
   Feed(Bell(grant, CaptureState::kComplete, 10));
@@ -63,6 +63,13 @@ TEST_F(SnapshotTest, WhatAClosedHandleHasBegunMayStillBeSealed) {
   EXPECT_THAT(All<OpenGrant>(), IsEmpty());
   Feed(Attached{kProcess, kTicket, 1});
   EXPECT_EQ(All<OpenGrant>().size(), 1u) << "it speaks again";
+}
+
+TEST_F(SnapshotTest, ARefusalThatCrossesItsGoTakesNothingFromWhoRuns) {
+  const OpenGrant grant = Run();
+  Feed(Withdrawn{kTicket});
+  Feed(Bell(grant, CaptureState::kComplete, 10));
+  EXPECT_EQ(All<OpenGrant>().size(), 1u);
 }
 
 // It seals nothing more in this attempt, and the next attempt has a process of its own.

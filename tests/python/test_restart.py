@@ -80,14 +80,16 @@ def test_it_starts_afresh_although_snapshots_exist(agent):
         assert save.durable(30) and checkpointer.close()
 
 
-def grow(start_from):
-    """A process that goes on from there with a longer text, until a save of it is durable."""
-    weights, log = torch.ones(4 << 20), {"text": "x" * 20_000}
-    checkpointer = ckptd.Checkpointer({"weights": [weights], "log": log}, job="grows", every=1)
-    step, until = checkpointer.restore(), time.monotonic() + 20
-    assert (step > 0) == start_from
-    log["text"] += "x" * 3000
-    save = None
+def give_room_for_two_slots(agent):
+    agent.kill()
+    agent.config.write_text(agent.config.read_text().replace("[region]\n", '[region]\nsize = "40 MiB"\n'))
+    agent.lose_region()
+    agent.start()
+
+
+def end_with_a_save(checkpointer, step):
+    """On from `step` until a save is durable."""
+    until, save = time.monotonic() + 20, None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         while save is None or not captured([save]):
@@ -97,12 +99,19 @@ def grow(start_from):
     assert save.durable(30) and checkpointer.close()
 
 
+def grow(start_from):
+    """A process that goes on from there with a longer text, until a save of it is durable."""
+    weights, log = torch.ones(4 << 20), {"text": "x" * 20_000}
+    checkpointer = ckptd.Checkpointer({"weights": [weights], "log": log}, job="grows", every=1)
+    step = checkpointer.restore()
+    assert (step > 0) == start_from
+    log["text"] += "x" * 3000
+    end_with_a_save(checkpointer, step)
+
+
 def test_a_text_that_has_grown_keeps_the_memory_of_what_was_restored(agent):
     """In a region that has room for two slots, and not for those of another layout."""
-    agent.kill()
-    agent.config.write_text(agent.config.read_text().replace("[region]\n", '[region]\nsize = "40 MiB"\n'))
-    agent.lose_region()
-    agent.start()
+    give_room_for_two_slots(agent)
     for start_from in (False, True, True):
         line = f"import test_restart; test_restart.grow({start_from})"
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])}
@@ -111,20 +120,10 @@ def test_a_text_that_has_grown_keeps_the_memory_of_what_was_restored(agent):
 
 def test_one_after_the_other_in_one_process_has_the_memory_of_the_one_before(agent):
     """In a region that has room for two slots: one that stayed the first one's would be missed by all others."""
-    agent.kill()
-    agent.config.write_text(agent.config.read_text().replace("[region]\n", '[region]\nsize = "40 MiB"\n'))
-    agent.lose_region()
-    agent.start()
+    give_room_for_two_slots(agent)
     weights, steps = torch.ones(4 << 20), []
     for _ in range(6):
         checkpointer = ckptd.Checkpointer({"weights": [weights]}, job="again", every=1)
-        step, until, save = checkpointer.restore(), time.monotonic() + 20, None
-        steps.append(step)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            while save is None or not captured([save]):
-                assert time.monotonic() < until, checkpointer.dropped
-                step += 1
-                save = checkpointer.step(step)
-        assert save.durable(30) and checkpointer.close()
+        steps.append(checkpointer.restore())
+        end_with_a_save(checkpointer, steps[-1])
     assert steps[0] == 0 and steps == sorted(set(steps))

@@ -85,8 +85,9 @@ leg_threads() { CKPTD_TEST_IO=threads run_ctest threads dev -L integration; }
 leg_tsan() {
   local bytes="|bytes" once="-E ^client_device_one_queue_test$" status=0 suppressions
   [ -z "$CKPTD_NIGHTLY" ] || bytes="" once="" # the same threads a second time, with one queue of the device
-  # UCX and protobuf are Debian's, and not instrumented: what they do themselves (protobuf: the first use of a type) cannot
-  # be judged, what is done around it can. Where all users can read it, as trainers of other users must: a clone in root's home is for root alone.
+  # UCX and protobuf are Debian's, and not instrumented: what they do themselves (protobuf: the first use of a type)
+  # cannot be judged, what is done around it can. Where all users can read it, as trainers of other users must: a clone
+  # in root's home is for root alone.
   suppressions=$(mktemp) && install -m 644 "$CKPTD_ROOT/tools/lib/tsan.supp" "$suppressions"
   export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 suppressions=$suppressions"
   # liburing maps and unmaps its rings by raw system calls that the sanitizer does not see: two rings that had the same
