@@ -150,7 +150,7 @@ class Chooser {
 
   // Its files may go at any moment. Who took it from memory would flush it under the deletion.
   bool BeingDeleted(const SnapshotId& id) const {
-    return Copying() && std::any_of(in_.steps.begin(), in_.steps.end(), [&](const StoredStep& step) {
+    return rules_.listing_skips_marked && AnyStored([&](const StoredStep& step) {
              return step.id == id && MarkerHolds(step, in_.decisions, rules_.void_markers);
            });
   }
@@ -162,15 +162,16 @@ class Chooser {
   }
 
   bool Committed(const SnapshotId& id) const {
-    return std::any_of(in_.steps.begin(), in_.steps.end(), [&](const StoredStep& step) {
-      const bool listed = !rules_.listing_skips_marked || !MarkerHolds(step, in_.decisions, rules_.void_markers);
-      return step.id == id && step.committed && listed;
-    });
+    return !BeingDeleted(id) && AnyStored([&](const StoredStep& step) { return step.id == id && step.committed; });
   }
 
   bool OfNewerFormat(const SnapshotId& id) const {
-    return std::any_of(in_.steps.begin(), in_.steps.end(),
-                       [&](const StoredStep& step) { return step.id == id && step.newer; });
+    return AnyStored([&](const StoredStep& step) { return step.id == id && step.newer; });
+  }
+
+  template <typename Predicate>
+  bool AnyStored(Predicate holds) const {
+    return std::any_of(in_.steps.begin(), in_.steps.end(), holds);
   }
 
   // On the history, and in no memory that could serve it.

@@ -160,6 +160,22 @@ TEST(Choose, MarkedStepsAreNotThere) {
   EXPECT_EQ(Choose(inventory, {})->parent, (SnapshotId{1, 10}));
 }
 
+// A deleter that has looked already deletes what the run would flush again.
+TEST(Choose, MarkedStepsAreNotTakenFromMemoryEither) {
+  Inventory inventory = TwoRanks();
+  inventory.sealed = {{{1, 10}, {1, 20}}, {{1, 10}, {1, 20}}};
+  inventory.steps = {Committed({1, 10}), Committed({1, 20})};
+  inventory.steps[0].marker = 1;
+  inventory.want.set_kind(v1::Want::STEP);
+  inventory.want.set_step(10);
+  const absl::Status refused = Choose(inventory, {}).status();
+  EXPECT_EQ(CodeOf(refused), ErrorCode::NOT_FOUND);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("being deleted"));
+  inventory.decisions.push_back(Decision(2, {{1, 10}}, 2));
+  inventory.attempt = 3;
+  EXPECT_EQ(Choose(inventory, {})->parent, (SnapshotId{1, 10})) << "a run chose it after the marker: that is void";
+}
+
 TEST(Choose, AFreshStartNeedsProof) {
   Inventory inventory = TwoRanks();
   EXPECT_TRUE(Choose(inventory, {})->parent.none()) << "all agents answered, nothing exists";

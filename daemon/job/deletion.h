@@ -2,7 +2,7 @@
 //
 //   1. a newer Z on the lineage is committed, and was re-read and verified: by the agents of its ranks (proofs.h), or,
 //      where nobody coordinates the job, by this deleter
-//   2. marker `deleting` with our attempt: from now on listings skip Y
+//   2. marker `deleting` with our attempt: from now on listings skip Y, and nobody takes it from memory either
 //   3. our attempt is still the newest; else we stop. (An attempt that was opened before the marker may have chosen Y;
 //      its decision voids the marker. The marker stays, as if we had been killed here: who takes it away may take away
 //      that of a newer attempt, which is deleting Y already.)
