@@ -1,6 +1,7 @@
 #include "daemon/protect/copy_keeper.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -55,7 +56,7 @@ void CopyKeeper::VerifyAdopted() {
 // Not pinned: a newer copy may take the slot before it is read, or while it is, and then what was read says nothing.
 // All copies wait here for their turn, which may take longer than the owner of the next step has patience.
 void CopyKeeper::Verify(const region::PeerEntry& entry) {
-  const auto copy = region_.peers().OpenCopy(entry.job, entry.key, entry.id);
+  const auto copy = region_.peers().OpenCopy(entry.job, entry.key, entry.id, entry.layout_crc);
   if (!copy.ok()) return;
   auto progress = std::make_shared<region::Progress>(copy->record->slot_bytes);
   region_.under_way().Add(progress);
@@ -66,19 +67,18 @@ void CopyKeeper::Verify(const region::PeerEntry& entry) {
         if (file == nullptr) return Error(ErrorCode::CANCELLED, "it was given up");
         return region::VerifySlot(*file, *record, *progress);
       },
-      scope_.Bind([this, job = entry.job, key = entry.key, record = copy->record](const absl::Status& status) {
-        Verified(job, key, *record, status);
-      }));
+      scope_.Bind(
+          [this, entry, record = copy->record](const absl::Status& status) { Verified(entry, *record, status); }));
 }
 
-void CopyKeeper::Verified(const std::string& job, const region::PeerKey& key, const region::SlotRecord& record,
+void CopyKeeper::Verified(const region::PeerEntry& entry, const region::SlotRecord& record,
                           const absl::Status& status) {
-  const SnapshotId id = record.id();
-  const auto still = region_.peers().OpenCopy(job, key, id);
+  const auto& [job, key, id, crc] = std::tie(entry.job, entry.key, entry.id, entry.layout_crc);
+  const auto still = region_.peers().OpenCopy(job, key, id, crc);
   if (!still.ok() || still->record.get() != &record) return;
-  if (status.ok()) return (void)region_.peers().MarkVerified(job, key, id);
+  if (status.ok()) return (void)region_.peers().MarkVerified(job, key, id, crc);
   Log(kError, "copy.damaged").Job(job).Rank(key.number).Snapshot(id).Error(status);
-  if (region_.peers().Quarantine(job, key, id).ok()) handler_.changed(job);
+  if (region_.peers().Quarantine(job, key, id, crc).ok()) handler_.changed(job);
 }
 
 void CopyKeeper::Heard(const v1::State& state) {

@@ -129,8 +129,7 @@ class CopyKeeper final : public transport::CopyHost {
   [[nodiscard]] bool IsComplete(const std::string& job, Rank rank, const SnapshotId& id) const;
   [[nodiscard]] transport::BulkEnd EndOf(const transport::TransferName& name, Incoming& incoming);
   void Verify(const region::PeerEntry& entry);
-  void Verified(const std::string& job, const region::PeerKey& key, const region::SlotRecord& record,
-                const absl::Status& status);
+  void Verified(const region::PeerEntry& entry, const region::SlotRecord& record, const absl::Status& status);
   void Failed(const Key& key, uint32_t number, const absl::Status& why);
   void Sweep();
   [[nodiscard]] bool IsAbandoned(const Key& key, Incoming& incoming);

@@ -4,7 +4,6 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "client/core/copy/crc32c.h"
 #include "daemon/base/failpoint.h"
 #include "daemon/base/status_macros.h"
 #include "daemon/format/snapshot_ref.h"
@@ -58,7 +57,7 @@ std::vector<v1::HeldParity> ParityKeeper::HeldOf(const std::string& job) const {
 }
 
 bool ParityKeeper::IsComplete(const std::string& job, const ParityPlace& place, const SnapshotId& id) const {
-  const auto copy = region_.peers().OpenCopy(job, place.key(), id);
+  const auto copy = region_.peers().OpenCopy(job, place.key(), id, LayoutCrcOf(place));
   return copy.ok() && copy->parity != nullptr && PlaceOf(*copy->parity) == place;
 }
 
@@ -186,22 +185,20 @@ absl::Status ParityKeeper::Begin(const Key& key, Making& making) {
   spec.layout.world = std::max(world, key.second + 1);
   spec.layout.chunk_bytes = sizes.chunk_bytes;
   spec.layout.images = {{0, sizes.slot_bytes, 8}};
-  const std::string identity = protect::PieceOf(making.place).SerializeAsString();
-  spec.layout.header_crc = Crc32c(0, identity.data(), identity.size());
+  spec.layout.header_crc = LayoutCrcOf(making.place);
   if (!region_.peers().Ready(spec)) return Prepare(key, making, spec);
   CKPTD_ASSIGN_OR_RETURN(auto fill, OpenFill(key, making, spec));
   CKPTD_ASSIGN_OR_RETURN(making.work, ParityWork::Make(making.place, std::move(sizes), std::move(fill)));
   return absl::OkStatus();
 }
 
-// Where this step's parity is complete for another grouping of the ranks, that one goes, unless somebody may still
-// rebuild from it: once all ranks run, each has its image.
+// Where this step's parity is complete for another grouping of the ranks, it is not begun while they load: there may be
+// no memory for both, and somebody may rebuild. Once all ranks run, each has its image.
 absl::StatusOr<std::shared_ptr<region::PeerFill>> ParityKeeper::OpenFill(const Key& key, Making& making,
                                                                          const region::PeerSpec& spec) {
-  const size_t held = HeldOf(key.first).size();
   const bool other = region_.peers().OpenCopy(key.first, making.place.key(), making.id).ok();
   if (other && making.loading) return NotWanted(key.first, "ranks are loading from another one");
-  if (other) CKPTD_RETURN_IF_ERROR(region_.peers().Delete(key.first, making.place.key(), making.id));
+  const size_t held = HeldOf(key.first).size();
   auto fill = region_.peers().Begin(spec, making.id, making.marks);
   if (HeldOf(key.first).size() != held) handler_.changed(key.first);
   return fill;
@@ -209,9 +206,11 @@ absl::StatusOr<std::shared_ptr<region::PeerFill>> ParityKeeper::OpenFill(const K
 
 // Where there is no memory for both, it goes before: this step's parity for another grouping, by the same rule.
 bool ParityKeeper::GiveUpOther(const Key& key, const Making& making) {
-  if (making.loading || !region_.peers().Delete(key.first, making.place.key(), making.id).ok()) return false;
-  handler_.changed(key.first);
-  return true;
+  if (making.loading) return false;
+  bool any = false;
+  while (region_.peers().Delete(key.first, making.place.key(), making.id).ok()) any = true;
+  if (any) handler_.changed(key.first);
+  return any;
 }
 
 absl::Status ParityKeeper::Prepare(const Key& key, Making& making, const region::PeerSpec& spec) {

@@ -74,8 +74,15 @@ class ParityKeeperTest : public region::PeerStoreTest {
   static std::vector<std::byte> ImageOf(Rank rank, const SnapshotId& id) {
     return region::ContentOf(id, rank, kBytes[rank]);
   }
-  static erasure::Extent BlockOf(Rank rank) {
-    return BlockGivenBy(PlaceOf(Piece()), rank, kBytes[rank], region::kTestChunkBytes);
+  // The same stripe of a group of 2, 1 and 0.
+  static v1::ParityPiece Regrouped() {
+    v1::ParityPiece piece = Piece();
+    piece.clear_ranks();
+    for (const Rank rank : {2, 1, 0}) piece.add_ranks(rank);
+    return piece;
+  }
+  static erasure::Extent BlockOf(Rank rank, const v1::ParityPiece& piece = Piece()) {
+    return BlockGivenBy(PlaceOf(piece), rank, kBytes[rank], region::kTestChunkBytes);
   }
   static v1::CopyLayout LayoutOf(Rank rank) {
     v1::CopyLayout layout;
@@ -126,13 +133,12 @@ class ParityKeeperTest : public region::PeerStoreTest {
     }
     return out;
   }
-  // What ranks 0 and 2 offer for a group of 2, 1 and 0.
+  // What ranks 0 and 2 offer for their new group.
   std::vector<std::shared_ptr<std::optional<Offered>>> OfferRegrouped() {
     std::vector<std::shared_ptr<std::optional<Offered>>> asked;
     for (const Rank rank : {0, 2}) {
       v1::OfferRequest other = OfferOf(rank, kStep10);
-      other.mutable_parity()->clear_ranks();
-      for (const Rank of : {2, 1, 0}) other.mutable_parity()->add_ranks(of);
+      *other.mutable_parity() = Regrouped();
       asked.push_back(Offer(other));
     }
     Settle();
@@ -145,10 +151,10 @@ class ParityKeeperTest : public region::PeerStoreTest {
     return keeper_->Redeem(Node(rank), hello);
   }
   // Its block comes, whole.
-  void Arrive(Rank rank, const SnapshotId& id, const v1::OfferResponse& said) {
+  void Arrive(Rank rank, const SnapshotId& id, const v1::OfferResponse& said, const v1::ParityPiece& piece = Piece()) {
     const auto end = Dial(rank, id, said.token(), said.slot());
     ASSERT_TRUE(end.ok()) << end.status();
-    const erasure::Extent block = BlockOf(rank);
+    const erasure::Extent block = BlockOf(rank, piece);
     ASSERT_EQ(end->image_bytes, block.size);
     const std::vector<std::byte> image = ImageOf(rank, id);
     const std::vector<uint32_t> crcs = region::CrcsOf(image);
@@ -162,7 +168,7 @@ class ParityKeeperTest : public region::PeerStoreTest {
     end->done(absl::OkStatus());
     Settle();
   }
-  v1::SealRequest SealRequestOf(Rank rank, const SnapshotId& id) {
+  v1::SealRequest SealRequestOf(Rank rank, const SnapshotId& id, const v1::ParityPiece& piece = Piece()) {
     const std::vector<uint32_t> crcs = region::CrcsOf(ImageOf(rank, id));
     v1::SealRequest request;
     *request.mutable_copy() = NameOfCopy("gpt", rank, id);
@@ -173,7 +179,7 @@ class ParityKeeperTest : public region::PeerStoreTest {
     request.mutable_record()->set_chunk_count(static_cast<uint32_t>(crcs.size()));
     request.mutable_record()->mutable_chunk_crc()->Assign(crcs.begin(), crcs.end());
     request.set_root_crc(region::RootCrc(crcs));
-    *request.mutable_parity() = Piece();
+    *request.mutable_parity() = piece;
     return request;
   }
   absl::Status Seal(const v1::SealRequest& request) {
@@ -188,6 +194,16 @@ class ParityKeeperTest : public region::PeerStoreTest {
       ASSERT_FALSE(said->have());
       Arrive(rank, id, *said);
       ASSERT_TRUE(Seal(SealRequestOf(rank, id)).ok()) << Seal(SealRequestOf(rank, id));
+    }
+  }
+  void StoreRegrouped() {
+    const auto said = OfferRegrouped();
+    for (size_t i = 0; i < 2; ++i) {
+      const Rank rank = i == 0 ? 0 : 2;
+      ASSERT_TRUE((**said[i]).ok()) << (**said[i]).status();
+      Arrive(rank, kStep10, ***said[i], Regrouped());
+      const absl::Status sealed = Seal(SealRequestOf(rank, kStep10, Regrouped()));
+      ASSERT_TRUE(sealed.ok()) << sealed;
     }
   }
   absl::StatusOr<v1::DescribeResponse> Describe(Rank rank, const SnapshotId& id, uint64_t first = 0,

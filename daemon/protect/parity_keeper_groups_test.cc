@@ -56,28 +56,28 @@ TEST_F(ParityKeeperTest, AnotherGroupingWaitsWhileRanksLoadAndNoLonger) {
   running->set_phase(v1::State::RUN);
   state_ = running;
   for (const auto& said : OfferRegrouped()) EXPECT_TRUE((**said).ok()) << (**said).status();
-  EXPECT_THAT(Complete(), IsEmpty());
+  EXPECT_THAT(Complete(), ElementsAre(kStep10));
 }
 
-// The block of rank 3 in stripe 0 is its third one, and empty: there is nothing to move.
-TEST_F(ParityKeeperTest, AnotherGroupingTakesThePlaceOfWhatIsComplete) {
+// What is lost before all have made the new one is rebuilt from the old.
+TEST_F(ParityKeeperTest, ParityOfAnotherGroupingStaysBesideThatOfTheNewOne) {
   Store(kStep10);
   auto regrouped = std::make_shared<v1::State>(*state_);
   regrouped->mutable_groups(0)->clear_agents();
   for (const Rank rank : {2, 1, 0}) regrouped->mutable_groups(0)->add_agents(Node(rank));
   state_ = regrouped;
-  v1::OfferRequest other = OfferOf(0, kStep10);
-  other.mutable_parity()->clear_ranks();
-  for (const Rank rank : {2, 1, 0}) other.mutable_parity()->add_ranks(rank);
-  auto first = Offer(other);
-  *other.mutable_copy() = NameOfCopy("gpt", 2, kStep10);
-  *other.mutable_layout() = LayoutOf(2);
-  auto second = Offer(other);
+  StoreRegrouped();
+  EXPECT_THAT(Complete(), ElementsAre(kStep10, kStep10));
+  EXPECT_EQ(keeper_->ParityOf("gpt").at(0).ranks_size() + keeper_->ParityOf("gpt").at(1).ranks_size(), 4 + 3);
+  EXPECT_TRUE(Describe(2, kStep10).ok()) << "whoever rebuilds reads the old one";
+  for (const auto& said : OfferRegrouped()) EXPECT_TRUE((***said).have());
+
+  Restart();
+  Make();
+  EXPECT_THAT(Complete(), ElementsAre(kStep10, kStep10)) << "also for a successor";
+  keeper_->VerifyAdopted();
   Settle();
-  ASSERT_TRUE(first->has_value() && second->has_value());
-  EXPECT_TRUE((*first)->ok()) << (*first)->status();
-  EXPECT_THAT(Complete(), IsEmpty()) << "it protects nobody any more";
-  EXPECT_EQ(changes_, 2);
+  for (const region::PeerEntry& entry : region_->peers().List()) EXPECT_TRUE(entry.verified) << entry.layout_crc;
 }
 
 // There is no memory for both.

@@ -1,6 +1,9 @@
 #include "daemon/protect/parity_piece.h"
 
 #include <algorithm>
+#include <string>
+
+#include "client/core/copy/crc32c.h"
 
 namespace ckptd::protect {
 
@@ -40,6 +43,11 @@ v1::ParityPiece PieceOf(const ParityPlace& place) {
   piece.set_stripe(place.stripe);
   piece.set_row(place.row);
   return piece;
+}
+
+uint32_t LayoutCrcOf(const ParityPlace& place) {
+  const std::string identity = PieceOf(place).SerializeAsString();
+  return Crc32c(0, identity.data(), identity.size());
 }
 
 erasure::Extent BlockGivenBy(const ParityPlace& place, Rank rank, uint64_t image_bytes, uint64_t chunk_bytes) {

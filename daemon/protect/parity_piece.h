@@ -36,6 +36,9 @@ struct ParityPlace {
 [[nodiscard]] ParityPlace PlaceOf(const v1::ParityPiece& piece);
 [[nodiscard]] v1::ParityPiece PieceOf(const ParityPlace& place);
 
+// Identity of its layout in the peer store, whose key is the same for every grouping.
+[[nodiscard]] uint32_t LayoutCrcOf(const ParityPlace& place);
+
 // Which bytes of the image of `rank`, which gives a block to the stripe: whole chunks, but for the image's last one.
 [[nodiscard]] erasure::Extent BlockGivenBy(const ParityPlace& place, Rank rank, uint64_t image_bytes,
                                            uint64_t chunk_bytes);

@@ -53,7 +53,7 @@ ParityReads::ParityReads(Loop& loop, const Clock& clock, region::Region& region,
 
 absl::StatusOr<HeldParity> ParityReads::Open(const std::string& job, const ParityPlace& place,
                                              const SnapshotId& id) const {
-  CKPTD_ASSIGN_OR_RETURN(region::PeerCopy opened, region_.peers().OpenCopy(job, place.key(), id));
+  CKPTD_ASSIGN_OR_RETURN(region::PeerCopy opened, region_.peers().OpenCopy(job, place.key(), id, LayoutCrcOf(place)));
   auto copy = std::make_shared<region::PeerCopy>(std::move(opened));
   if (copy->parity == nullptr || PlaceOf(*copy->parity) != place)
     return Error(ErrorCode::NOT_FOUND, absl::StrCat("job ", job, " step ", id.step, ": parity of stripe ", place.stripe,

@@ -1,6 +1,7 @@
 #include "daemon/region/peer_rank.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/base/errors.h"
@@ -11,6 +12,12 @@ namespace ckptd::region {
 namespace {
 
 bool IsComplete(const SlotSnapshot& slot) { return slot.state == SlotStateCode::kSealed && slot.record != nullptr; }
+
+std::optional<uint32_t> SlotWith(const LayoutSet& set, const SnapshotId& id) {
+  for (uint32_t slot = 0; slot < set.slot_count(); ++slot)
+    if (IsComplete(set.Slot(slot)) && set.Slot(slot).record->id() == id) return slot;
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -75,10 +82,13 @@ std::vector<SnapshotId> PeerRank::CompleteCopies() const {
   return ids;
 }
 
-absl::StatusOr<PeerRank::Place> PeerRank::Find(const SnapshotId& id) const {
-  for (const auto& [number, set] : region_->layouts())
-    for (uint32_t slot = 0; slot < set->slot_count(); ++slot)
-      if (IsComplete(set->Slot(slot)) && set->Slot(slot).record->id() == id) return Place{number, slot};
+absl::StatusOr<PeerRank::Place> PeerRank::Find(const SnapshotId& id, LayoutCrc of) const {
+  std::optional<Place> newest;  // layouts are numbered in the order in which they were made
+  for (const auto& [number, set] : region_->layouts()) {
+    if (of && set->head().block.header_crc != *of) continue;
+    if (const auto slot = SlotWith(*set, id)) newest = Place{number, *slot};
+  }
+  if (newest) return *newest;
   return Error(ErrorCode::NOT_FOUND, absl::StrCat(Name(), ": no complete copy of step ", ToString(id), " here"));
 }
 
@@ -148,14 +158,22 @@ absl::Status PeerRank::MakeWay(const SnapshotId& id, const PeerMarks& marks) {
 absl::StatusOr<std::shared_ptr<PeerFill>> PeerRank::Begin(const LayoutSpec& spec, const SnapshotId& id,
                                                           const PeerMarks& marks) {
   const std::vector<SnapshotId> complete = CompleteCopies();
-  CKPTD_RETURN_IF_ERROR(Named(CheckWanted(id, complete, marks)));
   LayoutSet* set = region_->FindSame(spec);
+  CKPTD_RETURN_IF_ERROR(Named(CheckWanted(id, BesideOtherParity(complete, set, id), marks)));
   if (set == nullptr)
     return Error(ErrorCode::LAYOUT_PREPARING, absl::StrCat(Name(), ": no memory is prepared for this layout yet"));
   CKPTD_RETURN_IF_ERROR(MakeWay(id, marks));
   absl::StatusOr<uint32_t> slot = ChooseSlot(FactsOf(*set), complete, marks);
   if (!slot.ok()) return Named(slot.status());
   return OpenFill(*set, *slot, id, marks.attempt);
+}
+
+// Parity of the same step that was made of another grouping of the ranks is no reason not to make this one.
+std::vector<SnapshotId> PeerRank::BesideOtherParity(std::vector<SnapshotId> complete, const LayoutSet* set,
+                                                    const SnapshotId& id) const {
+  const bool here = set != nullptr && SlotWith(*set, id).has_value();
+  if (key_.kind == PeerKind::kParity && !here) std::erase(complete, id);
+  return complete;
 }
 
 absl::StatusOr<std::shared_ptr<PeerFill>> PeerRank::OpenFill(LayoutSet& set, uint32_t slot, const SnapshotId& id,
@@ -230,8 +248,8 @@ absl::Status PeerRank::Abort(PeerFill& fill) {
 
 // -------------------------------------------------------------------------------------------------- complete copies
 
-absl::StatusOr<PeerCopy> PeerRank::OpenCopy(const SnapshotId& id) {
-  CKPTD_ASSIGN_OR_RETURN(const Place place, Find(id));
+absl::StatusOr<PeerCopy> PeerRank::OpenCopy(const SnapshotId& id, LayoutCrc of) {
+  CKPTD_ASSIGN_OR_RETURN(const Place place, Find(id, of));
   const LayoutSet& set = *region_->FindLayout(place.first);
   const SlotSnapshot& now = set.Slot(place.second);
   return PeerCopy{.hold = SlotHold(UseOf(place)),
@@ -241,15 +259,15 @@ absl::StatusOr<PeerCopy> PeerRank::OpenCopy(const SnapshotId& id) {
                   .file = set.FileOf(place.second)};
 }
 
-absl::Status PeerRank::SetFlags(const SnapshotId& id, uint64_t flags) {
-  CKPTD_ASSIGN_OR_RETURN(const Place place, Find(id));
+absl::Status PeerRank::SetFlags(const SnapshotId& id, uint64_t flags, LayoutCrc of) {
+  CKPTD_ASSIGN_OR_RETURN(const Place place, Find(id, of));
   region_->FindLayout(place.first)->SetFlags(place.second, flags);
   return absl::OkStatus();
 }
 
-absl::Status PeerRank::MarkVerified(const SnapshotId& id) { return SetFlags(id, kSlotVerified); }
+absl::Status PeerRank::MarkVerified(const SnapshotId& id, LayoutCrc of) { return SetFlags(id, kSlotVerified, of); }
 
-void PeerRank::MarkDurable(const SnapshotId& id) { (void)SetFlags(id, kSlotPersisted); }
+void PeerRank::MarkDurable(const SnapshotId& id) { (void)SetFlags(id, kSlotPersisted, std::nullopt); }
 
 SnapshotId PeerRank::NewestDurable() const {
   SnapshotId newest;
@@ -260,14 +278,14 @@ SnapshotId PeerRank::NewestDurable() const {
   return newest;
 }
 
-absl::Status PeerRank::Quarantine(const SnapshotId& id) {
-  CKPTD_ASSIGN_OR_RETURN(const Place place, Find(id));
+absl::Status PeerRank::Quarantine(const SnapshotId& id, LayoutCrc of) {
+  CKPTD_ASSIGN_OR_RETURN(const Place place, Find(id, of));
   LayoutSet& set = *region_->FindLayout(place.first);
   return set.SetState(place.second, SlotStateCode::kQuarantined, set.Slot(place.second).epoch);
 }
 
-absl::Status PeerRank::Delete(const SnapshotId& id) {
-  CKPTD_ASSIGN_OR_RETURN(const Place place, Find(id));
+absl::Status PeerRank::Delete(const SnapshotId& id, LayoutCrc of) {
+  CKPTD_ASSIGN_OR_RETURN(const Place place, Find(id, of));
   return region_->FindLayout(place.first)->FreeSlot(place.second);
 }
 

@@ -9,6 +9,10 @@
 // A kill anywhere before Complete's last store leaves LOADING, which a successor finds FREE; the copies before it are
 // in other slots. When the owner's layout changes, the new one is made beside the old, whose slots go by the same rule;
 // what is left of it goes with the first complete copy of the new one.
+//
+// Parity of another grouping of the ranks is another layout. So that of a step stays while the same step's is made of
+// the new grouping, and until a newer one is protected: others may not have made theirs yet, and what is lost meanwhile
+// is rebuilt from the old.
 #ifndef CKPTD_DAEMON_REGION_PEER_RANK_H_
 #define CKPTD_DAEMON_REGION_PEER_RANK_H_
 
@@ -16,6 +20,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,6 +71,9 @@ struct PeerCopy {
   std::shared_ptr<SlotFile> file;  // Read, Map(kReadOnly), read_fd, VerifySlot
 };
 
+// Superblock::header_crc of the one that is meant, where several layouts may have the step; without one the newest.
+using LayoutCrc = std::optional<uint32_t>;
+
 class PeerRank {
  public:
   // Makes the directory where it is missing.
@@ -84,14 +92,14 @@ class PeerRank {
   [[nodiscard]] absl::Status Complete(PeerFill& fill, const PeerSeal& seal, const PeerMarks& marks);
   [[nodiscard]] absl::Status Abort(PeerFill& fill);
 
-  // NOT_FOUND when there is no complete copy of `id`.
-  [[nodiscard]] absl::StatusOr<PeerCopy> OpenCopy(const SnapshotId& id);
-  [[nodiscard]] absl::Status MarkVerified(const SnapshotId& id);
+  // NOT_FOUND when there is no complete copy of `id`, in that layout or in any.
+  [[nodiscard]] absl::StatusOr<PeerCopy> OpenCopy(const SnapshotId& id, LayoutCrc of);
+  [[nodiscard]] absl::Status MarkVerified(const SnapshotId& id, LayoutCrc of);
   void MarkDurable(const SnapshotId& id);  // where there is a copy of it
   [[nodiscard]] SnapshotId NewestDurable() const;
   // Its bytes failed a check: it is offered to nobody, and its slot may be taken.
-  [[nodiscard]] absl::Status Quarantine(const SnapshotId& id);
-  [[nodiscard]] absl::Status Delete(const SnapshotId& id);
+  [[nodiscard]] absl::Status Quarantine(const SnapshotId& id, LayoutCrc of);
+  [[nodiscard]] absl::Status Delete(const SnapshotId& id, LayoutCrc of);
 
   [[nodiscard]] std::vector<SnapshotId> CompleteCopies() const;
   void AddEntries(std::vector<PeerEntry>& to) const;
@@ -116,9 +124,11 @@ class PeerRank {
   absl::Status Named(const absl::Status& status) const;
   std::shared_ptr<SlotUse> UseOf(const Place& place);
   bool IsHeld(const Place& place) const;
-  absl::Status SetFlags(const SnapshotId& id, uint64_t flags);
-  absl::StatusOr<Place> Find(const SnapshotId& id) const;
+  absl::Status SetFlags(const SnapshotId& id, uint64_t flags, LayoutCrc of);
+  absl::StatusOr<Place> Find(const SnapshotId& id, LayoutCrc of) const;
   std::vector<PeerSlotFacts> FactsOf(const LayoutSet& set) const;
+  [[nodiscard]] std::vector<SnapshotId> BesideOtherParity(std::vector<SnapshotId> complete, const LayoutSet* set,
+                                                          const SnapshotId& id) const;
   absl::StatusOr<std::shared_ptr<PeerFill>> OpenFill(LayoutSet& set, uint32_t slot, const SnapshotId& id,
                                                      AttemptId attempt);
   [[nodiscard]] absl::Status MakeWay(const SnapshotId& id, const PeerMarks& marks);

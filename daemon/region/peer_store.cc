@@ -369,26 +369,27 @@ std::vector<PeerEntry> PeerStore::List() const {
   return entries;
 }
 
-absl::StatusOr<PeerCopy> PeerStore::OpenCopy(absl::string_view job, const PeerKey& key, const SnapshotId& id) {
+absl::StatusOr<PeerCopy> PeerStore::OpenCopy(absl::string_view job, const PeerKey& key, const SnapshotId& id,
+                                             LayoutCrc of) {
   CKPTD_ASSIGN_OR_RETURN(PeerRank * rank, Find(job, key));
-  return rank->OpenCopy(id);
+  return rank->OpenCopy(id, of);
 }
 
-absl::Status PeerStore::MarkVerified(absl::string_view job, const PeerKey& key, const SnapshotId& id) {
+absl::Status PeerStore::MarkVerified(absl::string_view job, const PeerKey& key, const SnapshotId& id, LayoutCrc of) {
   CKPTD_ASSIGN_OR_RETURN(PeerRank * rank, Find(job, key));
-  return rank->MarkVerified(id);
+  return rank->MarkVerified(id, of);
 }
 
-absl::Status PeerStore::Quarantine(absl::string_view job, const PeerKey& key, const SnapshotId& id) {
+absl::Status PeerStore::Quarantine(absl::string_view job, const PeerKey& key, const SnapshotId& id, LayoutCrc of) {
   CKPTD_ASSIGN_OR_RETURN(PeerRank * rank, Find(job, key));
-  return rank->Quarantine(id);
+  return rank->Quarantine(id, of);
 }
 
 // --------------------------------------------------------------------------------------------------------- deletion
 
-absl::Status PeerStore::Delete(absl::string_view job, const PeerKey& key, const SnapshotId& id) {
+absl::Status PeerStore::Delete(absl::string_view job, const PeerKey& key, const SnapshotId& id, LayoutCrc of) {
   CKPTD_ASSIGN_OR_RETURN(PeerRank * rank, Find(job, key));
-  return rank->Delete(id);
+  return rank->Delete(id, of);
 }
 
 absl::Status PeerStore::Remove(absl::string_view name, const PeerKey& key) {

@@ -135,16 +135,19 @@ class PeerStore {
   // ---- what there is.
   [[nodiscard]] std::vector<PeerEntry> List() const;  // by job, kind, number
   // NOT_FOUND.
-  [[nodiscard]] absl::StatusOr<PeerCopy> OpenCopy(absl::string_view job, const PeerKey& key, const SnapshotId& id);
-  [[nodiscard]] absl::Status MarkVerified(absl::string_view job, const PeerKey& key, const SnapshotId& id);
-  [[nodiscard]] absl::Status Quarantine(absl::string_view job, const PeerKey& key, const SnapshotId& id);
+  [[nodiscard]] absl::StatusOr<PeerCopy> OpenCopy(absl::string_view job, const PeerKey& key, const SnapshotId& id,
+                                                  LayoutCrc of = {});
+  [[nodiscard]] absl::Status MarkVerified(absl::string_view job, const PeerKey& key, const SnapshotId& id,
+                                          LayoutCrc of = {});
+  [[nodiscard]] absl::Status Quarantine(absl::string_view job, const PeerKey& key, const SnapshotId& id,
+                                        LayoutCrc of = {});
   [[nodiscard]] PeerUsage Usage();
   [[nodiscard]] bool Holds(absl::string_view job) const;
   [[nodiscard]] std::vector<PeerJob> Jobs() const;    // by name
   [[nodiscard]] std::vector<JobFacts> Facts() const;  // for reclaim.h; in use: it has not ended
 
   // ---- deletion, on somebody's word. Readers keep their bytes. BUSY while memory is being prepared there.
-  [[nodiscard]] absl::Status Delete(absl::string_view job, const PeerKey& key, const SnapshotId& id);
+  [[nodiscard]] absl::Status Delete(absl::string_view job, const PeerKey& key, const SnapshotId& id, LayoutCrc of = {});
   [[nodiscard]] absl::Status Remove(absl::string_view job, const PeerKey& key);
   [[nodiscard]] absl::Status RemoveJob(absl::string_view job);
 

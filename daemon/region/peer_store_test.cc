@@ -282,6 +282,34 @@ TEST_F(PeerStoreTest, ParityIsKeptWithWhatItWasMadeOf) {
   check(false);
 }
 
+TEST_F(PeerStoreTest, ParityOfAnotherGroupingStaysUntilANewerStepIsProtected) {
+  const PeerSpec old = ParitySpec();
+  PeerSpec regrouped = old;
+  regrouped.layout.header_crc = 8;
+  ASSERT_TRUE(Store(store(), old, {1, 10}, Marks(1, 10)).ok());
+  ASSERT_TRUE(Store(store(), regrouped, {1, 10}, Marks(1, 10)).ok());
+  for (const uint32_t crc : {7, 8})
+    EXPECT_EQ(store().OpenCopy("gpt", old.key(), {1, 10}, crc)->head.block.header_crc, crc);
+  EXPECT_EQ(store().OpenCopy("gpt", old.key(), {1, 10})->head.block.header_crc, 8u) << "the newer one";
+  EXPECT_EQ(CodeOf(store().OpenCopy("gpt", old.key(), {1, 10}, 9).status()), ErrorCode::NOT_FOUND);
+  EXPECT_EQ(CodeOf(store().Begin(regrouped, {1, 10}, Marks(1, 10)).status()), ErrorCode::REFUSED) << "it is complete";
+  Restart();
+  EXPECT_THAT(CompleteIn(store()), ElementsAre(SnapshotId{1, 10}, SnapshotId{1, 10})) << "also for a successor";
+
+  ASSERT_TRUE(Store(store(), regrouped, {1, 20}, Marks(1, 20, 10)).ok());
+  EXPECT_TRUE(store().OpenCopy("gpt", old.key(), {1, 10}, 7).ok()) << "others may not have the newer one";
+  ASSERT_TRUE(Store(store(), regrouped, {1, 30}, Marks(1, 30, 20)).ok());
+  EXPECT_THAT(CompleteIn(store()), ElementsAre(SnapshotId{1, 20}, SnapshotId{1, 30}));
+}
+
+// There is one of each step: who offers another has changed what it was.
+TEST_F(PeerStoreTest, ACopyOfAnotherLayoutIsNotMadeBeside) {
+  ASSERT_TRUE(Store(store(), spec_, {1, 10}, Marks(1, 10)).ok());
+  const PeerSpec other = CopySpec(7, kTestSlotBytes, 8);
+  ASSERT_TRUE(Prepare(store(), other).ok());
+  EXPECT_EQ(CodeOf(store().Begin(other, {1, 10}, Marks(1, 10)).status()), ErrorCode::REFUSED);
+}
+
 TEST_F(PeerStoreTest, ParityNeedsItsRecordAndACopyHasNone) {
   for (const PeerSpec& spec : {spec_, ParitySpec()}) {
     ASSERT_TRUE(Prepare(store(), spec).ok());

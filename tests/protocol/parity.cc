@@ -45,6 +45,16 @@ ParityLayout* LayoutAt(std::vector<ParityLayout>& layouts, const protect::Parity
 
 void Free(ParitySlot* slot) { *slot = ParitySlot(); }
 
+std::vector<ParitySlot*> SlotsWith(std::vector<ParityLayout>& layouts, const SnapshotId& id) {
+  std::vector<ParitySlot*> found;
+  for (ParityLayout& layout : layouts) {
+    for (ParitySlot& slot : layout.slots) {
+      if (slot.state == SlotStateCode::kSealed && slot.id == id) found.push_back(&slot);
+    }
+  }
+  return found;
+}
+
 // Memory of other groupings, as far as it may go.
 void Trim(std::vector<ParityLayout>* layouts, const protect::ParityPlace* but, const region::PeerMarks& marks) {
   for (ParityLayout& layout : *layouts) {
@@ -222,29 +232,29 @@ ParityMaking* World::JoinMaking(const Piece& piece) {
   return &making;
 }
 
-// As ParityKeeper::OpenFill and PeerRank::Begin.
+// As ParityKeeper::OpenFill and GiveUpOther, and PeerRank::Begin.
 bool World::BeginParity(int node, Rank key, ParityMaking& making) {
   Agent& agent = *nodes_[node].agent;
   std::vector<ParityLayout>& layouts = nodes_[node].region.parity[key];
-  for (ParityLayout& layout : layouts) {
-    for (ParitySlot& slot : layout.slots) {
-      if (slot.state != SlotStateCode::kSealed || slot.id != making.id) continue;
-      if (making.loading && options_.rules.kept_while_loading) return false;  // of another grouping
-      Free(&slot);
-      FeedCopies(node);
-    }
-  }
+  const std::vector<ParitySlot*> others = SlotsWith(layouts, making.id);  // of other groupings
+  if (!others.empty() && making.loading && options_.rules.kept_while_loading) return false;
   if (making.attempt != agent.marks.attempt && options_.rules.orders_fenced) return false;
   if (LayoutAt(layouts, making.place) == nullptr) {
-    if (random_.Chance(300)) Trim(&layouts, nullptr, agent.marks);  // memory is short
+    if (random_.Chance(300)) {                                                     // memory is short
+      if (random_.Chance(500)) std::for_each(others.begin(), others.end(), Free);  // even for both
+      Trim(&layouts, nullptr, agent.marks);
+      FeedCopies(node);
+    }
     layouts.push_back({making.place, {}});
   }
   ParityLayout& layout = *LayoutAt(layouts, making.place);
   const std::vector<SnapshotId> complete = CompleteOf(layouts);
+  std::vector<SnapshotId> beside = complete;
+  std::erase(beside, making.id);  // of another grouping, and stays until this one is complete
   std::vector<region::PeerSlotFacts> facts;
   for (const ParitySlot& slot : layout.slots) facts.push_back({slot.state, slot.id, slot.held});
   const auto slot = region::ChooseSlot(facts, complete, agent.marks);
-  if (!region::CheckWanted(making.id, complete, agent.marks).ok() || !slot.ok()) return false;
+  if (!region::CheckWanted(making.id, beside, agent.marks).ok() || !slot.ok()) return false;
   if (!options_.rules.parity_before_stays) {
     for (ParitySlot& other : layout.slots) Free(&other);
   }
