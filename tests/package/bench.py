@@ -14,6 +14,7 @@ COPIES = [f"copies.{way}/{limit}" for way in ("plain", "tls", "bulk-tls", "tcp",
           for limit in ("memcpy", "iperf3", "ucx-tcp", "ucx-shm")]  # fmt: skip
 PROTECTED = ("save.protected", "save.protected.tcp")
 CAPTURED = ("save.captured.copies", "save.captured.copies.tcp")
+RECOVERED = ("restore.replica", "restore.replica.tcp", "restore.parity", "restore.parity.tcp")
 COORDINATOR = {f"coordinator.{nodes}.{what}": "MiB" if what == "memory" else "ms"
                for nodes in (64, 1250, 8)
                for what in ("restore", "losses", "parity-losses", "commit", "cpu", "memory")}  # fmt: skip
@@ -22,7 +23,7 @@ CASES = {
     "save.captured.stays": "GB/s", "save.captured.alone": "GB/s", "flush.durable": "GB/s",
     "restore.region": "GB/s", "restore.map": "ms", "restore.storage": "GB/s",
     "agent.start": "ms", "adopt": "ms", "commit": "ms", "register": "ms", "register.ready": "ms",
-    "control.status": "1/s", **dict.fromkeys((*PROTECTED, *CAPTURED, *COPIES), "GB/s"),
+    "control.status": "1/s", **dict.fromkeys((*PROTECTED, *CAPTURED, *RECOVERED, *COPIES), "GB/s"),
     "agent.rest": "%", "agent.memory": "MiB",
     "erasure.encode": "GB/s", "erasure.encode.xor": "GB/s", "erasure.encode.folded": "GB/s",
     "erasure.rebuild": "GB/s", "erasure.rebuild.xor": "GB/s",
@@ -30,8 +31,9 @@ CASES = {
 }  # fmt: skip
 # Lines of a case that is named otherwise.
 SECOND = {"register.ready", "erasure.encode.xor", "erasure.encode.folded", "erasure.rebuild.xor"}
-SECOND |= {PROTECTED[1], CAPTURED[1], "protocol.restore", "protocol.commit", "protocol.memory", *COPIES, *COORDINATOR}
-MAY_BE_SKIPPED = {*PROTECTED, *COPIES}  # what is compared with is not installed everywhere
+SECOND |= {PROTECTED[1], CAPTURED[1], *RECOVERED[1::2]}
+SECOND |= {"protocol.restore", "protocol.commit", "protocol.memory", *COPIES, *COORDINATOR}
+MAY_BE_SKIPPED = {*PROTECTED, *RECOVERED, *COPIES}  # what is compared with is not installed everywhere
 MAY_BE_NOTHING = {"agent.rest"}
 CONTRACTS = {"restore.map": 10, "agent.rest": 0.1, "agent.memory": 30}
 CONTRACTS |= {"protocol.restore": 1000, "protocol.commit": 1000, "protocol.memory": 1024}
@@ -151,7 +153,7 @@ def main():
         return 77
     before = leftovers()
     if "control.status" not in run(bench, "--help")[1]:
-        for name in ("control.status", *PROTECTED, *CAPTURED, *COPIES):  # a build without gRPC
+        for name in ("control.status", *PROTECTED, *CAPTURED, *RECOVERED, *COPIES):  # a build without gRPC
             del CASES[name]
     with tempfile.TemporaryDirectory() as none:  # a machine without a driver, whatever this one has
         (pathlib.Path(none) / "libcuda.so.1").write_text("")

@@ -136,7 +136,7 @@ absl::Status Agent::WriteConfig() const {
 
 std::string Agent::PeersSection() const {
   return absl::StrCat("[peers]\nmembers = \"", peering_.members, "\"\naddress = \"", peering_.address,
-                      "\"\ntls = \"plaintext-on-loopback\"\ncopies = 2\nbulk = \"", peering_.bulk, "\"\n");
+                      "\"\ntls = \"plaintext-on-loopback\"\n", peering_.scheme, "\nbulk = \"", peering_.bulk, "\"\n");
 }
 
 absl::StatusOr<double> Agent::Start() {

@@ -28,6 +28,7 @@ struct Peering {
   std::string address;  // its own
   std::string members;  // peers.members
   std::string storage;  // of all; empty: this one makes it, and removes it
+  std::string scheme;   // of the section: "copies = 2"
   std::string bulk;     // peers.bulk
 };
 

@@ -1,7 +1,5 @@
 // A save until another node has it: two agents on loopback, a rank on the first, and the second keeps its copies. Both
 // ends share this machine's cores with the trainer, which on a cluster only the sending one does.
-#include <unistd.h>
-
 #include "absl/strings/str_cat.h"
 #include "client/include/ckpt/ckpt.h"
 #include "daemon/base/status_macros.h"
@@ -11,6 +9,7 @@
 #include "tools/bench/job.h"
 #include "tools/bench/measure.h"
 #include "tools/bench/network_limits.h"
+#include "tools/bench/nodes.h"
 #include "tools/bench/program.h"
 
 namespace ckptd::bench {
@@ -18,17 +17,6 @@ namespace {
 
 constexpr uint64_t kState = 512 * kMiB;
 constexpr uint64_t kTensors = 1000;
-constexpr int kPort = 9465;
-
-// A loopback network of this process's own.
-std::string Address(int node) {
-  return absl::StrCat("127.", 1 + getpid() / 250 % 250, ".", 1 + getpid() % 250, ".", 10 + node);
-}
-
-std::string Members() {
-  return absl::StrCat("a address=", Address(0), ":", kPort, "; b address=", Address(1), ":", kPort);
-}
-
 std::unique_ptr<Job> MakeJob(const Options& options, const Agent& agent) {
   return std::make_unique<Job>(agent.socket(), options.ranks, options.bytes != 0 ? options.bytes : kState,
                                options.tensors != 0 ? options.tensors : kTensors);
@@ -40,7 +28,7 @@ struct Alone {
   std::unique_ptr<Job> job;
 };
 struct Pair {
-  std::unique_ptr<Agent> owner, holder;
+  Nodes nodes;
   std::unique_ptr<Job> job;
 };
 
@@ -53,22 +41,10 @@ absl::StatusOr<Alone> MakeAlone(const Options& options) {
   return alone;
 }
 
-// What moves the copies: peers.bulk, and what it adds to the case's name.
-struct Bulk {
-  const char* bulk;
-  const char* added;
-};
-constexpr Bulk kBulks[] = {{"grpc", ""}, {"tcp", ".tcp"}};
-
 absl::StatusOr<Pair> MakePair(const Options& options, const std::string& bulk) {
   Pair pair;
-  CKPTD_ASSIGN_OR_RETURN(pair.owner,
-                         Agent::Make(options, Storage::kNothing, Admin::kOff, {"a", Address(0), Members(), "", bulk}));
-  CKPTD_ASSIGN_OR_RETURN(pair.holder, Agent::Make(options, Storage::kNothing, Admin::kOff,
-                                                  {"b", Address(1), Members(), pair.owner->storage(), bulk}));
-  CKPTD_RETURN_IF_ERROR(pair.owner->Start().status());
-  CKPTD_RETURN_IF_ERROR(pair.holder->Start().status());
-  pair.job = MakeJob(options, *pair.owner);
+  CKPTD_ASSIGN_OR_RETURN(pair.nodes, Nodes::Make(options, 2, {"copies = 2", bulk}));
+  pair.job = MakeJob(options, pair.nodes[0]);
   CKPTD_RETURN_IF_ERROR(pair.job->Warm(CKPT_PROTECTED));
   return pair;
 }

@@ -57,6 +57,10 @@ struct Case {
 [[nodiscard]] absl::StatusOr<Lines> SaveProtected(const Options& options);
 [[nodiscard]] absl::StatusOr<Lines> SaveCapturedCopies(const Options& options);
 
+// case_recover.cc: only with CKPTD_GRPC
+[[nodiscard]] absl::StatusOr<Lines> RestoreReplica(const Options& options);
+[[nodiscard]] absl::StatusOr<Lines> RestoreParity(const Options& options);
+
 // case_erasure.cc
 [[nodiscard]] absl::StatusOr<Lines> ErasureEncode(const Options& options);
 [[nodiscard]] absl::StatusOr<Lines> ErasureRebuild(const Options& options);

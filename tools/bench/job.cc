@@ -41,11 +41,14 @@ struct Job::Member {
 };
 
 Job::Job(std::string socket, uint32_t ranks, uint64_t bytes, uint64_t tensors, uint8_t flags)
-    : socket_(std::move(socket)),
+    : Job(std::vector<std::string>(ranks, std::move(socket)), bytes, tensors, flags) {}
+
+Job::Job(std::vector<std::string> sockets, uint64_t bytes, uint64_t tensors, uint8_t flags)
+    : sockets_(std::move(sockets)),
       tensors_(std::clamp<uint64_t>(bytes / sizeof(uint64_t), 1, tensors)),
       tensor_bytes_(RoundUp(std::max<uint64_t>(bytes / tensors_, 1), sizeof(uint64_t))) {
   uint64_t size = RoundUp(tensors_ * tensor_bytes_, kDirectAlignment);
-  for (uint32_t rank = 0; rank < ranks; ++rank) {
+  for (uint32_t rank = 0; rank < sockets_.size(); ++rank) {
     members_.push_back(std::make_unique<Member>(size, rank));
     Member& member = *members_.back();
     for (uint64_t i = 0; i < tensors_; ++i) member.tensors.addresses.push_back(member.memory.get() + i * tensor_bytes_);
@@ -81,7 +84,7 @@ absl::Status Job::ForEachRank(const std::function<absl::Status(uint32_t)>& body)
 absl::Status Job::OpenAll() {
   Close();
   for (uint32_t rank = 0; rank < members_.size(); ++rank) {
-    CKPTD_ASSIGN_OR_RETURN(members_[rank]->handle, Open({socket_, rank, ranks()}));
+    CKPTD_ASSIGN_OR_RETURN(members_[rank]->handle, Open({sockets_[rank], rank, ranks()}));
   }
   return absl::OkStatus();
 }
@@ -105,7 +108,7 @@ absl::StatusOr<double> Job::Restore(uint32_t* source) {
     bool same = Crc32c(0, member->memory.get(), member->size) == member->crc;
     if (!same) return Error(ErrorCode::CORRUPT, "what was restored is not what was saved");
   }
-  if (source != nullptr) *source = sources[0];
+  if (source != nullptr) *source = sources.back();
   return seconds;
 }
 

@@ -28,14 +28,18 @@ struct Saved {
 // Methods are called by one thread; inside, each rank has a thread of its own where they must meet.
 class Job {
  public:
-  // `bytes` of state for each rank, in `tensors` equal tensors with these flags; memory is filled here.
+  // One rank at each of these agents, with `bytes` of state in `tensors` equal tensors with these flags; memory is
+  // filled here.
+  Job(std::vector<std::string> sockets, uint64_t bytes, uint64_t tensors, uint8_t flags = 0);
+  // All ranks at one agent.
   Job(std::string socket, uint32_t ranks, uint64_t bytes, uint64_t tensors, uint8_t flags = 0);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
   ~Job();
 
   // A new attempt: the seconds from ckpt_restore_begin to the end of ckpt_restore_end. `source` (may be null): where
-  // the bytes came from (ckpt.h), 0 = nothing existed. What was restored is checked against what was saved.
+  // the bytes of the last rank came from (ckpt.h), 0 = nothing existed. What was restored is checked against what was
+  // saved.
   [[nodiscard]] absl::StatusOr<double> Restore(uint32_t* source);
   // A new attempt that maps its snapshot, which is in memory, and reads none of it. What was mapped is compared with
   // what was saved when no clock runs any more.
@@ -69,7 +73,7 @@ class Job {
   [[nodiscard]] absl::Status ReadRank(Member& member, const ckpt_restored& from) const;
   [[nodiscard]] absl::Status TrySave(Saved* saved);
 
-  std::string socket_;
+  std::vector<std::string> sockets_;  // of the ranks
   uint64_t tensors_;
   uint64_t tensor_bytes_;
   std::vector<std::unique_ptr<Member>> members_;

@@ -53,6 +53,9 @@ std::span<const Case> Cases() {
       {"save.captured.copies",
        "GB/s of the capture while another node keeps copies, by gRPC and TCP (.tcp); while none does",
        SaveCapturedCopies},
+      {"restore.replica", "GB/s of a restore on a node that came back empty, from the other node's memory; iperf3",
+       RestoreReplica},
+      {"restore.parity", "GB/s that such a node receives to rebuild its image, 3+1; iperf3", RestoreParity},
       {"copies", "GB/s of an image from agent to agent over loopback, each way; memcpy, iperf3, ucx_perftest", Copies},
 #endif
       {"agent.rest", "% of one core that the agent takes while nobody saves; 0.1 %", One<AgentRest>},

@@ -16,6 +16,8 @@ namespace ckptd::bench {
 
 inline constexpr std::chrono::seconds kPatience(120);
 inline constexpr uint32_t kFromRegion = 1;  // ckpt_restored.source
+inline constexpr uint32_t kFromReplica = 2;
+inline constexpr uint32_t kFromParity = 3;
 inline constexpr uint32_t kFromStorage = 5;
 inline constexpr uint64_t kPatienceNs = std::chrono::nanoseconds(kPatience).count();
 
