@@ -206,6 +206,7 @@ def sections():
 
 def measure(figure):
     """The figure's section, and whether its command succeeded."""
+    measured = commit()
     began = time.monotonic()
     ran = subprocess.run(["bash", "-c", figure.command], cwd=ROOT, capture_output=True, text=True, errors="replace")
     seconds = time.monotonic() - began
@@ -216,7 +217,7 @@ def measure(figure):
     log.write_text(ran.stdout + ran.stderr)
     verdict = "passed" if ok else f"FAILED (exit {ran.returncode}, {len(kept)} lines; log {log.relative_to(ROOT)})"
     when = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-    facts = f"{when}, {seconds:.0f} s, {machine()}, commit {commit()}: **{verdict}**"
+    facts = f"{when}, {seconds:.0f} s, {machine()}, commit {measured}: **{verdict}**"
     quoted = "\n".join(kept)
     return f"## {figure.name}: {figure.title}\n\n`{figure.command}`\n\n{facts}\n\n```\n{quoted}\n```\n", ok
 
