@@ -101,6 +101,8 @@ class Coordinator {
   void SendWhole(const v1::Report& asks);
   void ClaimsChanged();
   void KeepOrReplaceClaim(Rank rank, const std::vector<v1::RankClaim>& waiting);
+  [[nodiscard]] const v1::RankClaim& WhoseRank(Rank rank, const std::vector<v1::RankClaim>& waiting) const;
+  [[nodiscard]] bool SaidAgain(const v1::RankClaim& claim, Ticket other);
   [[nodiscard]] bool AgreeOnWorldAndWant();
   [[nodiscard]] bool EveryRankClaimed() const;
   void TryDecide();
@@ -202,6 +204,8 @@ class Coordinator {
   std::vector<Rank> loading_;   // that have not loaded: the first of them
   std::vector<v1::Refusal> refusals_;
   std::set<Ticket> refused_;
+  // Of each second claim of a rank: the REPORT of the first one's agent that was the last when it came.
+  std::map<Ticket, std::pair<uint64_t, uint64_t>> contested_;
   Grants grants_;
   FlushPlan flush_plan_;
   Protection protection_;

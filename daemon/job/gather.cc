@@ -43,7 +43,8 @@ void Coordinator::SendWhole(const v1::Report& asks) {
   if (reports_.Lack(asks.agent())) Send(asks.agent());
 }
 
-// A rank belongs to the ticket that came first, as long as it waits; a second live one is refused.
+// A rank belongs to the ticket that came first, as long as it waits; a second one is refused when the first is seen to
+// live. Until then it waits.
 void Coordinator::CollectClaims() {
   std::map<Rank, std::vector<v1::RankClaim>> waiting;
   for (const auto& [agent, report] : reports_.by_agent()) {
@@ -71,23 +72,42 @@ void Coordinator::ClaimsChanged() {
 }
 
 void Coordinator::KeepOrReplaceClaim(Rank rank, const std::vector<v1::RankClaim>& waiting) {
-  const auto known = claims_.find(rank);
-  const auto same = [&](const v1::RankClaim& claim) {
-    return known != claims_.end() && claim.ticket() == known->second.ticket();
-  };
-  const auto kept = std::find_if(waiting.begin(), waiting.end(), same);
-  const v1::RankClaim& winner = kept != waiting.end() ? *kept : waiting.front();
-  if (kept == waiting.end()) {
+  const v1::RankClaim& winner = WhoseRank(rank, waiting);
+  if (const auto known = claims_.find(rank); known == claims_.end() || known->second.ticket() != winner.ticket()) {
     claims_[rank] = winner;
     ClaimsChanged();
   }
   for (const v1::RankClaim& claim : waiting) {
-    if (claim.ticket() == winner.ticket()) continue;
+    if (claim.ticket() == winner.ticket() || !SaidAgain(winner, claim.ticket())) continue;
     RefuseTickets(ErrorCode::RANK_TAKEN,
                   absl::StrCat(Prefix(), "rank ", rank, " on agent ", claim.agent(), " was already claimed on agent ",
                                winner.agent()),
                   {claim.ticket()});
   }
+}
+
+// Who has it, or else the first of those whose agents are not silent: a node that was lost says no more that its ranks
+// have died.
+const v1::RankClaim& Coordinator::WhoseRank(Rank rank, const std::vector<v1::RankClaim>& waiting) const {
+  const auto known = claims_.find(rank);
+  const v1::RankClaim* owner = nullptr;
+  const v1::RankClaim* first = nullptr;
+  for (const v1::RankClaim& claim : waiting) {
+    uint64_t heard = 0;
+    if (known != claims_.end() && claim.ticket() == known->second.ticket()) owner = &claim;
+    if (first == nullptr && reports_.Silent(claim.agent(), &heard) <= kSilent) first = &claim;
+  }
+  uint64_t heard = 0;
+  const bool speaks = owner != nullptr && reports_.Silent(owner->agent(), &heard) <= kSilent;
+  if (speaks || first == nullptr) return owner != nullptr ? *owner : waiting.front();
+  return *first;
+}
+
+// That `claim` still waits, since `other` was there: its node lives.
+bool Coordinator::SaidAgain(const v1::RankClaim& claim, Ticket other) {
+  const v1::Report& last = *reports_.by_agent().at(claim.agent());
+  const std::pair said(last.incarnation(), last.seq());
+  return contested_.try_emplace(other, said).first->second != said;
 }
 
 // Only beside the rank 0 that opened the attempt. One that a restarted agent resumed may be of a call that nobody makes

@@ -56,6 +56,67 @@ TEST_F(MembersTest, WhoCameIsToldAtOnceAndWaitedFor) {
   EXPECT_EQ(machine_.view().phase, Phase::kDeciding);
 }
 
+// Rank 1 of 2 waits at B, and then at C too.
+class TwoClaimsTest : public MembersTest {
+ protected:
+  TwoClaimsTest() {
+    Feed(MembersChanged{{"A", "B", "C"}});
+    Join join;
+    join.ticket = 7;
+    join.process = 70;
+    join.world_size = 2;
+    Feed(join);
+    Feed(NewestRead{Last<ReadNewest>().op, absl::OkStatus(), false, {}, false, {}});
+    Feed(AttemptCreated{Last<CreateAttempt>().op, absl::OkStatus()});
+    Feed(Listed{Last<List>().op, absl::OkStatus(), {}, {}});
+  }
+  void Waits(const std::string& agent, Ticket ticket) {
+    auto report = std::make_shared<v1::Report>();
+    report->set_agent(agent);
+    report->set_seen(machine_.view().attempt);
+    report->set_answers(5);
+    report->set_seq(++seq_);
+    v1::RankReport* rank = report->add_ranks();
+    rank->set_rank(1);
+    rank->set_ticket(ticket);
+    rank->set_load(v1::RankReport::WAIT);
+    rank->set_world_size(2);
+    Feed(ReportReceived{report});
+  }
+  void Ticks() { Feed(TimerFired{TimerKind::kResend, 0}); }
+  std::vector<Ticket> Refused() const {
+    std::vector<Ticket> tickets;
+    for (const v1::Refusal& refusal : state_->refusals()) {
+      EXPECT_EQ(static_cast<ErrorCode>(refusal.code()), ErrorCode::RANK_TAKEN);
+      tickets.insert(tickets.end(), refusal.tickets().begin(), refusal.tickets().end());
+    }
+    return tickets;
+  }
+  uint64_t seq_ = 0;
+};
+
+TEST_F(TwoClaimsTest, TheSecondIsRefusedWhenTheFirstIsSeenToLive) {
+  Waits("B", 8);
+  Waits("C", 9);
+  Ticks();
+  EXPECT_TRUE(Refused().empty()) << "B may be gone, and the rank with it";
+  Waits("B", 8);
+  EXPECT_EQ(Refused(), std::vector<Ticket>{9});
+}
+
+TEST_F(TwoClaimsTest, OfANodeThatSaysNoMoreTheRankGoesToTheSecond) {
+  Waits("B", 8);
+  Waits("C", 9);
+  for (uint64_t tick = 0; tick <= kSilent; ++tick) {
+    Ticks();
+    Waits("C", 9);
+  }
+  EXPECT_TRUE(Refused().empty());
+  Waits("B", 8);
+  Waits("C", 9);
+  EXPECT_EQ(Refused(), std::vector<Ticket>{8}) << "it was away, and another has its place";
+}
+
 TEST_F(MembersTest, OneTimerRepeatsMessagesWhileThereIsSomebodyToTell) {
   Feed(MembersChanged{{"A", "B"}});
   EXPECT_EQ(ResendTimers(), 1u);

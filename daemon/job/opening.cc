@@ -205,6 +205,7 @@ void Coordinator::StartGather() {
   claims_.clear();
   refusals_.clear();
   refused_.clear();
+  contested_.clear();
   grants_ = Grants();
   committer_.Reset(attempt_, world_size_, {});
   deleter_.Reset(attempt_);
