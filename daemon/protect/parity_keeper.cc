@@ -253,7 +253,7 @@ absl::Status ParityKeeper::Seal(const std::string& peer, const v1::SealRequest& 
   if (!this_one || found->second.work == nullptr || piece == found->second.pieces.end() || piece->second.peer != peer)
     return Error(ErrorCode::NOT_FOUND, absl::StrCat("job ", key.first, " rank ", request.copy().rank(),
                                                     ": nothing of step ", id.step, " is on its way into parity here"));
-  const absl::Status sealed = SealPiece(found->second, piece->second, request);
+  absl::Status sealed = SealPiece(found->second, piece->second, request);
   if (sealed.ok()) return Complete(key, found->second);
   (void)DropIfContradicted(key, request.copy().rank());
   return sealed;

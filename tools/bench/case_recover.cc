@@ -65,7 +65,8 @@ absl::StatusOr<double> LoseAndRestore(const Loss& loss, const Nodes& nodes, Job&
   CKPTD_ASSIGN_OR_RETURN(const double seconds, job.Restore(&source));
   if (source != loss.source)
     return Error(ErrorCode::INTERNAL, absl::StrCat("restored from source ", source, " instead of ", loss.source));
-  return static_cast<double>(loss.read * job.total_bytes() / job.ranks()) / 1e9 / seconds;
+  const uint64_t received = loss.read * (job.total_bytes() / job.ranks());
+  return static_cast<double>(received) / 1e9 / seconds;
 }
 
 absl::StatusOr<Line> RestoredBy(const Options& options, const Loss& loss, const Bulk& by) {

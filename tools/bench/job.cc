@@ -40,8 +40,8 @@ struct Job::Member {
   Tensors tensors;
 };
 
-Job::Job(std::string socket, uint32_t ranks, uint64_t bytes, uint64_t tensors, uint8_t flags)
-    : Job(std::vector<std::string>(ranks, std::move(socket)), bytes, tensors, flags) {}
+Job::Job(const std::string& socket, uint32_t ranks, uint64_t bytes, uint64_t tensors, uint8_t flags)
+    : Job(std::vector<std::string>(ranks, socket), bytes, tensors, flags) {}
 
 Job::Job(std::vector<std::string> sockets, uint64_t bytes, uint64_t tensors, uint8_t flags)
     : sockets_(std::move(sockets)),

@@ -32,7 +32,7 @@ class Job {
   // filled here.
   Job(std::vector<std::string> sockets, uint64_t bytes, uint64_t tensors, uint8_t flags = 0);
   // All ranks at one agent.
-  Job(std::string socket, uint32_t ranks, uint64_t bytes, uint64_t tensors, uint8_t flags = 0);
+  Job(const std::string& socket, uint32_t ranks, uint64_t bytes, uint64_t tensors, uint8_t flags = 0);
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
   ~Job();
