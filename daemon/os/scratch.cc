@@ -15,7 +15,10 @@ namespace ckptd {
 
 absl::StatusOr<Scratch> Scratch::Make(uint64_t bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory != MAP_FAILED) return Scratch({static_cast<std::byte*>(memory), static_cast<size_t>(bytes)});
+  if (memory != MAP_FAILED) {
+    madvise(memory, bytes, MADV_HUGEPAGE);  // each byte is touched for the first time, mostly once
+    return Scratch({static_cast<std::byte*>(memory), static_cast<size_t>(bytes)});
+  }
   return Error(ErrorCode::REGION_FULL, absl::StrCat("no address space for ", bytes, " bytes: ", std::strerror(errno)));
 }
 
