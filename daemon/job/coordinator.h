@@ -206,6 +206,7 @@ class Coordinator {
   std::set<Ticket> refused_;
   // Of each second claim of a rank: the REPORT of the first one's agent that was the last when it came.
   std::map<Ticket, std::pair<uint64_t, uint64_t>> contested_;
+  bool unsettled_ = false;  // a second claim is neither taken nor refused yet
   Grants grants_;
   FlushPlan flush_plan_;
   Protection protection_;

@@ -44,8 +44,9 @@ void Coordinator::SendWhole(const v1::Report& asks) {
 }
 
 // A rank belongs to the ticket that came first, as long as it waits; a second one is refused when the first is seen to
-// live. Until then it waits.
+// live. Until then it waits, and nothing is decided: of the two, one is dead.
 void Coordinator::CollectClaims() {
+  unsettled_ = false;
   std::map<Rank, std::vector<v1::RankClaim>> waiting;
   for (const auto& [agent, report] : reports_.by_agent()) {
     for (const v1::RankReport& facts : report->ranks()) {
@@ -78,7 +79,11 @@ void Coordinator::KeepOrReplaceClaim(Rank rank, const std::vector<v1::RankClaim>
     ClaimsChanged();
   }
   for (const v1::RankClaim& claim : waiting) {
-    if (claim.ticket() == winner.ticket() || !SaidAgain(winner, claim.ticket())) continue;
+    if (claim.ticket() == winner.ticket()) continue;
+    if (!SaidAgain(winner, claim.ticket())) {
+      unsettled_ = true;
+      continue;
+    }
     RefuseTickets(ErrorCode::RANK_TAKEN,
                   absl::StrCat(Prefix(), "rank ", rank, " on agent ", claim.agent(), " was already claimed on agent ",
                                winner.agent()),
@@ -141,7 +146,7 @@ void Coordinator::TryDecide() {
   if (given_up_) return;
   CollectClaims();
   if (!AgreeOnWorldAndWant()) return;
-  if (!EveryRankClaimed()) return;
+  if (!EveryRankClaimed() || unsettled_) return;
   if (!reports_.AllMembersReported() && !gather_over_) return;
   const absl::StatusOr<Choice> choice = Choose(TakeInventory(), context_.config.rules);
   if (!choice.ok()) return RefuseAll(CodeOf(choice.status()), std::string(choice.status().message()));

@@ -56,7 +56,7 @@ TEST_F(MembersTest, WhoCameIsToldAtOnceAndWaitedFor) {
   EXPECT_EQ(machine_.view().phase, Phase::kDeciding);
 }
 
-// Rank 1 of 2 waits at B, and then at C too.
+// Rank 1 of 2 waits at B, and then at C too. Rank 0 is at A.
 class TwoClaimsTest : public MembersTest {
  protected:
   TwoClaimsTest() {
@@ -102,6 +102,21 @@ TEST_F(TwoClaimsTest, TheSecondIsRefusedWhenTheFirstIsSeenToLive) {
   EXPECT_TRUE(Refused().empty()) << "B may be gone, and the rank with it";
   Waits("B", 8);
   EXPECT_EQ(Refused(), std::vector<Ticket>{9});
+}
+
+// It would name a rank that is dead, or one whose double opens the next attempt, and so on.
+TEST_F(TwoClaimsTest, NothingIsDecidedBeforeOneOfThemHasTheRank) {
+  Waits("B", 8);
+  Waits("C", 9);
+  auto own = std::make_shared<v1::RankReport>();
+  own->set_seen(machine_.view().seen);
+  own->set_ticket(7);
+  own->set_load(v1::RankReport::WAIT);
+  own->set_world_size(2);
+  Feed(RankChanged{own});
+  EXPECT_EQ(machine_.view().phase, Phase::kGather);
+  Waits("B", 8);
+  EXPECT_EQ(machine_.view().phase, Phase::kDeciding);
 }
 
 TEST_F(TwoClaimsTest, OfANodeThatSaysNoMoreTheRankGoesToTheSecond) {

@@ -17,6 +17,7 @@ namespace {
 
 constexpr uint64_t kState = 512 * kMiB;
 constexpr uint64_t kTensors = 1000;
+
 std::unique_ptr<Job> MakeJob(const Options& options, const Agent& agent) {
   return std::make_unique<Job>(agent.socket(), options.ranks, options.bytes != 0 ? options.bytes : kState,
                                options.tensors != 0 ? options.tensors : kTensors);
